@@ -1,0 +1,1 @@
+"""Treadle: LLM agents as durable tasks made of steps."""
