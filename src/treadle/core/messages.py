@@ -1,0 +1,159 @@
+"""The neutral message model: what people, models and tools said. Data only; providers map it at their edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, TypeAlias, overload
+
+Json: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(slots=True, frozen=True)
+class Text:
+    """Words. `meta` is the provider's own data about this part, carried back to it unread."""
+
+    text: str
+    meta: Json = None
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Image:
+    """A picture, from exactly one of a local path (read when the task is created), a URL, or bytes.
+
+    Args:
+        path: a local file, read once at the edge.
+        url: an address the provider fetches.
+        data: the bytes themselves.
+        media_type: such as `image/png`; guessed from path or URL when left out.
+    """
+
+    path: str | None = None
+    url: str | None = None
+    data: bytes | None = None
+    media_type: str | None = None
+    meta: Json = None
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class File:
+    """A document, from exactly one of a local path (read when the task is created), a URL, or bytes."""
+
+    path: str | None = None
+    url: str | None = None
+    data: bytes | None = None
+    media_type: str | None = None
+    name: str | None = None
+    meta: Json = None
+
+
+@dataclass(slots=True, frozen=True)
+class Reasoning:
+    """A model's thinking. `meta` holds what its provider wants back, such as signatures."""
+
+    text: str
+    meta: Json = None
+
+
+@dataclass(slots=True, frozen=True)
+class ToolCall:
+    """A model asks for a tool.
+
+    `id` is the call's place in its task (step and index), unique there, also used towards providers; a
+    provider's own id lies in `meta`. `problem` is set when the request is incomplete or unparsable: such a call
+    never runs, and `raw` then holds what the model wrote. `output` is filled only for `undo=` and `reconcile=`.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Json]
+    raw: str | None = None
+    problem: str | None = None
+    meta: Json = None
+    output: Json = None
+
+
+@dataclass(slots=True, frozen=True)
+class ToolResult:
+    """What the model sees of a finished call: the observation."""
+
+    call_id: str
+    name: str
+    parts: tuple[Text | Image | File, ...]
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """The words of the observation."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+Content: TypeAlias = Text | Image | File
+Part: TypeAlias = Text | Image | File | Reasoning | ToolCall | ToolResult
+
+
+@dataclass(slots=True, frozen=True)
+class Message:
+    """One turn of somebody: a role and content parts. `meta` is the provider's own data about the whole."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    meta: Json = None
+
+    @property
+    def text(self) -> str:
+        """The words said, without reasoning and tool traffic."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls asked for, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+class MessageView(Sequence[Message]):
+    """The first `n` messages of a growing list, shared and never copied: building a request costs O(1)."""
+
+    __slots__ = ("_messages", "_n")
+
+    def __init__(self, messages: list[Message], n: int | None = None) -> None:
+        self._messages = messages
+        self._n = len(messages) if n is None else n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._messages, self._n)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        if isinstance(index, slice):
+            return tuple(self._messages[i] for i in range(*index.indices(self._n)))
+        if not -self._n <= index < self._n:
+            raise IndexError(f"message {index} of {self._n}")
+        return self._messages[index if index >= 0 else self._n + index]
+
+    def __repr__(self) -> str:
+        return f"MessageView({list(self)!r})"
+
+
+def user(*parts: str | Content) -> Message:
+    """Return a user's message made of text and content parts."""
+    return Message("user", content(parts))
+
+
+def content(parts: str | Content | Sequence[str | Content]) -> tuple[Content, ...]:
+    """Return content parts from what a caller may give: text, one part, or a sequence of both."""
+    if isinstance(parts, str):
+        return (Text(parts),)
+    if isinstance(parts, (Text, Image, File)):
+        return (parts,)
+    return tuple(Text(part) if isinstance(part, str) else part for part in parts)

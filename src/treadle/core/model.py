@@ -1,0 +1,117 @@
+"""What is asked of a model and what it answers: plain data shared by the core, the port and its adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from treadle.core.messages import Json, Message
+from treadle.core.tools import ToolSpec
+
+Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "error", "unknown"]
+"""Why a model stopped. Of these only `stop` and `tool_calls` may lead to an action."""
+
+ToolChoice: TypeAlias = str
+"""`auto`, `none`, `required`, or the name of one tool."""
+
+
+@dataclass(slots=True, frozen=True)
+class Usage:
+    """Tokens of one or several model calls. `cached` is part of input, `reasoning` part of output.
+
+    `estimated` is true when a provider did not say and some number was guessed.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.estimated or other.estimated,
+        )
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ModelSettings:
+    """Settings sent with each request of an agent.
+
+    Args:
+        temperature: the provider's own scale, usually 0 to 2.
+        max_tokens: the longest answer, in tokens.
+        tool_choice: `auto`, `none`, `required` or a tool's name; reset to `auto` after a task's first step.
+        parallel_tool_calls: whether the model may ask for several calls in one turn.
+        extra: further settings by the provider's own names.
+    """
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    extra: dict[str, Json] = field(default_factory=dict[str, Json])
+
+
+@dataclass(slots=True)
+class ModelRequest:
+    """One question to a model: everything it sees, and where in which task it is asked.
+
+    `turn` counts the answers already given to this task on its present branch, `attempt` starts at 1.
+    """
+
+    messages: Sequence[Message]
+    instructions: str
+    tools: Sequence[ToolSpec]
+    tool_choice: ToolChoice
+    settings: ModelSettings
+    task_id: str
+    step: str
+    turn: int
+    attempt: int
+    output_schema: Json = None
+
+
+@dataclass(slots=True)
+class TextDelta:
+    """Some more words of the answer being streamed."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class ReasoningDelta:
+    """Some more of the model's thinking."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class ToolCallDelta:
+    """Some more of a tool call being written: `index` is the call's place in the answer."""
+
+    index: int
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(slots=True)
+class ModelAnswer:
+    """The whole answer. Ids of its tool calls may be the provider's own: the core puts its own in their place."""
+
+    message: Message
+    finish: Finish = "stop"
+    usage: Usage = Usage()
+
+
+ModelDelta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta

@@ -1,0 +1,78 @@
+"""What the core knows about a tool: its specification, its declared effects, and the verdicts on a lost call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from treadle.core.messages import Json
+
+EffectClass = Literal["read", "idempotent", "write"]
+"""What a second start may do: nothing, the same again, or harm. Undeclared tools are `write`."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model and the core see it.
+
+    Args:
+        name: unique among an agent's tools; letters, digits, `_` and `-`, at most 64.
+        description: what the model reads.
+        parameters: JSON schema of the arguments, an object.
+        read_only: changes nothing anywhere.
+        idempotent: a second call with the same idempotency key changes nothing further.
+        destructive, open_world, sends, spends, executes, private: further declared effects, for policy.
+        return_direct: a successful result is the task's answer.
+        needs_approval: a person must approve each call.
+        timeout: seconds a call may take, None for no limit.
+        retries: how often a failed call of a read-only or idempotent tool is tried again.
+        undoable: it has `undo=`.
+        reconcilable: it has `reconcile=`.
+        declared: the author said something about its effects.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Json = field(default_factory=lambda: {"type": "object", "properties": {}})
+    read_only: bool = False
+    idempotent: bool = False
+    destructive: bool = False
+    open_world: bool = False
+    sends: bool = False
+    spends: bool = False
+    executes: bool = False
+    private: bool = False
+    return_direct: bool = False
+    needs_approval: bool = False
+    timeout: float | None = None
+    retries: int = 0
+    undoable: bool = False
+    reconcilable: bool = False
+    declared: bool = False
+
+    @property
+    def effect(self) -> EffectClass:
+        """What a second start may do."""
+        if self.read_only:
+            return "read"
+        return "idempotent" if self.idempotent else "write"
+
+
+@dataclass(slots=True, frozen=True)
+class Happened:
+    """The call whose outcome was unknown did take effect; `output` is what it would have returned."""
+
+    output: Json = None
+
+
+@dataclass(slots=True, frozen=True)
+class NotHappened:
+    """The call whose outcome was unknown took no effect, so it may start now."""
+
+
+@dataclass(slots=True, frozen=True)
+class Unknown:
+    """Whether the call took effect cannot be found out here."""
+
+
+Verdict: TypeAlias = Happened | NotHappened | Unknown

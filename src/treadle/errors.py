@@ -1,0 +1,252 @@
+"""Every error Treadle raises, as one tree. What happens to a task is a result, not an exception.
+
+    TreadleError
+    ├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
+    │   ├── MissingExtra                an optional package is not installed
+    │   └── ModelUnknown                no provider answers to this model name
+    ├── NotFound                        (also a LookupError)
+    │   ├── TaskNotFound · StepNotFound · CallNotFound · ThreadNotFound
+    │   └── AgentUnknown                this process was not given the task's agent
+    ├── TaskStateError                  the verb does not fit the task's state
+    │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
+    │   ├── StepFailed                  the step failed and the policy says fail
+    │   ├── AlreadyFinalized · AlreadyDecided
+    │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
+    │   └── VersionRefused              the agent changed and `on_version_change="refuse"`
+    ├── TaskEndedBadly                  raised by `RunResult.raise_for_state()`
+    │   └── TaskFailed · TaskCancelled · TaskInterrupted
+    ├── StoreError
+    │   ├── StoreUnavailable            cannot be opened, read or written
+    │   ├── StoreFormatError            not ours, or of another version
+    │   ├── JournalCorrupt              a record was changed, lost or cut
+    │   └── Fenced                      another driver owns the task now
+    ├── ModelError                      a provider refused or failed; `kind` is from a closed list
+    └── ToolError                       a tool could not be called
+        ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
+        └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+ModelErrorKind = Literal[
+    "authentication",
+    "permission",
+    "not_found",
+    "invalid_request",
+    "too_large",
+    "rate_limit",
+    "overloaded",
+    "server",
+    "timeout",
+    "connection",
+    "refused",
+    "truncated",
+    "unparsable",
+    "unknown",
+]
+
+
+class TreadleError(Exception):
+    """The base of all errors raised by Treadle."""
+
+
+class ConfigurationError(TreadleError, ValueError):
+    """A value given to an agent, a tool, an option or a limit is not valid."""
+
+
+class MissingExtra(ConfigurationError):
+    """An optional package is needed and not installed.
+
+    Args:
+        extra: the extra that brings it, such as `openai`.
+        what: what needs it, as the subject of a sentence.
+    """
+
+    def __init__(self, extra: str, what: str) -> None:
+        super().__init__(f"{what} needs an optional package: pip install 'treadle[{extra}]'")
+        self.extra = extra
+
+
+class ModelUnknown(ConfigurationError):
+    """A model name has no provider that Treadle knows."""
+
+
+class NotFound(TreadleError, LookupError):
+    """Something named does not exist in this store."""
+
+
+class TaskNotFound(NotFound):
+    """No task of this id is in this store."""
+
+
+class StepNotFound(NotFound):
+    """The task has no step of this id or index on its present branch."""
+
+
+class CallNotFound(NotFound):
+    """The task has no tool call of this id on its present branch."""
+
+
+class ThreadNotFound(NotFound):
+    """No task was finalized in a thread of this id."""
+
+
+class AgentUnknown(NotFound):
+    """The process that should drive the task was not given its agent."""
+
+
+class TaskStateError(TreadleError):
+    """The verb does not fit the state the task is in."""
+
+    def __init__(self, message: str, *, task_id: str | None = None, state: str | None = None) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.state = state
+
+
+class TaskFinished(TaskStateError):
+    """The task has answered or ended, so it takes no further step or message."""
+
+
+class TaskUnfinished(TaskStateError):
+    """The task has not answered yet, so it has nothing to finalize."""
+
+
+class TaskParked(TaskStateError):
+    """The task waits for something or is paused; `pending` says for what."""
+
+    def __init__(self, message: str, *, task_id: str, state: str, pending: tuple[Any, ...] = ()) -> None:
+        super().__init__(message, task_id=task_id, state=state)
+        self.pending = pending
+
+
+class TaskBusy(TaskStateError):
+    """A driver is at work on the task."""
+
+
+class TaskConflict(TaskStateError):
+    """A task of this id exists with another agent, input or thread; `field` names which."""
+
+    def __init__(self, message: str, *, task_id: str, field: str) -> None:
+        super().__init__(message, task_id=task_id)
+        self.field = field
+
+
+class StepFailed(TaskStateError):
+    """A step failed and the failure policy says fail; `output` and `error` hold what happened."""
+
+    def __init__(self, message: str, *, task_id: str, output: Any, error: Any) -> None:
+        super().__init__(message, task_id=task_id, state="failed")
+        self.output = output
+        self.error = error
+
+
+class AlreadyFinalized(TaskStateError):
+    """Newer words follow the task's own in its thread, so they cannot be taken back: fork instead."""
+
+
+class AlreadyDecided(TaskStateError):
+    """The request was decided before, and differently."""
+
+
+class IrreversibleStep(TaskStateError):
+    """A step to undo holds effectful calls without `undo=`; `calls` names them."""
+
+    def __init__(self, message: str, *, task_id: str, calls: tuple[str, ...]) -> None:
+        super().__init__(message, task_id=task_id)
+        self.calls = calls
+
+
+class UndoUnfinished(TaskStateError):
+    """An undo has begun and not ended: call `undo_step` again, or settle what it waits for."""
+
+
+class ForkPointBusy(TaskStateError):
+    """A call is begun and not ended at the point of the fork."""
+
+
+class VersionRefused(TaskStateError):
+    """The agent is not the one the task was begun with, and the options refuse to go on."""
+
+
+class TaskEndedBadly(TreadleError):
+    """The task did not complete; `result` is its `RunResult`."""
+
+    def __init__(self, message: str, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class TaskFailed(TaskEndedBadly):
+    """The task ended failed."""
+
+
+class TaskCancelled(TaskEndedBadly):
+    """The task was cancelled."""
+
+
+class TaskInterrupted(TaskEndedBadly):
+    """The task was interrupted and can be resumed."""
+
+
+class StoreError(TreadleError):
+    """A store could not do what was asked; nothing acknowledged is lost."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened, read or written now."""
+
+
+class StoreFormatError(StoreError):
+    """The file or database is not a Treadle store, or was written by another version."""
+
+
+class JournalCorrupt(StoreError):
+    """A record was changed, lost or cut; `task_id` and `seq` say where."""
+
+    def __init__(self, message: str, *, task_id: str, seq: int) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.seq = seq
+
+
+class Fenced(StoreError):
+    """Another driver owns the task now, so this one's commit was refused."""
+
+
+class ModelError(TreadleError):
+    """A model provider refused or failed.
+
+    Args:
+        message: the provider's own words, shortened.
+        kind: what kind of failure, from a closed list, judged by type, status and headers.
+        status: the HTTP status, if there was one.
+        retry_after: seconds the provider asks to wait, if it said so.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ModelErrorKind = "unknown",
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind: ModelErrorKind = kind
+        self.status = status
+        self.retry_after = retry_after
+
+
+class ToolError(TreadleError):
+    """A tool could not be called, or says so itself: its text goes to the model as the call's error."""
+
+
+class ToolDefinitionError(ToolError, ConfigurationError):
+    """A function cannot be made a tool."""
+
+
+class ToolArgumentsInvalid(ToolError):
+    """The arguments do not fit the tool's schema; the text says which and how, compactly."""

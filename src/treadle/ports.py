@@ -1,0 +1,376 @@
+"""All that Treadle asks of the world: models, tools and a journal store. The docstrings are the contracts.
+
+Nothing here does anything. An adapter of a port passes that port's conformance suite in `treadle.testing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, runtime_checkable
+
+from typing_extensions import TypeVar
+
+from treadle.core.messages import Content, Json, ToolCall
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.tools import ToolSpec, Verdict
+
+C = TypeVar("C", default=Any)
+
+# ---------------------------------------------------------------------------------------------- models
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Something that answers a `ModelRequest`."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`, as people write it."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
+        """Yield deltas while the answer is written and at the end exactly one `ModelAnswer`.
+
+        Makes one attempt: retries belong to layers. Lets cancellation through, always. Raises `ModelError`
+        for whatever the provider refuses or fails at; an answer cut off in the middle is an error, not an answer.
+        """
+        ...
+
+
+# ----------------------------------------------------------------------------------------------- tools
+
+
+@dataclass(slots=True)
+class ToolContext(Generic[C]):
+    """What a tool may know of the call it serves; a parameter annotated with it is filled in, unseen by the model.
+
+    Args:
+        idempotency_key: the same for each attempt of this call, different for every other, also after a fork.
+        attempt: 1 for the first start.
+        context: the object given to the run; never shown to a model, never stored.
+        cancelled: asks whether the call should stop; tools in threads look at it now and then.
+    """
+
+    task_id: str
+    thread_id: str
+    step_id: str
+    call_id: str
+    idempotency_key: str
+    agent: str
+    attempt: int
+    context: C
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    on_progress: Callable[[Any], None] | None = field(default=None, repr=False)
+    cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
+
+    def progress(self, value: Json) -> None:
+        """Tell watchers how far the call is; safe from any thread, never stored."""
+        if self.on_progress is not None:
+            self.on_progress(value)
+
+
+@dataclass(slots=True, frozen=True)
+class ToolOutput:
+    """The three faces of a result, for tools that want to choose them; a plain return value is all three.
+
+    Args:
+        output: the raw value, kept in the journal; JSON.
+        observation: what the model sees: text or content parts; by default the output as text.
+        display: what a person sees; by default the observation's text.
+    """
+
+    output: Json
+    observation: str | Sequence[str | Content] | None = None
+    display: str | None = None
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """Something a model may call. How it is run (inline, thread, elsewhere) is its own affair."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    def validate(self, arguments: dict[str, Json]) -> Any:
+        """Return the arguments as `call` wants them, without calling; raise `ToolArgumentsInvalid`."""
+        ...
+
+    async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
+        """Run with what `validate` returned. Any exception is the call's error.
+
+        When cancelled it ends only once its work has really stopped; after a second cancel it gives up waiting.
+        The result's `output` is plain JSON data and its `observation` is text or content parts.
+        """
+        ...
+
+    async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
+        """Take back a finished call (`call.output` is what it returned); only if `spec.undoable`."""
+        ...
+
+    async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
+        """Find out whether a call begun before a crash took effect; only if `spec.reconcilable`."""
+        ...
+
+
+# --------------------------------------------------------------------------------------------- journals
+
+
+@dataclass(slots=True)
+class Record:
+    """One commit of one task: some events in a row, encoded together.
+
+    Args:
+        seq: the sequence number of its last event; the first event of a task has number 1.
+        count: how many events it holds, so its first is `seq - count + 1`.
+        epoch: which ownership of the task wrote it.
+        data: the encoded events; opaque to stores.
+        digest: hash over the previous record's digest and this data; opaque to stores.
+        blobs: large values taken out of `data`, by digest; stored once, returned with the record.
+        upto: when reading a fork, the last event of this record that the fork shares; None means all.
+    """
+
+    seq: int
+    count: int
+    epoch: int
+    data: bytes
+    digest: bytes
+    blobs: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    upto: int | None = None
+
+
+@dataclass(slots=True)
+class NewTask:
+    """A task row to create. With `base`, it is a fork: events 1 to `base_seq` are those of task `base`."""
+
+    task_id: str
+    agent: str
+    thread_id: str
+    created: int
+    """microseconds since 1970, UTC"""
+    parent: str | None = None
+    base: str | None = None
+    base_seq: int = 0
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class ThreadChange:
+    """A change of a thread, in the same transaction as the record it comes with.
+
+    `add` makes (task, seq) the thread's newest member and its version `expected + 1`; refused with `ThreadMoved`
+    when its version is not `expected`. `remove` takes the task out, only while it is the newest member; else
+    refused with `AlreadyFinalized`. A thread nobody added to has version 0; versions only grow.
+    """
+
+    action: Literal["add", "remove"]
+    thread_id: str
+    expected: int = 0
+
+
+@dataclass(slots=True)
+class Commit:
+    """What one task wants written, all in one transaction or not at all.
+
+    Args:
+        task_id: whose.
+        epoch: the ownership under which it is written; refused with `Fenced` when it is not the task's newest.
+        record: the events, or None when only the row changes; refused with `Fenced` when events are missing before it
+            or its place is taken by another. The very same record again (same seq, epoch, digest) is accepted
+            without a change: so a commit whose acknowledgement was lost can be sent again.
+        create: the task row to insert first, owned by this process with the given epoch; refused with `TaskExists`.
+        state: the row's new state word, None to leave it.
+        release: give up ownership, unless the inbox holds rows not taken; then ownership stays.
+        seal: refuse with `InboxWaiting` when the inbox holds rows not taken by this or earlier commits.
+        taken: ids of the inbox rows that the record's events answer.
+        thread: a change of a thread.
+    """
+
+    task_id: str
+    epoch: int
+    record: Record | None = None
+    create: NewTask | None = None
+    state: str | None = None
+    release: bool = False
+    seal: bool = False
+    taken: tuple[str, ...] = ()
+    thread: ThreadChange | None = None
+
+
+@dataclass(slots=True)
+class Committed:
+    """A commit is durable. `released` tells whether ownership was given up."""
+
+    released: bool = False
+
+
+class Refused(Exception):
+    """A commit was checked and not written; the driver decides what follows. Never reaches a user."""
+
+
+class TaskExists(Refused):
+    """A task of this id is there already."""
+
+
+class InboxWaiting(Refused):
+    """Something arrived for the task that must be read before it ends."""
+
+
+class ThreadMoved(Refused):
+    """The thread has another version now."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the thread is at version {version}")
+        self.version = version
+
+
+@dataclass(slots=True)
+class Driver:
+    """A process that drives tasks; `alive` is judged by host, boot and process start, or by its lease elsewhere."""
+
+    driver_id: str
+    host: str
+    pid: int
+    alive: bool
+
+
+@dataclass(slots=True)
+class TaskRow:
+    """A task as its store lists it. `driver` is who owns it now, or owned it when it died."""
+
+    task_id: str
+    agent: str
+    thread_id: str
+    state: str
+    created: int
+    parent: str | None
+    base: str | None
+    base_seq: int
+    epoch: int
+    labels: dict[str, str]
+    driver: Driver | None
+    head: int = 0
+    """sequence number of the last event"""
+
+
+@dataclass(slots=True)
+class Claim:
+    """Ownership of a task: the new epoch and where its journal ends."""
+
+    epoch: int
+    head: int
+    digest: bytes
+    """of the last record; of the base's record at `base_seq` for a fork without records of its own; else empty"""
+
+
+@dataclass(slots=True)
+class InboxItem:
+    """Words or a command for a task from anyone but its owner. The sender chooses the id; the same id twice is one."""
+
+    item_id: str
+    kind: str
+    data: dict[str, Json]
+    created: int
+
+
+@dataclass(slots=True)
+class ThreadMember:
+    """A task whose words are part of a thread: those of events 1 to `seq`, without what it took over from others."""
+
+    version: int
+    task_id: str
+    seq: int
+
+
+@dataclass(slots=True)
+class TaskFilter:
+    """Which tasks to list: all given fields must match. `cursor` is the last task id of the page before."""
+
+    state: str | None = None
+    agent: str | None = None
+    thread_id: str | None = None
+    parent: str | None = None
+    base: str | None = None
+    since: int | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+
+CommitDone = Callable[["Committed | Exception"], None]
+
+
+class JournalStore(Protocol):
+    """Where journals live. One transaction covers a task's record, its row, its thread, its inbox and its blobs.
+
+    All methods may be called from any event loop and thread of the process; `open` happens at first use, once.
+    Errors of the store are `StoreError`s; nothing acknowledged is ever lost, and a failed item harms no other.
+    """
+
+    @property
+    def url(self) -> str:
+        """How to name this store, without secrets."""
+        ...
+
+    async def open(self) -> None:
+        """Make the store usable; idempotent. Raises `StoreUnavailable` or `StoreFormatError`."""
+        ...
+
+    async def close(self) -> None:
+        """Write what is queued and close; idempotent."""
+        ...
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        """Queue a commit and return at once; needs an open store and a running event loop.
+
+        Commits of one task are written in the order given. `done` is called exactly once, in the calling loop (for a
+        store that needs no waiting: before this returns), with `Committed` when the commit is durable, else with the
+        `Refused` or `StoreError` that stopped it. A refused commit has written nothing.
+        """
+        ...
+
+    async def claim(self, task_id: str) -> Claim:
+        """Become the owner: epoch + 1, in one transaction with reading the head.
+
+        Raises `TaskNotFound`, or `TaskBusy` when a live driver (also this process) owns the task. A driver that died
+        on this host is succeeded at once.
+        """
+        ...
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Return the records that hold events `after` + 1 to `upto`, in order, with blobs; a fork's shared ones first.
+
+        Raises `TaskNotFound`.
+        """
+        ...
+
+    async def row(self, task_id: str) -> TaskRow:
+        """Return a task's row; raises `TaskNotFound`."""
+        ...
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """Return matching rows, newest task id first."""
+        ...
+
+    async def delete(self, task_id: str) -> None:
+        """Remove a task with its children, rows, inbox and unshared blobs, in one transaction.
+
+        Raises `TaskNotFound`; `TaskBusy` while a live driver owns it or a child; a prefix shared by living forks and
+        records a thread refers to stay readable for those, but the task itself is not found any more.
+        """
+        ...
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        """Put an item into a task's inbox, durably; False when its id was there before. Raises `TaskNotFound`."""
+        ...
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items not yet taken, in order of arrival."""
+        ...
+
+    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members in order, or those of an earlier version."""
+        ...
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop."""
+        ...
