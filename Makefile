@@ -1,0 +1,35 @@
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), bench, lock.
+RUN = .venv/bin
+
+.PHONY: fmt check test full bench docs lock
+
+.venv: build-requirements.txt uv.lock pyproject.toml
+	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
+	$(RUN)/uv sync -q --locked --all-extras
+	touch .venv
+
+fmt: .venv
+	$(RUN)/ruff check --fix
+	$(RUN)/ruff format
+
+check: .venv
+	$(RUN)/ruff check
+	$(RUN)/ruff format --check
+	$(RUN)/lint-imports --no-logo
+	$(RUN)/pyright src
+
+test: .venv
+	$(RUN)/pytest -q -n 2
+
+full: check
+	$(RUN)/pytest -q -n 2 -m "full or not full" --hypothesis-profile=full
+
+docs: .venv
+	$(RUN)/pytest -q tests/docs
+
+bench: .venv
+	$(RUN)/python -m bench
+
+lock:
+	$(RUN)/uv lock
+	$(RUN)/uv export -q --only-group build --no-emit-project --no-header -o build-requirements.txt

@@ -1,0 +1,125 @@
+"""The promises of the whole package: what importing it does, what it ships, what its sources never say."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import treadle
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src" / "treadle"
+PURE = ("core", "agents", "policy")
+SLOW = ["pydantic_ai", "rich", "typer"]
+OPTIONAL = ["anthropic", "mcp", "openai", "opentelemetry", "psycopg", "starlette", "uvicorn"]
+
+
+def in_fresh_interpreter(script: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def tracked_files() -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_public_names_are_sorted_unique_and_there():
+    names = list(getattr(treadle, "__all__", ()))
+    assert names == sorted(set(names))
+    assert [name for name in names if not hasattr(treadle, name)] == []
+
+
+AUDIT = """
+import json, pathlib, sys, sysconfig
+
+allowed = [pathlib.Path(p).resolve() for p in {*sysconfig.get_paths().values(), %(sources)r}]
+suspect = ("socket.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.mkdir",
+           "os.remove", "os.rename", "sqlite3.", "_thread.start_new_thread", "_thread.start_joinable_thread",
+           "urllib.")
+seen = []
+
+def audit(event, args):
+    if event == "open" and isinstance(args[0], (str, bytes)):
+        path = pathlib.Path(args[0] if isinstance(args[0], str) else args[0].decode())
+        writes = any(letter in (args[1] or "r") for letter in "wax+")
+        if writes or not any(path.is_relative_to(folder) for folder in allowed):
+            seen.append(f"{event} {path} {args[1]}")
+    elif event.startswith(suspect):
+        seen.append(f"{event} {args!r}"[:200])
+
+sys.dont_write_bytecode = True
+sys.addaudithook(audit)
+import treadle
+for name in getattr(treadle, "__all__", ()):
+    getattr(treadle, name)
+print(json.dumps(seen))
+"""
+
+
+def test_importing_treadle_opens_no_file_socket_process_or_thread():
+    seen = json.loads(in_fresh_interpreter(AUDIT % {"sources": str(SOURCES)}))
+    assert seen == []
+
+
+def test_importing_treadle_loads_nothing_slow_or_optional():
+    script = f"import sys, treadle; print(*[name for name in {SLOW + OPTIONAL} if name in sys.modules])"
+    assert in_fresh_interpreter(script).split() == []
+
+
+def test_importing_treadle_is_quick():
+    script = "import time; t = time.perf_counter(); import treadle; print(time.perf_counter() - t)"
+    best = min(float(in_fresh_interpreter(script)) for _ in range(3))
+    assert best < 0.6, f"import took {best:.2f} s; the target is 0.2 s on an idle machine"
+
+
+def test_the_pure_part_asks_nobody_for_time_ids_or_chance():
+    asks = re.compile(
+        r"datetime\.(now|utcnow|today)|uuid[147]\(|^\s*(import|from) (time|random|secrets|logging|asyncio)\b",
+        re.MULTILINE,
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {hit.group().strip()}"
+        for part in PURE
+        for path in sorted((SOURCES / part).rglob("*.py"))
+        for hit in asks.finditer(path.read_text())
+    ]
+    assert found == []
+
+
+def test_sources_name_no_machine_and_no_private_folder():
+    private = [part.encode() for part in ("/" + "work/", "shared" + "/design", "/" + "root/")]
+    found = [
+        str(path.relative_to(ROOT))
+        for path in tracked_files()
+        if any(p in path.read_bytes() for p in private)
+    ]
+    assert found == []
+
+
+def test_the_wheel_builds_and_says_it_is_typed(tmp_path: Path):
+    build = [sys.executable, "-m", "uv", "build", "-q", "--offline", "--wheel", "--out-dir", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("treadle-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "treadle/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not [name for name in names if name.endswith(".pth") or name.startswith("tests/")]
+
+
+def test_the_build_tool_is_pinned_to_the_version_in_the_lock():
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    (locked,) = [package["version"] for package in packages if package["name"] == "uv"]
+    pinned = re.search(r"^uv==(\S+)", (ROOT / "build-requirements.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    assert pinned.group(1) == locked
