@@ -1,29 +1,29 @@
 """Every error Treadle raises, as one tree. What happens to a task is a result, not an exception.
 
-    TreadleError
-    ├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
-    │   ├── MissingExtra                an optional package is not installed
-    │   └── ModelUnknown                no provider answers to this model name
-    ├── NotFound                        (also a LookupError)
-    │   ├── TaskNotFound · StepNotFound · CallNotFound · ThreadNotFound
-    │   └── AgentUnknown                this process was not given the task's agent
-    ├── TaskStateError                  the verb does not fit the task's state
-    │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
-    │   ├── StepFailed                  the step failed and the policy says fail
-    │   ├── AlreadyFinalized · AlreadyDecided
-    │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
-    │   └── VersionRefused              the agent changed and `on_version_change="refuse"`
-    ├── TaskEndedBadly                  raised by `RunResult.raise_for_state()`
-    │   └── TaskFailed · TaskCancelled · TaskInterrupted
-    ├── StoreError
-    │   ├── StoreUnavailable            cannot be opened, read or written
-    │   ├── StoreFormatError            not ours, or of another version
-    │   ├── JournalCorrupt              a record was changed, lost or cut
-    │   └── Fenced                      another driver owns the task now
-    ├── ModelError                      a provider refused or failed; `kind` is from a closed list
-    └── ToolError                       a tool could not be called
-        ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
-        └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
+TreadleError
+├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
+│   ├── MissingExtra                an optional package is not installed
+│   └── ModelUnknown                no provider answers to this model name
+├── NotFound                        (also a LookupError)
+│   ├── TaskNotFound · StepNotFound · CallNotFound · ThreadNotFound
+│   └── AgentUnknown                this process was not given the task's agent
+├── TaskStateError                  the verb does not fit the task's state
+│   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
+│   ├── StepFailed                  the step failed and the policy says fail
+│   ├── AlreadyFinalized · AlreadyDecided
+│   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
+│   └── VersionRefused              the agent changed and `on_version_change="refuse"`
+├── TaskEndedBadly                  raised by `RunResult.raise_for_state()`
+│   └── TaskFailed · TaskCancelled · TaskInterrupted
+├── StoreError
+│   ├── StoreUnavailable            cannot be opened, read or written
+│   ├── StoreFormatError            not ours, or of another version
+│   ├── JournalCorrupt              a record was changed, lost or cut
+│   └── Fenced                      another driver owns the task now
+├── ModelError                      a provider refused or failed; `kind` is from a closed list
+└── ToolError                       a tool could not be called
+    ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
+    └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
 """
 
 from __future__ import annotations

@@ -11,6 +11,10 @@ EffectClass = Literal["read", "idempotent", "write"]
 """What a second start may do: nothing, the same again, or harm. Undeclared tools are `write`."""
 
 
+def _no_parameters() -> Json:
+    return {"type": "object", "properties": {}}
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ToolSpec:
     """A tool as the model and the core see it.
@@ -33,7 +37,7 @@ class ToolSpec:
 
     name: str
     description: str = ""
-    parameters: Json = field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: Json = field(default_factory=_no_parameters)
     read_only: bool = False
     idempotent: bool = False
     destructive: bool = False
