@@ -1,0 +1,100 @@
+"""Reads the code blocks of a Markdown file, and runs them in order as one program.
+
+    python tests/docs/blocks.py docs/guide/steps.md
+
+Python blocks of one file share their names and one event loop, and may `await` at top level; `sh` blocks run in
+between, in the same folder. A comment directly above a block changes what is done with it:
+
+    <!-- not run: REASON -->      shown to the reader only
+    <!-- file: NAME -->           written to a file of that name, for the blocks that follow
+"""
+
+import ast
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMENT = re.compile(r"<!--\s*(not run|file):\s*(.*?)\s*-->")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block; `line` is that of its first line of code, counted from 1."""
+
+    path: Path
+    line: int
+    language: str
+    code: str
+    mark: str = ""
+    detail: str = ""
+
+    @property
+    def is_run(self) -> bool:
+        return not self.mark and self.language in {"python", "sh"}
+
+
+def blocks(path: Path) -> list[Block]:
+    found: list[Block] = []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start, fence, above = 0, "", ""
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if fence:
+            if text == fence:
+                indent = len(line) - len(line.lstrip())
+                code = "\n".join(each[indent:] for each in lines[start : number - 1])
+                language = lines[start - 1].strip().removeprefix(fence).strip()
+                comment = COMMENT.fullmatch(above)
+                found.append(Block(path, start + 1, language, code, *(comment.groups() if comment else ())))
+                fence, above = "", ""
+        elif text.startswith("```"):
+            start, fence = number, re.match("`+", text).group()
+        elif text:
+            above = text
+    if fence:
+        raise ValueError(f"{path}:{start}: this block is never closed")
+    return found
+
+
+def run(path: Path) -> None:
+    """Run the blocks of a file in the current folder; the first that fails ends the program."""
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main  # so that annotations in the blocks resolve as they do in a script
+    sys.path.insert(0, str(Path.cwd()))
+    with asyncio.Runner() as loop:
+        for block in blocks(path):
+            if block.mark == "file":
+                Path(block.detail).parent.mkdir(parents=True, exist_ok=True)
+                Path(block.detail).write_text(block.code + "\n", encoding="utf-8")
+            elif block.is_run and block.language == "sh":
+                run_shell(block)
+            elif block.is_run:
+                run_python(block, main.__dict__, loop)
+
+
+def run_shell(block: Block) -> None:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.code], stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{block.path}:{block.line}: exit status {done.returncode}")
+
+
+def run_python(block: Block, names: dict[str, object], loop: asyncio.Runner) -> None:
+    # Blank lines in front, so that a traceback shows the line of the document.
+    source = "\n" * (block.line - 1) + block.code
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = compile(source, str(block.path), "exec", flags=flags, dont_inherit=True)
+    if code.co_flags & inspect.CO_COROUTINE:
+        loop.run(types.FunctionType(code, names)())
+    else:
+        exec(code, names)
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]).resolve())

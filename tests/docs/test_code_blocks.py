@@ -1,0 +1,124 @@
+"""Every code block of the README and the guide runs, in a scratch folder, as a reader would run it."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import Block, blocks
+
+ROOT = Path(__file__).parents[2]
+DRIVER = Path(__file__).with_name("blocks.py")
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
+SECONDS = 120
+
+REASONS = {
+    "needs a fresh clone",
+    "needs a provider key",
+    "serves until stopped",
+    "the test command itself",
+    "waits for a person",
+}
+LANGUAGES = {"", "http", "json", "jsonl", "mermaid", "python", "sh", "sql", "text", "toml"}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def place(block: Block) -> str:
+    return f"{name(block.path)}:{block.line}"
+
+
+@pytest.fixture(scope="session")
+def provider_addresses() -> Iterator[dict[str, str]]:
+    """Where `openai:` and `anthropic:` models are found: a scripted server that answers any request."""
+    if find_spec("treadle.testing.provider") is None:
+        yield {}
+        return
+    from tests.docs.answers import answer
+
+    from treadle.testing.provider import ProviderServer
+
+    with ProviderServer(answer) as server:
+        yield {
+            "OPENAI_BASE_URL": server.openai_base_url,
+            "OPENAI_API_KEY": "made-up",
+            "ANTHROPIC_BASE_URL": server.anthropic_base_url,
+            "ANTHROPIC_API_KEY": "made-up",
+        }
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if any(b.is_run for b in blocks(d))], ids=name)
+def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dict[str, str]):
+    environment = {
+        "HOME": str(tmp_path),
+        "LANG": "C.UTF-8",
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
+        **provider_addresses,
+    }
+    command = [sys.executable, "-X", "dev", str(DRIVER), str(document)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_block_is_left_out_only_for_a_known_reason():
+    unknown = [f"{place(b)}: {b.detail!r}" for b in BLOCKS if b.mark == "not run" and b.detail not in REASONS]
+    assert unknown == []
+
+
+def test_blocks_are_labelled_with_a_language_that_decides_whether_they_run():
+    assert [f"{place(b)}: {b.language!r}" for b in BLOCKS if b.language not in LANGUAGES] == []
+
+
+def test_the_readme_begins_with_the_demo_and_the_tests():
+    first, second = [
+        block.code for block in BLOCKS if block.path.name == "README.md" and block.language == "sh"
+    ][:2]
+    assert "\n" not in first + second
+    assert first.endswith("treadle demo")
+    assert "pytest" in second
+
+
+def test_blocks_of_one_document_share_names_and_files_and_may_await(tmp_path: Path):
+    document = tmp_path / "page.md"
+    document.write_text(
+        """
+```python
+import asyncio
+async def one() -> int:
+    await asyncio.sleep(0)
+    return 1
+```
+<!-- file: three.txt -->
+```text
+3
+```
+- in a list:
+    ```sh
+    grep 3 three.txt
+    ```
+<!-- not run: waits for a person -->
+```python
+raise SystemExit("not me")
+```
+```python
+assert await one() == 1
+raise RuntimeError("the end")
+```
+"""
+    )
+    run = [sys.executable, str(DRIVER), str(document)]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == "3\n"
+    assert 'page.md", line 22' in done.stderr
+    assert done.stderr.endswith("RuntimeError: the end\n")
