@@ -1,6 +1,7 @@
 """Every code block of the README and the guide runs, in a scratch folder, as a reader would run it."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -43,7 +44,6 @@ def provider_addresses() -> Iterator[dict[str, str]]:
         yield {}
         return
     from tests.docs.answers import answer
-
     from treadle.testing.provider import ProviderServer
 
     with ProviderServer(answer) as server:
@@ -86,6 +86,16 @@ def test_the_readme_begins_with_the_demo_and_the_tests():
     assert "\n" not in first + second
     assert first.endswith("treadle demo")
     assert "pytest" in second
+
+
+def test_links_between_documents_lead_somewhere():
+    broken = [
+        f"{name(document)}: {target}"
+        for document in [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", document.read_text())
+        if not (document.parent / target).exists()
+    ]
+    assert broken == []
 
 
 def test_blocks_of_one_document_share_names_and_files_and_may_await(tmp_path: Path):
