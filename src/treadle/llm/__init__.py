@@ -1,0 +1,1 @@
+"""Models: adapters of the `Model` port, and the layers around them."""

@@ -1,0 +1,30 @@
+"""Models by name: what an `Agent` takes instead of a `"provider:model"` string. Imports nothing until it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.llm.scripted import ScriptedModel, call, call_raw, fail, text, turn
+
+_HOMES = {
+    "ScriptedModel": "treadle.llm.scripted",
+    "call": "treadle.llm.scripted",
+    "call_raw": "treadle.llm.scripted",
+    "fail": "treadle.llm.scripted",
+    "text": "treadle.llm.scripted",
+    "turn": "treadle.llm.scripted",
+}
+
+__all__ = ["ScriptedModel", "call", "call_raw", "fail", "text", "turn"]
+
+
+def __getattr__(name: str) -> Any:
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
