@@ -1,0 +1,422 @@
+"""A journal store in this process's memory: for tests and for work that need not survive it.
+
+It keeps encoded records exactly as they were given, so a task costs what its journal is long. Rules about what a
+commit may do are the port's; this module and the SQLite store state them twice, and one conformance suite holds
+them together.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from uuid import uuid4
+
+from treadle.errors import AlreadyFinalized, Fenced, StoreUnavailable, TaskBusy, TaskNotFound, TreadleError
+from treadle.ports import (
+    Claim,
+    Commit,
+    CommitDone,
+    Committed,
+    Driver,
+    InboxItem,
+    InboxWaiting,
+    NewTask,
+    Record,
+    Refused,
+    TaskExists,
+    TaskFilter,
+    TaskRow,
+    ThreadMember,
+    ThreadMoved,
+)
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """A task; `listed` is False once it was deleted and others still need its records."""
+
+    new: NewTask
+    state: str
+    epoch: int
+    base: _Task | None
+    owned: bool = True
+    listed: bool = True
+    records: list[Record] = field(default_factory=list[Record])
+    waiting: dict[str, InboxItem] = field(default_factory=dict[str, InboxItem])
+    seen: set[str] = field(default_factory=set[str])
+    forks: list[_Task] = field(default_factory=list["_Task"])
+
+    @property
+    def head(self) -> int:
+        return self.records[-1].seq if self.records else self.new.base_seq
+
+
+@dataclass(slots=True)
+class _Member:
+    version: int
+    task: _Task
+    seq: int
+    gone: int | None = None
+    """the version that took it out"""
+
+
+@dataclass(slots=True)
+class _Thread:
+    version: int = 0
+    members: list[_Member] = field(default_factory=list[_Member])
+
+
+@dataclass(slots=True)
+class _Blob:
+    data: bytes
+    records: int = 0
+
+
+def _seq(record: Record) -> int:
+    return record.seq
+
+
+class MemoryStore:
+    """A `JournalStore` that lives as long as this object; every commit is done before `commit` returns."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._closed = False
+        self._tasks: dict[str, _Task] = {}
+        self._threads: dict[str, _Thread] = {}
+        self._blobs: dict[str, _Blob] = {}
+        self._driver_id = str(uuid4())
+
+    @property
+    def url(self) -> str:
+        """`memory:`"""
+        return "memory:"
+
+    async def open(self) -> None:
+        """Make the store usable (again: what was written before `close` is still there)."""
+        self._closed = False
+
+    async def close(self) -> None:
+        """Refuse what comes next and give up ownership of all tasks."""
+        with self._lock:
+            self._closed = True
+            for task in self._tasks.values():
+                task.owned = False
+
+    # ------------------------------------------------------------------------------------------ writing
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        """Check and write a commit, then call `done`; see `JournalStore.commit`."""
+        result: Committed | Exception
+        with self._lock:
+            self._usable()
+            try:
+                result = self._commit(commit)
+            except (Refused, TreadleError) as refusal:
+                result = refusal
+        done(result)
+
+    def _commit(self, commit: Commit) -> Committed:
+        task, record = self._tasks.get(commit.task_id), commit.record
+        if commit.create is not None:
+            if task is None:
+                task = self._new_task(commit.create, commit.epoch)
+            elif not (task.listed and task.epoch == commit.epoch and _is_there(task, record)):
+                raise TaskExists(f"a task {commit.task_id} is in this store already")
+        elif task is None or not task.listed:
+            raise Fenced(f"task {commit.task_id} is not in this store (any more)")
+        if task.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
+            raise Fenced(f"task {commit.task_id} is at epoch {task.epoch}, the commit at {commit.epoch}")
+        if record is not None and (record.count < 1 or record.seq - record.count != task.head):
+            if _is_there(task, record):
+                return Committed(released=not task.owned)
+            raise Fenced(
+                f"task {commit.task_id} ends at event {task.head}: "
+                f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
+            )
+        left = task.waiting.keys() - set(commit.taken)
+        if commit.seal and left:
+            raise InboxWaiting(f"task {commit.task_id} has {len(left)} unread items in its inbox")
+        if commit.thread is not None:
+            self._check_thread(task, commit)
+        self._write(task, commit)
+        if commit.release and not left:
+            task.owned = False
+            return Committed(released=True)
+        return Committed()
+
+    def _new_task(self, new: NewTask, epoch: int) -> _Task:
+        """Build the task without storing it: nothing may be written before every check has passed."""
+        base = None
+        if new.base is not None:
+            base = self._task(new.base)
+            if new.base_seq > base.head:
+                raise Fenced(
+                    f"task {new.base} ends at event {base.head}, no fork can begin at {new.base_seq}"
+                )
+        return _Task(replace(new, labels=dict(new.labels)), "created", epoch, base)
+
+    def _check_thread(self, task: _Task, commit: Commit) -> None:
+        change = commit.thread
+        assert change is not None
+        thread = self._threads.get(change.thread_id) or _Thread()
+        if change.action == "add":
+            if thread.version != change.expected:
+                raise ThreadMoved(thread.version)
+            return
+        newest = next((m for m in reversed(thread.members) if m.gone is None), None)
+        if newest is None or newest.task is not task:
+            raise AlreadyFinalized(
+                f"task {commit.task_id} is not the newest in thread {change.thread_id}: fork it instead",
+                task_id=commit.task_id,
+            )
+
+    def _write(self, task: _Task, commit: Commit) -> None:
+        if commit.create is not None:
+            self._tasks[commit.task_id] = task
+            if task.base is not None:
+                task.base.forks.append(task)
+        if commit.record is not None:
+            task.records.append(self._with_shared_blobs(commit.record))
+        for item_id in commit.taken:
+            task.waiting.pop(item_id, None)
+        if commit.state is not None:
+            task.state = commit.state
+        if commit.thread is not None:
+            thread = self._threads.setdefault(commit.thread.thread_id, _Thread())
+            thread.version += 1
+            if commit.thread.action == "add":
+                thread.members.append(_Member(thread.version, task, task.head))
+            else:
+                next(m for m in reversed(thread.members) if m.gone is None).gone = thread.version
+
+    def _with_shared_blobs(self, record: Record) -> Record:
+        if not record.blobs:
+            return record
+        shared: dict[str, bytes] = {}
+        for digest, data in record.blobs.items():
+            blob = self._blobs.setdefault(digest, _Blob(data))
+            blob.records += 1
+            shared[digest] = blob.data
+        return replace(record, blobs=shared)
+
+    async def claim(self, task_id: str) -> Claim:
+        """Become the owner; see `JournalStore.claim`."""
+        with self._lock:
+            task = self._task(task_id)
+            if task.owned:
+                raise TaskBusy(f"task {task_id} is driven by this process ({os.getpid()})", task_id=task_id)
+            task.epoch += 1
+            task.owned = True
+            return Claim(task.epoch, task.head, _digest(task, task.head))
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        """Put an item into a task's inbox; see `JournalStore.post`."""
+        with self._lock:
+            task = self._task(task_id)
+            if item.item_id in task.seen:
+                return False
+            task.seen.add(item.item_id)
+            task.waiting[item.item_id] = item
+            return True
+
+    async def delete(self, task_id: str) -> None:
+        """Remove a task and its children; see `JournalStore.delete`."""
+        with self._lock:
+            family = self._family(self._task(task_id))
+            for task in family:
+                if task.owned:
+                    raise TaskBusy(
+                        f"task {task.new.task_id} is driven by this process", task_id=task.new.task_id
+                    )
+            for task in family:
+                task.listed = False
+                task.epoch += 1
+                task.state, task.waiting, task.seen = "", {}, set()
+            members = self._drop_threads({task.new.thread_id for task in family}, family)
+            for task in [*family, *members]:
+                self._collect(task)
+
+    def _family(self, root: _Task) -> list[_Task]:
+        """The task, its listed children, theirs, and so on."""
+        children: dict[str | None, list[_Task]] = {}
+        for task in self._tasks.values():
+            if task.listed and task.new.parent is not None:
+                children.setdefault(task.new.parent, []).append(task)
+        family = [root]
+        for task in family:
+            family.extend(child for child in children.get(task.new.task_id, ()) if child not in family)
+        return family
+
+    def _drop_threads(self, names: set[str], family: list[_Task]) -> list[_Task]:
+        """Forget the threads that no listed task is in any more; return who was a member of them."""
+        for name, thread in self._threads.items():
+            if any(member.task in family for member in thread.members):
+                names.add(name)
+        alive = {task.new.thread_id for task in self._tasks.values() if task.listed}
+        members: list[_Task] = []
+        for name in names - alive:
+            thread = self._threads.get(name)
+            if thread is not None and not any(m.task.listed and m.gone is None for m in thread.members):
+                members.extend(member.task for member in thread.members)
+                del self._threads[name]
+        return members
+
+    def _collect(self, task: _Task | None) -> None:
+        """Drop what nobody refers to of a deleted task, and then of the task it was forked from."""
+        while task is not None and not task.listed and task.new.task_id in self._tasks:
+            members = [
+                m for t in self._threads.values() for m in t.members if m.task is task and m.gone is None
+            ]
+            needed = max([fork.new.base_seq for fork in task.forks] + [m.seq for m in members], default=-1)
+            self._forget_blobs([r for r in task.records if r.seq - r.count >= needed])
+            task.records = [r for r in task.records if r.seq - r.count < needed]
+            if needed >= 0:
+                return
+            del self._tasks[task.new.task_id]
+            for thread in self._threads.values():
+                thread.members = [m for m in thread.members if m.task is not task]
+            if task.base is not None:
+                task.base.forks.remove(task)
+            task = task.base
+
+    def _forget_blobs(self, records: list[Record]) -> None:
+        for record in records:
+            for digest in record.blobs:
+                blob = self._blobs[digest]
+                blob.records -= 1
+                if blob.records == 0:
+                    del self._blobs[digest]
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
+        with self._lock:
+            self._usable()
+            task = self._tasks.get(task_id)
+            if task is None:
+                raise TaskNotFound(f"no task {task_id} in {self.url}")
+            found: list[Record] = []
+            for part, shared in reversed(list(_chain(task))):
+                until = shared if upto is None or (shared is not None and shared < upto) else upto
+                start = bisect_right(part.records, max(after, part.new.base_seq), key=_seq)
+                for record in part.records[start:]:
+                    if until is not None and record.seq - record.count >= until:
+                        break
+                    cut = shared is not None and record.seq > shared
+                    found.append(replace(record, upto=shared) if cut else record)
+            return found
+
+    async def row(self, task_id: str) -> TaskRow:
+        """Return a task's row; raises `TaskNotFound`."""
+        with self._lock:
+            return self._row(self._task(task_id))
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """Return matching rows, newest task id first."""
+        with self._lock:
+            self._usable()
+            found: list[TaskRow] = []
+            for key in sorted(self._tasks, reverse=True):
+                task = self._tasks[key]
+                if len(found) >= wanted.limit:
+                    break
+                if task.listed and _matches(task, wanted):
+                    found.append(self._row(task))
+            return found
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items not yet taken, in order of arrival."""
+        with self._lock:
+            return list(self._task(task_id).waiting.values())
+
+    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members in order, or those of an earlier version."""
+        with self._lock:
+            self._usable()
+            thread = self._threads.get(thread_id) or _Thread()
+            at = thread.version if version is None else min(version, thread.version)
+            members = [m for m in thread.members if m.version <= at and (m.gone is None or m.gone > at)]
+            return at, [ThreadMember(m.version, m.task.new.task_id, m.seq) for m in members]
+
+    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Do nothing: no other process can write here."""
+        return lambda: None
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"the store {self.url} is closed: open() it first")
+
+    def _task(self, task_id: str) -> _Task:
+        self._usable()
+        task = self._tasks.get(task_id)
+        if task is None or not task.listed:
+            raise TaskNotFound(f"no task {task_id} in {self.url}")
+        return task
+
+    def _row(self, task: _Task) -> TaskRow:
+        new = task.new
+        driver = (
+            Driver(self._driver_id, socket.gethostname(), os.getpid(), alive=True) if task.owned else None
+        )
+        return TaskRow(
+            task_id=new.task_id,
+            agent=new.agent,
+            thread_id=new.thread_id,
+            state=task.state,
+            created=new.created,
+            parent=new.parent,
+            base=new.base,
+            base_seq=new.base_seq,
+            epoch=task.epoch,
+            labels=dict(new.labels),
+            driver=driver,
+            head=task.head,
+        )
+
+
+def _is_there(task: _Task, record: Record | None) -> bool:
+    """Whether the very same record was written before: a commit whose acknowledgement was lost."""
+    if record is None:
+        return False
+    at = bisect_right(task.records, record.seq, key=_seq) - 1
+    if at < 0:
+        return False
+    known = task.records[at]
+    return (known.seq, known.epoch, known.digest) == (record.seq, record.epoch, record.digest)
+
+
+def _chain(task: _Task) -> Iterator[tuple[_Task, int | None]]:
+    """The task and those it was forked from, each with the last event that `task` shares with it."""
+    part: _Task | None = task
+    shared: int | None = None
+    while part is not None:
+        yield part, shared
+        shared = part.new.base_seq if shared is None else min(shared, part.new.base_seq)
+        part = part.base
+
+
+def _digest(task: _Task, seq: int) -> bytes:
+    """The digest of the record that holds event `seq` of the task."""
+    for part, _ in _chain(task):
+        if seq > part.new.base_seq:
+            return next((r.digest for r in part.records if r.seq >= seq), b"")
+    return b""
+
+
+def _matches(task: _Task, wanted: TaskFilter) -> bool:
+    new = task.new
+    return (
+        (wanted.cursor is None or new.task_id < wanted.cursor)
+        and (wanted.state is None or task.state == wanted.state)
+        and (wanted.agent is None or new.agent == wanted.agent)
+        and (wanted.thread_id is None or new.thread_id == wanted.thread_id)
+        and (wanted.parent is None or new.parent == wanted.parent)
+        and (wanted.base is None or new.base == wanted.base)
+        and (wanted.since is None or new.created >= wanted.since)
+    )
