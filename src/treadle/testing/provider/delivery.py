@@ -1,0 +1,209 @@
+"""How bytes leave the server: one response played piece by piece, and the thread that listens."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from treadle.errors import MissingExtra
+from treadle.testing.provider.script import PLAIN, Delivery, HangUp
+
+try:
+    import uvicorn
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError as error:
+    raise MissingExtra("testing", "The scripted provider") from error
+
+_TRANSPORT = "treadle.transport"
+_WHOLE_PIECE = 64
+"""Bytes in one piece of an answer that is not streamed but slow or cut."""
+
+
+class Reply(Response):
+    """One response: its pieces of body, and how they are delivered.
+
+    Args:
+        pieces: of the body; for a stream one event each.
+        status: of HTTP.
+        headers: of the response.
+        how: delays, cuts, other pieces.
+        events: whether the pieces are server-sent events.
+        broken: the event that ends a stream cut by `error`.
+        hang_up: end the connection in place of a response.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[bytes],
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        how: Delivery = PLAIN,
+        events: bool = False,
+        broken: bytes = b"",
+        hang_up: HangUp | None = None,
+    ) -> None:
+        self.status_code = status
+        self.background = None
+        self._headers = dict(headers or {})
+        self._how = how
+        self._hang_up = hang_up
+        self._ending = broken if how.cut == "error" else b""
+        self._pieces = _cut(_shaped(pieces, how, events), how)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Play the response; ends early when the client goes away or the server stops."""
+        how, hang_up = self._how, self._hang_up
+        if await _gone_within(receive, how.delay if hang_up is None else hang_up.delay):
+            return
+        if hang_up is not None:
+            await _drop(scope, receive, hang_up.by)
+            return
+        if how.cut is None and len(self._pieces) == 1:
+            self._headers["content-length"] = str(len(self._pieces[0]))
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        for place, piece in enumerate(self._pieces):
+            if place and await _gone_within(receive, how.chunk_delay):
+                return
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if how.cut in ("reset", "close"):
+            await _drop(scope, receive, how.cut)
+            return
+        await send({"type": "http.response.body", "body": self._ending, "more_body": False})
+
+
+def _shaped(pieces: Sequence[bytes], how: Delivery, events: bool) -> list[bytes]:
+    """The pieces as the delivery wants them: other line ends, comments, other cuts between them."""
+    shaped = list(pieces)
+    if events and how.comments:
+        shaped = [b": comment\n\n" + piece for piece in shaped]
+    if events and how.crlf:
+        shaped = [piece.replace(b"\n", b"\r\n") for piece in shaped]
+    size = how.split
+    if size is None and not events and (how.chunk_delay or how.cut):
+        size = _WHOLE_PIECE
+    if size is None:
+        return shaped
+    body = b"".join(shaped)
+    return [body[start : start + size] for start in range(0, len(body), size)]
+
+
+def _cut(pieces: list[bytes], how: Delivery) -> list[bytes]:
+    if how.cut is None:
+        return pieces
+    return pieces[: (len(pieces) + 1) // 2 if how.cut_after is None else how.cut_after]
+
+
+async def _gone_within(receive: Receive, seconds: float) -> bool:
+    """Wait so long; true as soon as the client has gone, or the server has dropped it."""
+    if seconds <= 0:
+        return False
+    try:
+        async with asyncio.timeout(seconds):
+            await receive()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _drop(scope: Scope, receive: Receive, by: str) -> None:
+    transport: asyncio.Transport = scope["extensions"][_TRANSPORT]
+    if by == "reset":
+        # Lingering for no time makes the kernel send RST, which discards what the client has not read.
+        linger = struct.pack("ii", 1, 0)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        transport.abort()
+    else:
+        transport.close()
+    await receive()
+
+
+class _Connection(H11Protocol):
+    """An HTTP connection that shows the app its transport, so that a response can cut it."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        inner: Any = self.app
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            scope["extensions"] = {**scope.get("extensions", {}), _TRANSPORT: self.transport}
+            await inner(scope, receive, send)
+
+        self.app = app
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn that is told to end, and ends at once: it neither looks at a clock nor waits for clients."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self.ending = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        self.ready.set()
+        await self.ending.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, _Connection):
+                connection.transport.abort()
+        while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+        for server in self.servers:
+            await server.wait_closed()
+
+
+class Running:
+    """A server at work in its own thread, from construction until `stop`."""
+
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+        )
+        self._server = _Server(config)
+        self._failed: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(listener,), name="scripted-provider", daemon=True
+        )
+        self._thread.start()
+        self._server.ready.wait()
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self, listener: socket.socket) -> None:
+        try:
+            asyncio.run(self._serve(listener))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that started this one
+            self._failed = error
+        finally:
+            listener.close()
+            self._server.ready.set()
+
+    async def _serve(self, listener: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._server.serve(sockets=[listener])
+
+    def stop(self) -> None:
+        """Drop all connections and wait for the thread to end."""
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._server.ending.set)
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed

@@ -1,0 +1,309 @@
+"""OpenAI's Chat Completions: what a request must look like, and its answers, streamed and whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from treadle.testing.provider.script import Call, Reasoning, Refusal, Text, Turn
+from treadle.testing.provider.wire import (
+    Refused,
+    chunks,
+    encode,
+    flag,
+    fresh_id,
+    mapping,
+    object_schema,
+    positive,
+    sequence,
+    string,
+    tool_name,
+    usage_of,
+    words,
+)
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_PARTS = ("text", "image_url", "input_audio", "file")
+_FINISH = {"refusal": "content_filter"}
+_ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+_ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "requests"}
+
+
+class OpenAIChat:
+    """The wire format of `POST /v1/chat/completions`."""
+
+    name = "openai"
+
+    def key(self, headers: Mapping[str, str]) -> str:
+        """The bearer token."""
+        return headers.get("authorization", "").removeprefix("Bearer ").strip()
+
+    def request_id(self) -> dict[str, str]:
+        """OpenAI's name for a request."""
+        return {"x-request-id": fresh_id("req_")}
+
+    def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
+        """Raises `Refused` unless OpenAI would take this request."""
+        words(body.get("model"), "model")
+        messages = [
+            mapping(m, f"messages[{i}]") for i, m in enumerate(sequence(body.get("messages"), "messages"))
+        ]
+        for place, message in enumerate(messages):
+            _check_message(message, f"messages[{place}]")
+        _check_pairing(messages)
+        _check_tools(body)
+        streamed = flag(body.get("stream") or False, "stream")
+        if body.get("stream_options") is not None and not streamed:
+            raise Refused("'stream_options' is only allowed when 'stream' is enabled.", "stream_options")
+        for limit in ("max_tokens", "max_completion_tokens"):
+            if body.get(limit) is not None:
+                positive(body[limit], limit)
+        if (body.get("n") or 1) != 1:
+            raise Refused("This server gives one choice: 'n' must be 1.", "n")
+
+    def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
+        """A `chat.completion` object."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(part.text for part in turn.of(Text)) if turn.of(Text) else None,
+            "refusal": "".join(part.text for part in turn.of(Refusal)) or None,
+            "annotations": [],
+        }
+        if thoughts := turn.of(Reasoning):
+            message["reasoning_content"] = "".join(part.text for part in thoughts)
+        if calls := turn.of(Call):
+            message["tool_calls"] = [_call(part) for part in calls]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(turn)}
+        document = _envelope("chat.completion", body) | {"choices": [choice]}
+        if (usage := _usage(turn, body)) is not None:
+            document["usage"] = usage
+        return document
+
+    def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
+        """`chat.completion.chunk` objects, and `[DONE]`."""
+        envelope = _envelope("chat.completion.chunk", body)
+        counted = bool(mapping(body.get("stream_options") or {}, "stream_options").get("include_usage"))
+        if counted:
+            envelope["usage"] = None
+        opening = {"role": "assistant", "content": "" if turn.of(Text) else None, "refusal": None}
+        deltas = [opening, *_deltas(turn)]
+        finishes = [*(None for _ in deltas), _finish(turn)]
+        choices = [
+            {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+            for delta, finish in zip([*deltas, {}], finishes, strict=True)
+        ]
+        documents = [envelope | {"choices": [choice]} for choice in choices]
+        if counted and (usage := _usage(turn, body)) is not None:
+            documents.append(envelope | {"choices": [], "usage": usage})
+        return [*(_event(encode(document)) for document in documents), _event(b"[DONE]")]
+
+    def error(
+        self, status: int, message: str, code: str | None = None, param: str | None = None
+    ) -> dict[str, Any]:
+        """OpenAI's error envelope."""
+        kind = _ERROR_TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
+        code = code or _ERROR_CODES.get(status)
+        return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+    def error_event(self, message: str) -> bytes:
+        """An error object in place of a chunk."""
+        return _event(encode(self.error(500, message)))
+
+
+def _event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"
+
+
+def _envelope(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": fresh_id("chatcmpl-"),
+        "object": kind,
+        "created": int(time.time()),
+        "model": body["model"],
+        "service_tier": "default",
+        "system_fingerprint": "fp_scripted",
+    }
+
+
+def _finish(turn: Turn) -> str:
+    if turn.finish is None:
+        return "tool_calls" if turn.of(Call) else "stop"
+    return _FINISH.get(turn.finish, turn.finish)
+
+
+def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
+    if (usage := usage_of(turn, body)) is None:
+        return None
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def _call(part: Call, arguments: str | None = None) -> dict[str, Any]:
+    return {
+        "id": fresh_id("call_") if part.id is None else part.id,
+        "type": "function",
+        "function": {"name": part.name, "arguments": part.arguments if arguments is None else arguments},
+    }
+
+
+def _deltas(turn: Turn) -> list[dict[str, Any]]:
+    """The answer in deltas: each call opens with id and name, its arguments follow in pieces."""
+    deltas: list[dict[str, Any]] = []
+    held: list[list[dict[str, Any]]] = []
+    size = turn.how.chunk_size
+    for part in turn.parts:
+        match part:
+            case Text(words):
+                deltas += [{"content": piece} for piece in chunks(words, size)]
+            case Refusal(words):
+                deltas += [{"refusal": piece} for piece in chunks(words, size)]
+            case Reasoning(words):
+                deltas += [{"reasoning_content": piece} for piece in chunks(words, size)]
+            case Call():
+                index = len(held)
+                pieces = [
+                    {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+                    for piece in chunks(part.arguments, size)
+                ]
+                deltas.append({"tool_calls": [{"index": index, **_call(part, arguments="")}]})
+                held.append(pieces)
+                if not turn.how.interleave:
+                    deltas += pieces
+    if turn.how.interleave:
+        longest = max(map(len, held), default=0)
+        deltas += [pieces[i] for i in range(longest) for pieces in held if i < len(pieces)]
+    return deltas
+
+
+def _check_message(message: dict[str, Any], param: str) -> None:
+    role = string(message.get("role"), f"{param}.role")
+    if role not in _ROLES:
+        raise Refused(f"Invalid value: '{role}'. Supported values are: {', '.join(_ROLES)}.", f"{param}.role")
+    if role == "tool":
+        words(message.get("tool_call_id"), f"{param}.tool_call_id")
+    calls = message.get("tool_calls")
+    if calls is not None:
+        if role != "assistant":
+            raise Refused(f"'tool_calls' is not allowed in a '{role}' message.", f"{param}.tool_calls")
+        for place, call in enumerate(sequence(calls, f"{param}.tool_calls")):
+            _check_call(mapping(call, f"{param}.tool_calls[{place}]"), f"{param}.tool_calls[{place}]")
+    content = message.get("content")
+    if content is None:
+        if role != "assistant" or not (calls or message.get("refusal")):
+            raise Refused(
+                f"Invalid value for 'content': expected a string, got null, in a '{role}' message.", param
+            )
+    elif not isinstance(content, str):
+        for place, part in enumerate(sequence(content, f"{param}.content")):
+            kind = mapping(part, f"{param}.content[{place}]").get("type")
+            allowed = _PARTS if role == "user" else ("text", "refusal") if role == "assistant" else ("text",)
+            if kind not in allowed:
+                raise Refused(
+                    f"Content of type {kind!r} is not allowed in a '{role}' message.", f"{param}.content"
+                )
+            if kind == "text":
+                string(part.get("text"), f"{param}.content[{place}].text")
+
+
+def _check_call(call: dict[str, Any], param: str) -> None:
+    words(call.get("id"), f"{param}.id")
+    if call.get("type") != "function":
+        raise Refused(f"Invalid value for '{param}.type': expected 'function'.", f"{param}.type")
+    function = mapping(call.get("function"), f"{param}.function")
+    tool_name(function.get("name"), f"{param}.function.name")
+    string(function.get("arguments"), f"{param}.function.arguments")
+
+
+def _check_pairing(messages: list[dict[str, Any]]) -> None:
+    """Each call is answered by exactly one tool message before anyone else speaks, and nothing else is answered."""
+    seen: set[str] = set()
+    waiting: list[str] = []
+    end: dict[str, Any] = {"role": "the end"}
+    for place, message in enumerate([*messages, end]):
+        role, param = message["role"], f"messages.[{place}].role"
+        if role == "tool":
+            answered = message["tool_call_id"]
+            if answered not in waiting:
+                why = "it was answered before" if answered in seen else "no call precedes it"
+                raise Refused(
+                    "Messages with role 'tool' must be a response to a preceding message with 'tool_calls': "
+                    f"tool_call_id '{answered}': {why}.",
+                    param,
+                )
+            waiting.remove(answered)
+            continue
+        if waiting:
+            raise Refused(
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+                f"'tool_call_id'. These had no response: {', '.join(waiting)}.",
+                param,
+            )
+        for call in message.get("tool_calls") or ():
+            if call["id"] in seen:
+                raise Refused(f"Duplicate tool call id '{call['id']}'.", param)
+            seen.add(call["id"])
+            waiting.append(call["id"])
+
+
+def _check_tools(body: dict[str, Any]) -> None:
+    names: set[str] = set()
+    if body.get("tools") is not None:
+        for place, tool in enumerate(sequence(body["tools"], "tools")):
+            param = f"tools[{place}]"
+            if mapping(tool, param).get("type") != "function":
+                raise Refused(f"Invalid value for '{param}.type': expected 'function'.", f"{param}.type")
+            function = mapping(tool.get("function"), f"{param}.function")
+            name = tool_name(function.get("name"), f"{param}.function.name")
+            if name in names:
+                raise Refused(
+                    f"Tool names must be unique: '{name}' is given twice.", f"{param}.function.name"
+                )
+            names.add(name)
+            if "parameters" in function:
+                schema = object_schema(function["parameters"], f"{param}.function.parameters")
+                if function.get("strict"):
+                    _check_strict(schema, f"{param}.function.parameters")
+    choice = body.get("tool_choice")
+    for name in ("tool_choice", "parallel_tool_calls"):
+        if body.get(name) is not None and not names:
+            raise Refused(f"'{name}' is only allowed when 'tools' are specified.", name)
+    if isinstance(choice, dict):
+        chosen = mapping(mapping(choice, "tool_choice").get("function"), "tool_choice.function").get("name")
+        if chosen not in names:
+            raise Refused(f"Tool choice '{chosen}' not found in 'tools' parameter.", "tool_choice")
+    elif choice not in (None, "auto", "none", "required"):
+        raise Refused(f"Invalid value for 'tool_choice': {choice!r}.", "tool_choice")
+
+
+def _check_strict(schema: Any, param: str) -> None:
+    """A strict schema closes every object and requires every property."""
+    if isinstance(schema, list):
+        for item in cast("list[Any]", schema):
+            _check_strict(item, param)
+    if not isinstance(schema, dict):
+        return
+    given = cast("dict[str, Any]", schema)
+    if given.get("type") == "object":
+        if given.get("additionalProperties") is not False:
+            raise Refused(f"Invalid schema in '{param}': strict needs 'additionalProperties': false.", param)
+        missing = set(given.get("properties", {})) - set(given.get("required", []))
+        if missing:
+            raise Refused(
+                f"Invalid schema in '{param}': strict needs 'required' to hold {sorted(missing)}.", param
+            )
+    for name, inner in given.items():
+        if name in ("properties", "$defs"):
+            inner = list(mapping(inner, param).values())
+        if name in ("properties", "$defs", "items", "anyOf", "allOf"):
+            _check_strict(inner, param)

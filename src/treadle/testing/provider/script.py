@@ -1,0 +1,360 @@
+"""What a scripted provider answers, as data: parts, turns, failures, and the rule that picks one for a request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast
+
+from treadle.core.model import Usage
+from treadle.errors import ConfigurationError
+
+Cut = Literal["reset", "close", "eof", "error"]
+"""How an answer stops too early: a TCP reset, a plain close, a proper end of the HTTP body that lacks
+what should have followed, or (streams only) an error event of the provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Thinking: an Anthropic thinking block, or `reasoning_content` of OpenAI-compatible servers."""
+
+    text: str
+    signature: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Words with which the model declines."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call; `arguments` is sent as it is, valid JSON or not. Without `id` a fresh one is made."""
+
+    name: str
+    arguments: str
+    id: str | None = None
+
+
+Part: TypeAlias = Text | Reasoning | Refusal | Call
+_P = TypeVar("_P", Text, Reasoning, Refusal, Call)
+
+
+class How(TypedDict, total=False):
+    """Keyword options of `turn`, `fail` and `raw`, explained at `Delivery`."""
+
+    delay: float
+    chunk_delay: float
+    chunk_size: int
+    split: int | None
+    crlf: bool
+    comments: bool
+    interleave: bool
+    cut: Cut | None
+    cut_after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """How the bytes of an answer reach the client.
+
+    Args:
+        delay: seconds before the first byte, headers included.
+        chunk_delay: seconds between two pieces.
+        chunk_size: characters of text or arguments in one streamed delta.
+        split: when set, the body is cut anew into pieces of so many bytes, across events and characters.
+        crlf: end the lines of a stream with CR LF.
+        comments: put a comment line before each streamed event.
+        interleave: OpenAI streams only: send the arguments of parallel calls in turns, not one after another.
+        cut: stop the answer early, in this way.
+        cut_after: pieces sent before the cut, as the end of a Python slice: `-1` leaves out only the last
+            (the terminal event of a stream), a large number cuts after all of them; default half of them.
+    """
+
+    delay: float = 0.0
+    chunk_delay: float = 0.0
+    chunk_size: int = 8
+    split: int | None = None
+    crlf: bool = False
+    comments: bool = False
+    interleave: bool = False
+    cut: Cut | None = None
+    cut_after: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.delay < 0 or self.chunk_delay < 0:
+            raise ConfigurationError("delay and chunk_delay are seconds, 0 or more")
+        if self.chunk_size < 1 or (self.split is not None and self.split < 1):
+            raise ConfigurationError("chunk_size and split are 1 or more")
+
+
+PLAIN = Delivery()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One answer of the model. Made by `turn`."""
+
+    parts: tuple[Part, ...]
+    usage: Usage | Literal["missing"] | None = None
+    finish: str | None = None
+    answers: bool = True
+    how: Delivery = PLAIN
+
+    def of(self, kind: type[_P]) -> list[_P]:
+        """The parts of one kind, in order."""
+        return [part for part in self.parts if isinstance(part, kind)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An HTTP error in the provider's own envelope. Made by `fail`."""
+
+    status: int
+    message: str
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    how: Delivery = PLAIN
+    answers: Literal[False] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raw:
+    """A response given byte for byte. Made by `raw`."""
+
+    body: bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    answers: bool = False
+    how: Delivery = PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangUp:
+    """The connection ends before any byte of a response. Made by `hang_up`."""
+
+    by: Literal["reset", "close"] = "reset"
+    delay: float = 0.0
+    answers: Literal[False] = False
+
+
+Item: TypeAlias = Turn | Failure | Raw | HangUp
+Scripted: TypeAlias = Item | Part | str | Sequence[Part | str]
+"""What a script may hold: text, a part, several parts, a turn, or a fault."""
+
+
+def text(words: str) -> Text:
+    """Words the model says."""
+    return Text(words)
+
+
+def reasoning(words: str, *, signature: str | None = None) -> Reasoning:
+    """What the model thinks; on the Anthropic wire with a signature (by default one made from the words)."""
+    return Reasoning(words, signature)
+
+
+def refusal(words: str) -> Refusal:
+    """Words with which the model declines to answer."""
+    return Refusal(words)
+
+
+def call(name: str, /, **arguments: Any) -> Call:
+    """A call of the tool `name` with these arguments."""
+    return Call(name, json.dumps(arguments))
+
+
+def raw_call(name: str, arguments: str | Mapping[str, Any], *, call_id: str | None = None) -> Call:
+    """A call whose argument text is sent as it is, or whose id is chosen: empty, repeated, any."""
+    return Call(name, arguments if isinstance(arguments, str) else json.dumps(arguments), call_id)
+
+
+def turn(
+    *parts: Part | str,
+    usage: Usage | Literal["missing"] | None = None,
+    finish: str | None = None,
+    answers: bool | None = None,
+    **how: Unpack[How],
+) -> Turn:
+    """One answer made of parts.
+
+    Args:
+        parts: text, reasoning, refusals and calls, in the order they are said.
+        usage: tokens to report, in Treadle's sense (cached is part of input, reasoning part of output);
+            `"missing"` leaves them out; by default they are estimated from lengths.
+        finish: `stop`, `tool_calls`, `length`, `content_filter` or `refusal`, put in each provider's words;
+            anything else is sent as it is.
+        answers: whether the conversation goes on after it, see `Script`; by default true unless it is cut.
+        how: options of `Delivery`.
+    """
+    delivery = Delivery(**how)
+    spoken = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+    counts = delivery.cut is None if answers is None else answers
+    return Turn(parts=spoken, usage=usage, finish=finish, answers=counts, how=delivery)
+
+
+def fail(
+    status: int,
+    message: str | None = None,
+    *,
+    retry_after: float | str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    **how: Unpack[How],
+) -> Failure:
+    """An HTTP error in the provider's own envelope.
+
+    Args:
+        status: the HTTP status, 400 to 599.
+        message: the provider's words.
+        retry_after: seconds, or an HTTP date, for the `retry-after` header.
+        code: OpenAI's `code` or Anthropic's error `type`, when the usual one for this status will not do.
+        headers: further response headers.
+        how: options of `Delivery`.
+
+    Raises:
+        ConfigurationError: the status is no error.
+    """
+    if not 400 <= status <= 599:
+        raise ConfigurationError(f"fail() takes a status from 400 to 599, not {status}")
+    sent = dict(headers or {})
+    if retry_after is not None:
+        sent["retry-after"] = retry_after if isinstance(retry_after, str) else f"{retry_after:g}"
+    words = message or f"The script answers with status {status}."
+    return Failure(status=status, message=words, code=code, headers=sent, how=Delivery(**how))
+
+
+def raw(
+    body: bytes | str,
+    *,
+    status: int = 200,
+    content_type: str = "application/json",
+    headers: Mapping[str, str] | None = None,
+    answers: bool = False,
+    **how: Unpack[How],
+) -> Raw:
+    """A response given byte for byte; with `answers=True` it counts as an answer, see `Script`."""
+    data = body.encode() if isinstance(body, str) else body
+    sent = {"content-type": content_type, **(headers or {})}
+    return Raw(body=data, status=status, headers=sent, answers=answers, how=Delivery(**how))
+
+
+def hang_up(by: Literal["reset", "close"] = "reset", *, delay: float = 0.0) -> HangUp:
+    """End the connection before any byte of the response, after `delay` seconds."""
+    return HangUp(by=by, delay=delay)
+
+
+def as_item(scripted: Scripted) -> Item:
+    """What a script holds, as one response."""
+    if isinstance(scripted, (Turn, Failure, Raw, HangUp)):
+        return scripted
+    if isinstance(scripted, (str, Text, Reasoning, Refusal, Call)):
+        return turn(scripted)
+    return turn(*scripted)
+
+
+class OutOfScript(LookupError):
+    """A conversation went on after the script's last turn."""
+
+
+class Script:
+    """A list of responses without a cursor: the request itself says which one it gets.
+
+    The turn of a request is the number of assistant messages it carries; it picks the answer of that place,
+    so retries, resumes, forks and concurrent conversations need no reset. An item that is no answer (a
+    failure, raw bytes, a hang-up, a turn that is cut) belongs to the answer after it and is given once for
+    each conversation and turn, in order; if none follows, the last one is given for ever.
+    """
+
+    def __init__(self, items: Sequence[Scripted]) -> None:
+        self._places: list[list[Item]] = []
+        waiting: list[Item] = []
+        for item in map(as_item, items):
+            waiting.append(item)
+            if item.answers:
+                self._places.append(waiting)
+                waiting = []
+        if waiting:
+            self._places.append(waiting)
+
+    def pick(self, turn: int, attempt: int) -> Item:
+        """The response for the request number `attempt` (from 0) of the turn `turn` (from 0).
+
+        Raises:
+            OutOfScript: the script has no such turn.
+        """
+        if turn >= len(self._places):
+            raise OutOfScript(f"the script has {len(self._places)} turns, and turn {turn + 1} was asked for")
+        place = self._places[turn]
+        return place[min(attempt, len(place) - 1)]
+
+
+def from_json(items: Any) -> list[Item]:
+    """A script written as JSON: a list whose items are text, objects, or lists of these.
+
+    A part is `{"text": ...}`, `{"reasoning": ..., "signature": ...}`, `{"refusal": ...}` or
+    `{"call": name, "arguments": object or text, "id": ...}`; a turn is a part, or `{"parts": [...]}`, with the
+    options of `turn`; a fault is `{"fail": status, ...}`, `{"raw": text, ...}` or
+    `{"hang_up": "reset" | "close", ...}` with the options of the function of that name.
+
+    Raises:
+        ConfigurationError: an item is none of these.
+    """
+    if not isinstance(items, list):
+        raise ConfigurationError("a script in JSON is a list of turns")
+    script: list[Item] = []
+    for place, item in enumerate(cast("list[Any]", items)):
+        try:
+            script.append(_item_from_json(item))
+        except (TypeError, KeyError, ValueError) as error:
+            raise ConfigurationError(f"turn {place} of the script: {error}") from error
+    return script
+
+
+def _item_from_json(item: Any) -> Item:
+    if isinstance(item, list):
+        return turn(*map(_part_from_json, cast("list[Any]", item)))
+    if not isinstance(item, dict):
+        return turn(_part_from_json(item))
+    options = dict(cast("dict[str, Any]", item))
+    for name, make in _FAULTS.items():
+        if name in options:
+            return make(options.pop(name), **options)
+    if isinstance(usage := options.get("usage"), dict):
+        options["usage"] = Usage(**cast("dict[str, Any]", usage))
+    if "parts" in options:
+        return turn(*map(_part_from_json, options.pop("parts")), **options)
+    part = {name: options.pop(name) for name in _PART_KEYS if name in options}
+    return turn(_part_from_json(part), **options)
+
+
+_FAULTS: dict[str, Callable[..., Item]] = {"fail": fail, "raw": raw, "hang_up": hang_up}
+_PART_KEYS = ("text", "reasoning", "signature", "refusal", "call", "arguments", "id")
+
+
+def _part_from_json(value: Any) -> Part:
+    if isinstance(value, str):
+        return Text(value)
+    if not isinstance(value, dict):
+        raise TypeError(f"not a part of a turn: {value!r}")
+    given = cast("dict[str, Any]", value)
+    match given:
+        case {"text": words, **rest} if not rest:
+            return Text(words)
+        case {"refusal": words, **rest} if not rest:
+            return Refusal(words)
+        case {"reasoning": words, **rest} if rest.keys() <= {"signature"}:
+            return reasoning(words, **rest)
+        case {"call": name, **rest} if rest.keys() <= {"arguments", "id"}:
+            return raw_call(name, rest.get("arguments", {}), call_id=rest.get("id"))
+        case _:
+            raise ValueError(f"not a part of a turn: {given!r}")

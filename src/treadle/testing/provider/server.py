@@ -1,0 +1,296 @@
+"""The server itself: a Starlette app that records, checks and answers requests, and the thread it runs in."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from types import TracebackType
+from typing import Any
+
+from treadle.errors import MissingExtra
+from treadle.testing.provider.anthropic import AnthropicMessages
+from treadle.testing.provider.delivery import Reply, Running
+from treadle.testing.provider.openai_chat import OpenAIChat
+from treadle.testing.provider.script import (
+    Failure,
+    HangUp,
+    Item,
+    OutOfScript,
+    Raw,
+    Script,
+    Scripted,
+    as_item,
+)
+from treadle.testing.provider.wire import Refused, Wire, encode, mapping
+
+try:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+except ImportError as error:
+    raise MissingExtra("testing", "The scripted provider") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderRequest:
+    """One request the server received.
+
+    Args:
+        wire: `openai` or `anthropic`.
+        path: of the URL, without the query.
+        headers: all of them, names in lower case.
+        body: the JSON object that was sent; empty if it was none.
+        time: seconds since the epoch when it had arrived.
+        turn: how many assistant messages it carries.
+        attempt: how many well-formed requests of the same conversation and turn came before it.
+        problem: why it was refused, if it was.
+    """
+
+    wire: str
+    path: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+    time: float
+    turn: int = 0
+    attempt: int = 0
+    problem: str | None = None
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation, in the provider's own shape."""
+        return self.body.get("messages", [])
+
+
+class ProviderServer:
+    """A model provider on loopback that follows a script, on the wires of OpenAI and Anthropic.
+
+    It refuses what the real provider would refuse: a missing key with 401, an ill-formed request or history
+    with 400. A request beyond the end of the script gets 400 too. An exception raised by a script function
+    is raised again when the `with` block ends.
+
+    Args:
+        script: a list, see `Script`, or a function that is given each `ProviderRequest`.
+        api_key: the one key that is accepted; by default any but an empty one is.
+        models: the names that `GET /v1/models` lists.
+        port: of 127.0.0.1; 0 picks a free one.
+        conversation: what tells conversations apart, so that each gets its own failures; by default
+            the messages of the request, so identical requests that run at once share them.
+        on_request: called with each request as it is recorded, on the server's thread.
+    """
+
+    def __init__(
+        self,
+        script: Sequence[Scripted] | Callable[[ProviderRequest], Scripted],
+        *,
+        api_key: str | None = None,
+        models: Sequence[str] = ("scripted",),
+        port: int = 0,
+        conversation: Callable[[ProviderRequest], Hashable] | None = None,
+        on_request: Callable[[ProviderRequest], None] | None = None,
+    ) -> None:
+        self._script = script if callable(script) else Script(script)
+        self._api_key = api_key
+        self._models = tuple(models)
+        self._port = port
+        self._conversation = conversation or _same_messages
+        self._on_request = on_request
+        self._lock = threading.Lock()
+        self._requests: list[ProviderRequest] = []
+        self._attempts: Counter[Hashable] = Counter()
+        self._script_error: Exception | None = None
+        self._running: Running | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the server, such as `http://127.0.0.1:41234`."""
+        if self._port == 0:
+            raise RuntimeError("the provider server has no address before it is started")
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def openai_base_url(self) -> str:
+        """The `base_url` for an OpenAI client."""
+        return self.url + "/v1"
+
+    @property
+    def anthropic_base_url(self) -> str:
+        """The `base_url` for an Anthropic client."""
+        return self.url
+
+    @property
+    def requests(self) -> list[ProviderRequest]:
+        """Every request so far, in order of arrival, refused ones too."""
+        with self._lock:
+            return list(self._requests)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why requests were refused, in order; empty when every one was well-formed and had a key."""
+        return [request.problem for request in self.requests if request.problem is not None]
+
+    def start(self) -> None:
+        """Listen; the first request may be sent when this returns."""
+        listener = socket.create_server(("127.0.0.1", self._port))
+        self._port = listener.getsockname()[1]
+        self._running = Running(_app(self), listener)
+
+    def stop(self) -> None:
+        """Drop all connections and end the thread; a server that is not running is left as it is."""
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+
+    def __enter__(self) -> ProviderServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if kind is None and self._script_error is not None:
+            raise self._script_error
+
+    def answer(self, wire: Wire, path: str, headers: Mapping[str, str], sent: bytes) -> Reply:
+        """Record a request, check it, and say how to respond. Not for users."""
+        arrived = time.time()
+        body: dict[str, Any] = {}
+        problem: Refused | None = None
+        try:
+            self._check_key(wire, headers)
+            body = _parse(sent)
+            wire.check(headers, body)
+        except Refused as refused:
+            problem = refused
+        request = self._record(wire, path, headers, body, arrived, problem)
+        if problem is not None:
+            return _refusal(wire, problem)
+        try:
+            return _reply(wire, self._pick(request), body)
+        except OutOfScript as error:
+            return _refusal(wire, Refused(str(error)))
+        except Exception as error:  # noqa: BLE001 - raised again when the block ends
+            self._script_error = self._script_error or error
+            return _refusal(wire, Refused(f"the script raised {type(error).__name__}: {error}"))
+
+    def model_list(self, headers: Mapping[str, str]) -> JSONResponse:
+        """The answer to `GET /v1/models`. Not for users."""
+        wire = OpenAIChat()
+        try:
+            self._check_key(wire, headers)
+        except Refused as refused:
+            return JSONResponse(wire.error(refused.status, refused.message), refused.status)
+        models = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "scripted"} for name in self._models
+        ]
+        return JSONResponse({"object": "list", "data": models})
+
+    def _check_key(self, wire: Wire, headers: Mapping[str, str]) -> None:
+        key = wire.key(headers)
+        if not key:
+            raise Refused("You didn't provide an API key.", status=401)
+        if self._api_key is not None and key != self._api_key:
+            raise Refused("Incorrect API key provided.", status=401)
+
+    def _record(
+        self,
+        wire: Wire,
+        path: str,
+        headers: Mapping[str, str],
+        body: dict[str, Any],
+        arrived: float,
+        problem: Refused | None,
+    ) -> ProviderRequest:
+        why = None if problem is None else problem.message
+        messages = body.get("messages") if problem is None else None
+        turn = sum(message["role"] == "assistant" for message in messages or ())
+        request = ProviderRequest(
+            wire=wire.name, path=path, headers=headers, body=body, time=arrived, turn=turn, problem=why
+        )
+        key = (self._conversation(request), turn) if problem is None else None
+        with self._lock:
+            if key is not None:
+                request = replace(request, attempt=self._attempts[key])
+                self._attempts[key] += 1
+            self._requests.append(request)
+            if self._on_request is not None:
+                self._on_request(request)
+        return request
+
+    def _pick(self, request: ProviderRequest) -> Item:
+        if isinstance(self._script, Script):
+            return self._script.pick(request.turn, request.attempt)
+        return as_item(self._script(request))
+
+
+def _app(server: ProviderServer) -> Starlette:
+    def asking(wire: Wire) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Reply:
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            return server.answer(wire, request.url.path, headers, await request.body())
+
+        return endpoint
+
+    async def models(request: Request) -> Response:
+        return server.model_list(request.headers)
+
+    async def lost(request: Request) -> Response:
+        message = f"Unknown request URL: {request.method} {request.url.path}."
+        return JSONResponse(OpenAIChat().error(404, message, "unknown_url"), 404)
+
+    methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", asking(OpenAIChat()), methods=["POST"]),
+            Route("/v1/messages", asking(AnthropicMessages()), methods=["POST"]),
+            Route("/v1/models", models, methods=["GET"]),
+            Route("/{path:path}", lost, methods=methods),
+        ]
+    )
+
+
+def _parse(sent: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(sent)
+    except ValueError as error:
+        raise Refused(f"We could not parse the JSON body of your request: {error}") from error
+    return mapping(body, "body")
+
+
+def _same_messages(request: ProviderRequest) -> Hashable:
+    seen = [request.wire, request.body.get("system"), request.body.get("messages")]
+    return sha256(json.dumps(seen, sort_keys=True).encode()).digest()
+
+
+def _refusal(wire: Wire, refused: Refused) -> Reply:
+    document = wire.error(refused.status, refused.message, refused.code, refused.param)
+    return Reply([encode(document)], status=refused.status, headers=_JSON | wire.request_id())
+
+
+def _reply(wire: Wire, item: Item, body: dict[str, Any]) -> Reply:
+    match item:
+        case HangUp():
+            return Reply([], hang_up=item)
+        case Raw():
+            return Reply([item.body], status=item.status, headers=item.headers, how=item.how)
+        case Failure():
+            document = wire.error(item.status, item.message, item.code)
+            headers = {**_JSON, **wire.request_id(), **item.headers}
+            return Reply([encode(document)], status=item.status, headers=headers, how=item.how)
+        case _ if body.get("stream"):
+            broken = wire.error_event("The script breaks this stream off.")
+            headers = _EVENTS | wire.request_id()
+            return Reply(wire.events(item, body), headers=headers, how=item.how, events=True, broken=broken)
+        case _:
+            return Reply([encode(wire.document(item, body))], headers=_JSON | wire.request_id(), how=item.how)
+
+
+_JSON = {"content-type": "application/json"}
+_EVENTS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}

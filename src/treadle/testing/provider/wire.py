@@ -1,0 +1,162 @@
+"""What a provider's wire format must offer the server, and how a malformed request is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+from uuid import uuid4
+
+from treadle.core.model import Usage
+from treadle.testing.provider.script import Call, Turn
+
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class Refused(Exception):
+    """The request is not one the provider would take; the text names the problem and `param` its place."""
+
+    def __init__(
+        self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.status = status
+        self.code = code
+
+
+class Wire(Protocol):
+    """One provider's request checks and response shapes."""
+
+    name: str
+
+    def key(self, headers: Mapping[str, str]) -> str:
+        """The API key a request carries, or an empty text."""
+        ...
+
+    def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
+        """Raises `Refused` unless the real provider would take this request."""
+        ...
+
+    def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
+        """The whole answer as one JSON document."""
+        ...
+
+    def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
+        """The answer as server-sent events, one a piece, the terminal one last."""
+        ...
+
+    def error(
+        self, status: int, message: str, code: str | None = None, param: str | None = None
+    ) -> dict[str, Any]:
+        """The error envelope."""
+        ...
+
+    def error_event(self, message: str) -> bytes:
+        """The event with which a stream that has begun reports a failure."""
+        ...
+
+    def request_id(self) -> dict[str, str]:
+        """The header that names a request in the provider's logs."""
+        ...
+
+
+def encode(document: Any) -> bytes:
+    """Compact JSON in UTF-8; what UTF-8 cannot hold is escaped."""
+    try:
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(document, separators=(",", ":")).encode()
+
+
+def fresh_id(prefix: str) -> str:
+    """An id of a provider's looks: unique, and told by nothing else."""
+    return prefix + uuid4().hex[:24]
+
+
+def chunks(words: str, size: int) -> list[str]:
+    """The words in pieces of `size` characters."""
+    return [words[start : start + size] for start in range(0, len(words), size)]
+
+
+def usage_of(turn: Turn, body: dict[str, Any]) -> Usage | None:
+    """The tokens to report: as scripted, none, or about a token for each four characters."""
+    if turn.usage == "missing":
+        return None
+    if turn.usage is not None:
+        return turn.usage
+    said = sum(len(part.arguments if isinstance(part, Call) else part.text) for part in turn.parts)
+    return Usage(input_tokens=1 + len(encode(body.get("messages"))) // 4, output_tokens=1 + said // 4)
+
+
+def _wrong(value: Any, param: str, expected: str) -> Refused:
+    return Refused(f"Invalid type for '{param}': expected {expected}, got {type(value).__name__}.", param)
+
+
+def mapping(value: Any, param: str) -> dict[str, Any]:
+    """The value as an object."""
+    if not isinstance(value, dict):
+        raise _wrong(value, param, "an object")
+    return cast("dict[str, Any]", value)
+
+
+def sequence(value: Any, param: str) -> list[Any]:
+    """The value as a non-empty array."""
+    if not isinstance(value, list):
+        raise _wrong(value, param, "an array")
+    if not value:
+        raise Refused(f"Invalid '{param}': empty array.", param)
+    return cast("list[Any]", value)
+
+
+def flag(value: Any, param: str) -> bool:
+    """The value as a truth value."""
+    if not isinstance(value, bool):
+        raise _wrong(value, param, "a boolean")
+    return value
+
+
+def positive(value: Any, param: str) -> int:
+    """The value as a whole number above zero."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(value, param, "an integer")
+    if value < 1:
+        raise Refused(f"Invalid '{param}': {value} is below the minimum of 1.", param)
+    return value
+
+
+def string(value: Any, param: str) -> str:
+    """The value as a text, empty or not."""
+    if not isinstance(value, str):
+        raise _wrong(value, param, "a string")
+    return value
+
+
+def words(value: Any, param: str) -> str:
+    """The value as a non-empty text."""
+    if not string(value, param):
+        raise Refused(f"Invalid '{param}': empty string.", param)
+    return cast(str, value)
+
+
+def tool_name(value: Any, param: str) -> str:
+    """The value as the name of a tool."""
+    if not _TOOL_NAME.fullmatch(words(value, param)):
+        raise Refused(f"Invalid '{param}': string does not match pattern '^[a-zA-Z0-9_-]{{1,64}}$'.", param)
+    return cast(str, value)
+
+
+def object_schema(value: Any, param: str) -> dict[str, Any]:
+    """The value as a JSON schema of an object."""
+    schema = mapping(value, param)
+    if schema.get("type") != "object":
+        raise Refused(
+            f"Invalid schema in '{param}': 'type' must be 'object', got {schema.get('type')!r}.", param
+        )
+    properties = mapping(schema.get("properties", {}), f"{param}.properties")
+    for name in schema.get("required", []):
+        if name not in properties:
+            raise Refused(f"Invalid schema in '{param}': required property {name!r} is not defined.", param)
+    return schema
