@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args
 
 from treadle.core.model import Usage
 from treadle.errors import ConfigurationError
@@ -96,6 +96,8 @@ class Delivery:
             raise ConfigurationError("delay and chunk_delay are seconds, 0 or more")
         if self.chunk_size < 1 or (self.split is not None and self.split < 1):
             raise ConfigurationError("chunk_size and split are 1 or more")
+        if self.cut is not None and self.cut not in get_args(Cut):
+            raise ConfigurationError(f"cut is one of {', '.join(get_args(Cut))}, not {self.cut!r}")
 
 
 PLAIN = Delivery()
@@ -250,6 +252,8 @@ def raw(
 
 def hang_up(by: Literal["reset", "close"] = "reset", *, delay: float = 0.0) -> HangUp:
     """End the connection before any byte of the response, after `delay` seconds."""
+    if by not in ("reset", "close"):
+        raise ConfigurationError(f"by is reset or close, not {by!r}")
     return HangUp(by=by, delay=delay)
 
 
