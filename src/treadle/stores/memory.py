@@ -24,6 +24,7 @@ from treadle.ports import (
     Driver,
     InboxItem,
     InboxWaiting,
+    JournalStore,
     NewTask,
     Record,
     Refused,
@@ -80,7 +81,7 @@ def _seq(record: Record) -> int:
     return record.seq
 
 
-class MemoryStore:
+class MemoryStore(JournalStore):
     """A `JournalStore` that lives as long as this object; every commit is done before `commit` returns."""
 
     def __init__(self) -> None:

@@ -1,0 +1,315 @@
+"""What is written to a journal file: checks and statements of one item, inside a transaction the writer began.
+
+Every item is checked before its first write, so a refused one needs no savepoint and harms no other of its group.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound
+from treadle.ports import (
+    Claim,
+    Commit,
+    Committed,
+    InboxItem,
+    InboxWaiting,
+    Record,
+    TaskExists,
+    ThreadChange,
+    ThreadMoved,
+)
+from treadle.stores import sqlite_delete, sqlite_reading
+from treadle.stores.drivers import Process, alive, lease_from_now
+from treadle.stores.sqlite_schema import Connection
+
+REMEMBERED = 10_000
+
+_LOAD = """SELECT id, epoch, driver, deleted, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq)
+FROM tasks t WHERE key = ?"""
+_APPEND = "INSERT INTO records(task, seq, count, epoch, blobs, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+@dataclass(slots=True)
+class _Head:
+    """Where a task stands. `row` is 0 for a task that is about to be created."""
+
+    row: int
+    epoch: int
+    driver: int | None
+    deleted: bool
+    seq: int
+
+
+class Journal:
+    """The write side of one file, for one process; used by the writer thread alone.
+
+    Remembers where tasks stand until another connection writes: `forget` is called then, and after a rollback.
+    """
+
+    def __init__(self, connection: Connection, process: Process) -> None:
+        self._connection = connection
+        self._process = process
+        self._heads: dict[str, _Head] = {}
+        self._driver: int | None = None
+        self._moves: list[tuple[str, bool]] = []
+        self.held: set[str] = set()
+
+    def forget(self) -> None:
+        """Look tasks up again, for another connection has written."""
+        self._heads.clear()
+
+    def committed(self) -> None:
+        """Take note of what this transaction did to ownership."""
+        for key, owned in self._moves:
+            (self.held.add if owned else self.held.discard)(key)
+        self._moves.clear()
+
+    def rolled_back(self) -> None:
+        """Forget what this transaction did."""
+        self._heads.clear()
+        self._moves.clear()
+        mine = self._one("SELECT id FROM drivers WHERE key = ?", self._process.key)
+        self._driver = mine[0] if mine else None
+
+    def heartbeat(self) -> None:
+        """Prolong this process's lease."""
+        self._run("UPDATE drivers SET lease = ? WHERE id = ?", lease_from_now(), self._driver)
+
+    def farewell(self) -> None:
+        """Say that this process drives no longer; its row stays while a task names it."""
+        if self._driver is not None:
+            self._run("UPDATE drivers SET lease = 0 WHERE id = ?", self._driver)
+            if not self.held:
+                self._run("DELETE FROM drivers WHERE id = ?", self._driver)
+
+    # ---------------------------------------------------------------------------------------- committing
+
+    def commit(self, commit: Commit) -> Committed:
+        """Check and write a commit; see `JournalStore.commit`."""
+        head, record = self._head(commit.task_id), commit.record
+        if commit.create is not None:
+            if head is None:
+                head = self._new_head(commit)
+            elif head.deleted or head.epoch != commit.epoch or not self._is_ours(head, record):
+                raise TaskExists(f"a task {commit.task_id} is in this store already")
+        elif head is None or head.deleted:
+            raise Fenced(f"task {commit.task_id} is not in this store (any more)")
+        if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
+            raise Fenced(f"task {commit.task_id} is at epoch {head.epoch}, the commit at {commit.epoch}")
+        if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
+            if self._is_there(head, record):
+                return Committed(released=head.driver is None)
+            raise Fenced(
+                f"task {commit.task_id} ends at event {head.seq}: "
+                f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
+            )
+        left = (commit.seal or commit.release) and self._left(head, commit.taken)
+        if commit.seal and left:
+            raise InboxWaiting(f"task {commit.task_id} has unread items in its inbox")
+        thread = self._check_thread(head, commit) if commit.thread is not None else None
+        return self._write(head, commit, thread, release=commit.release and not left)
+
+    def _write(self, head: _Head, commit: Commit, thread: int | None, *, release: bool) -> Committed:
+        if head.row == 0:
+            self._create(head, commit)
+        record = commit.record
+        if record is not None:
+            blobs = record.blobs
+            row = (head.row, record.seq, record.count, record.epoch, len(blobs), record.digest, record.data)
+            self._connection.execute(_APPEND, row)
+            head.seq = record.seq
+            if blobs:
+                self._add_blobs(self._connection.last_insert_rowid(), blobs)
+        for item_id in commit.taken:
+            self._run("UPDATE inbox SET taken = 1, data = NULL WHERE task = ? AND key = ?", head.row, item_id)
+        if commit.thread is not None:
+            self._change_thread(head, commit.thread, thread)
+        if commit.state is not None and commit.create is None:
+            self._run("UPDATE tasks SET state = ? WHERE id = ?", commit.state, head.row)
+        if release:
+            self._disown(head, commit.task_id)
+        return Committed(released=release)
+
+    def _head(self, key: str) -> _Head | None:
+        head = self._heads.get(key)
+        if head is None:
+            row = self._one(_LOAD, key)
+            if row is None:
+                return None
+            if len(self._heads) >= REMEMBERED:
+                self._heads.clear()
+            head = self._heads[key] = _Head(row[0], row[1], row[2], bool(row[3]), row[4])
+        return head
+
+    def _new_head(self, commit: Commit) -> _Head:
+        new = commit.create
+        assert new is not None
+        if new.base is None:
+            return _Head(0, commit.epoch, None, False, 0)
+        base = self._listed(new.base)
+        if new.base_seq > base.seq:
+            raise Fenced(f"task {new.base} ends at event {base.seq}, no fork can begin at {new.base_seq}")
+        return _Head(0, commit.epoch, None, False, new.base_seq)
+
+    def _create(self, head: _Head, commit: Commit) -> None:
+        new = commit.create
+        assert new is not None
+        base = None if new.base is None else self._listed(new.base).row
+        head.driver = self._driver_row()
+        self._run(
+            _CREATE,
+            *(new.task_id, new.agent, new.thread_id, commit.state or "created", new.created, commit.epoch),
+            *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels)),
+        )
+        head.row = self._connection.last_insert_rowid()
+        self._heads[new.task_id] = head
+        self._moves.append((new.task_id, True))
+
+    def _is_there(self, head: _Head, record: Record) -> bool:
+        """Whether the very same record was written before: a commit whose acknowledgement was lost."""
+        known = self._one(
+            "SELECT epoch, digest FROM records WHERE task = ? AND seq = ?", head.row, record.seq
+        )
+        return known == (record.epoch, record.digest)
+
+    def _is_ours(self, head: _Head, record: Record | None) -> bool:
+        """Whether a task that exists was created by the same commit of this process."""
+        mine = head.driver is None or head.driver == self._driver
+        return mine and record is not None and self._is_there(head, record)
+
+    def _left(self, head: _Head, taken: tuple[str, ...]) -> bool:
+        """Whether the inbox holds items that neither earlier commits took nor this one takes."""
+        rows = self._connection.execute("SELECT key FROM inbox WHERE task = ? AND taken = 0", (head.row,))
+        return any(key not in taken for (key,) in rows)
+
+    def _add_blobs(self, record: int, blobs: dict[str, bytes]) -> None:
+        for digest, data in blobs.items():
+            known = self._one("SELECT id FROM blobs WHERE digest = ?", digest)
+            blob = (
+                known[0]
+                if known
+                else self._insert("INSERT INTO blobs(digest, data) VALUES (?, ?)", digest, data)
+            )
+            self._run("INSERT INTO blob_refs(record, blob) VALUES (?, ?)", record, blob)
+
+    # ------------------------------------------------------------------------------------------- threads
+
+    def _check_thread(self, head: _Head, commit: Commit) -> int | None:
+        """Check a change of a thread; return the thread's row, None for a thread nobody added to yet."""
+        change = commit.thread
+        assert change is not None
+        row, version = self._one("SELECT id, version FROM threads WHERE key = ?", change.thread_id) or (
+            None,
+            0,
+        )
+        if change.action == "add":
+            if version != change.expected:
+                raise ThreadMoved(version)
+            return row
+        newest = self._one(
+            "SELECT task FROM members WHERE thread = ? AND gone IS NULL ORDER BY version DESC LIMIT 1", row
+        )
+        if newest is None or newest[0] != head.row:
+            raise AlreadyFinalized(
+                f"task {commit.task_id} is not the newest in thread {change.thread_id}: fork it instead",
+                task_id=commit.task_id,
+            )
+        return row
+
+    def _change_thread(self, head: _Head, change: ThreadChange, row: int | None) -> None:
+        if row is None:
+            row = self._insert("INSERT INTO threads(key, version) VALUES (?, 0)", change.thread_id)
+        self._run("UPDATE threads SET version = version + 1 WHERE id = ?", row)
+        version = self._one("SELECT version FROM threads WHERE id = ?", row)[0]
+        if change.action == "add":
+            self._run("INSERT INTO members VALUES (?, ?, ?, ?, NULL)", row, version, head.row, head.seq)
+        else:
+            self._run(
+                """UPDATE members SET gone = ?1 WHERE thread = ?2 AND version =
+                (SELECT max(version) FROM members WHERE thread = ?2 AND gone IS NULL)""",
+                *(version, row),
+            )
+
+    # ----------------------------------------------------------------------------------------- ownership
+
+    def claim(self, key: str) -> Claim:
+        """Become a task's owner; see `JournalStore.claim`."""
+        head = self._listed(key)
+        if head.driver is not None:
+            self._refuse_if_alive(key, head.driver)
+        head.driver = self._driver_row()
+        head.epoch += 1
+        self._run("UPDATE tasks SET epoch = ?, driver = ? WHERE id = ?", head.epoch, head.driver, head.row)
+        self._moves.append((key, True))
+        return Claim(head.epoch, head.seq, sqlite_reading.digest_at(self._connection, head.row, head.seq))
+
+    def disown(self, claimed: tuple[str, int]) -> None:
+        """Give back a claim nobody waited for; `claimed` is the task and its epoch."""
+        key, epoch = claimed
+        head = self._head(key)
+        if head is not None and head.epoch == epoch:
+            self._disown(head, key)
+
+    def post(self, posted: tuple[str, InboxItem]) -> bool:
+        """Put an item into a task's inbox; see `JournalStore.post`."""
+        key, item = posted
+        row = self._listed(key).row
+        if self._one("SELECT 1 FROM inbox WHERE task = ? AND key = ?", row, item.item_id):
+            return False
+        self._run(
+            "INSERT INTO inbox(task, key, kind, created, data) VALUES (?, ?, ?, ?, ?)",
+            *(row, item.item_id, item.kind, item.created, json.dumps(item.data)),
+        )
+        return True
+
+    def delete(self, key: str) -> None:
+        """Remove a task; see `JournalStore.delete`."""
+        family = sqlite_delete.family(self._connection, self._listed(key).row)
+        for member in family:
+            if member.driver is not None:
+                self._refuse_if_alive(member.key, member.driver)
+        sqlite_delete.delete(self._connection, family)
+        self._moves.extend((member.key, False) for member in family)
+        self._heads.clear()
+
+    def _listed(self, key: str) -> _Head:
+        head = self._head(key)
+        if head is None or head.deleted:
+            raise TaskNotFound(f"no task {key} in this store")
+        return head
+
+    def _disown(self, head: _Head, key: str) -> None:
+        self._run("UPDATE tasks SET driver = NULL WHERE id = ?", head.row)
+        head.driver = None
+        self._moves.append((key, False))
+
+    def _refuse_if_alive(self, key: str, driver: int) -> None:
+        row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)
+        if row is not None and (driver == self._driver or alive(*row)):
+            owner = "this process" if driver == self._driver else "process"
+            raise TaskBusy(f"task {key} is driven by {owner} {row[2]} on {row[0]}", task_id=key)
+
+    def _driver_row(self) -> int:
+        """The row of this process, inserted when it first owns a task."""
+        if self._driver is None:
+            p = self._process
+            self._driver = self._insert(
+                "INSERT INTO drivers(key, host, boot, pid, started, lease) VALUES (?, ?, ?, ?, ?, ?)",
+                *(p.key, p.host, p.boot, p.pid, p.started, lease_from_now()),
+            )
+        return self._driver
+
+    def _one(self, sql: str, *values: Any) -> Any:
+        return self._connection.execute(sql, values).fetchone()
+
+    def _insert(self, sql: str, *values: Any) -> int:
+        self._connection.execute(sql, values)
+        return self._connection.last_insert_rowid()
+
+    def _run(self, sql: str, *values: Any) -> None:
+        self._connection.execute(sql, values)

@@ -1,0 +1,154 @@
+"""What is read from a journal file: statements and rows. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+
+from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.ports import Driver, InboxItem, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.stores.drivers import alive
+from treadle.stores.sqlite_schema import Connection
+
+PAGE = 500
+
+_ROWS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
+coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq),
+d.key, d.host, d.boot, d.pid, d.started, d.lease
+FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver WHERE t.deleted = 0"""
+_RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
+WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
+_BLOBS = "SELECT digest, data FROM blob_refs JOIN blobs ON blobs.id = blob WHERE record = ?"
+_FILTERS = {
+    "state": "t.state = ?",
+    "agent": "t.agent = ?",
+    "thread_id": "t.thread = ?",
+    "parent": "t.parent = ?",
+    "base": "t.base = (SELECT id FROM tasks WHERE key = ?)",
+    "since": "t.created >= ?",
+    "cursor": "t.key < ?",
+}
+
+
+def pages(connection: Connection, key: str, after: int, upto: int | None) -> Iterator[list[Record]]:
+    """Yield the records that hold events `after` + 1 to `upto`, a page at a time, the oldest ancestor's first."""
+    for task, own_after, shared in reversed(list(_chain(connection, key))):
+        seen = max(after, own_after)
+        until = shared if upto is None or (shared is not None and shared < upto) else upto
+        while until is None or seen < until:
+            page = _page(connection, key, task, seen, until)
+            if page and shared is not None and page[-1].seq > shared:
+                page[-1].upto = shared
+            if page:
+                seen = page[-1].seq
+                yield page
+            if len(page) < PAGE:
+                break
+
+
+def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | None]]:
+    """Yield task row, last event before its own, last event shared (None: all), from the task to its oldest base."""
+    found = connection.execute("SELECT id, base, base_seq FROM tasks WHERE key = ?", (key,)).fetchone()
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    shared: int | None = None
+    while found is not None:
+        task, base, base_seq = found
+        if shared is None or base_seq < shared:
+            yield task, base_seq, shared
+            shared = base_seq
+        found = connection.execute("SELECT id, base, base_seq FROM tasks WHERE id = ?", (base,)).fetchone()
+
+
+def _page(connection: Connection, key: str, task: int, after: int, until: int | None) -> list[Record]:
+    """Read up to `PAGE` records; the last one is the one that holds event `until`, if it is there."""
+    page: list[Record] = []
+    limit = PAGE if until is None else min(PAGE, until - after)
+    try:
+        for seq, count, epoch, data, digest, pos, blobs in connection.execute(_RECORDS, (task, after, limit)):
+            if until is not None and seq - count >= until:
+                break
+            record = Record(seq, count, epoch, data, digest)
+            if blobs:
+                record.blobs = dict(connection.execute(_BLOBS, (pos,)))
+            page.append(record)
+    except apsw.CorruptError as error:
+        seq = page[-1].seq + 1 if page else after + 1
+        raise JournalCorrupt(
+            f"task {key}: event {seq} cannot be read: {error}", task_id=key, seq=seq
+        ) from error
+    return page
+
+
+def digest_at(connection: Connection, task: int, seq: int) -> bytes:
+    """Return the digest of the record that holds event `seq` of a task, looking through its bases."""
+    while seq:
+        base, base_seq = connection.execute(
+            "SELECT base, base_seq FROM tasks WHERE id = ?", (task,)
+        ).fetchone()
+        if seq > base_seq or base is None:
+            sql = "SELECT digest FROM records WHERE task = ? AND seq >= ? ORDER BY seq LIMIT 1"
+            found = connection.execute(sql, (task, seq)).fetchone()
+            return found[0] if found else b""
+        task = base
+    return b""
+
+
+def row(connection: Connection, key: str) -> TaskRow:
+    """Return one task's row; raises `TaskNotFound`."""
+    found = connection.execute(f"{_ROWS} AND t.key = ?", (key,)).fetchone()
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    return _row(found)
+
+
+def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
+    """Return the listed tasks that match, newest id first."""
+    terms = {sql: value for name, sql in _FILTERS.items() if (value := getattr(wanted, name)) is not None}
+    sql = " AND ".join([_ROWS, *terms]) + " ORDER BY t.key DESC LIMIT ?"
+    return [_row(found) for found in connection.execute(sql, (*terms.values(), max(wanted.limit, 0)))]
+
+
+def _row(found: Any) -> TaskRow:
+    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head = found[:11]
+    driver, host, boot, pid, started, lease = found[11:]
+    owner = None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease))
+    return TaskRow(
+        task_id=key,
+        agent=agent,
+        thread_id=thread,
+        state=state,
+        created=created,
+        parent=parent,
+        base=base,
+        base_seq=base_seq,
+        epoch=epoch,
+        labels=json.loads(labels),
+        driver=owner,
+        head=head,
+    )
+
+
+def inbox(connection: Connection, key: str) -> list[InboxItem]:
+    """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
+    task = connection.execute("SELECT id FROM tasks WHERE key = ? AND deleted = 0", (key,)).fetchone()
+    if task is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    sql = "SELECT key, kind, data, created FROM inbox WHERE task = ? AND taken = 0 ORDER BY pos"
+    return [
+        InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in connection.execute(sql, task)
+    ]
+
+
+def thread(connection: Connection, key: str, version: int | None) -> tuple[int, list[ThreadMember]]:
+    """Return a thread's version and members, now or at an earlier version."""
+    found = connection.execute("SELECT id, version FROM threads WHERE key = ?", (key,)).fetchone()
+    if found is None:
+        return 0, []
+    at = found[1] if version is None else min(version, found[1])
+    sql = """SELECT m.version, t.key, m.seq FROM members m JOIN tasks t ON t.id = m.task
+    WHERE m.thread = ? AND m.version <= ? AND (m.gone IS NULL OR m.gone > ?) ORDER BY m.version"""
+    return at, [ThreadMember(*member) for member in connection.execute(sql, (found[0], at, at))]

@@ -1,0 +1,173 @@
+"""Opening a journal file: connection settings, file modes, format check, migrations. No query of a journal is here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import apsw
+
+from treadle.errors import StoreFormatError, StoreUnavailable
+
+APPLICATION_ID = 0x54524A4C  # "TRJL", at a fixed place of the file's header
+BUSY_MS = 10_000
+SETTLE_SECONDS = 30.0
+WAL_LIMIT = 16 * 1024 * 1024
+
+
+class Cursor(Protocol):
+    """The rows of a statement; a statement without rows has run when `execute` returns."""
+
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """What is used of `apsw.Connection`, whose own types leave values half unknown."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor: ...
+    def last_insert_rowid(self) -> int: ...
+    def changes(self) -> int: ...
+    def set_busy_timeout(self, milliseconds: int, /) -> None: ...
+    def close(self, force: bool = False, /) -> None: ...
+
+
+def connect_writer(path: Path) -> Connection:
+    """Open the one connection that writes; make the file and bring its format up to date if need be.
+
+    Raises:
+        StoreUnavailable: the file cannot be opened, read or written.
+        StoreFormatError: the file is not ours, or of a format this version does not know.
+    """
+    _make_file(path)
+    connection = _connect(path)
+    try:
+        _patiently(path, lambda: _check_format(connection, path))
+        _patiently(path, lambda: _settle(connection))
+        _patiently(path, lambda: _migrate(connection, path))
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def connect_reader(path: Path) -> Connection:
+    """Open a connection that cannot write."""
+    connection = _connect(path)
+    pragma(connection, "query_only", 1)
+    return connection
+
+
+def pragma(connection: Connection, name: str, value: object = None) -> Any:
+    """Set or read a pragma and return its answer; all rows are fetched, for only then has it taken effect."""
+    sql = f"PRAGMA {name}" if value is None else f"PRAGMA {name}={value}"
+    rows = connection.execute(sql).fetchall()
+    return rows[0][0] if rows else None
+
+
+def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
+    """Say which file failed and why."""
+    return StoreUnavailable(f"{path}: {error or type(error).__name__}")
+
+
+def _make_file(path: Path) -> None:
+    """Create what is missing, for the owner only; an existing file is never opened here (that would drop its locks)."""
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.parent.name == ".treadle":
+                (path.parent / ".gitignore").write_text("*\n")
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror or error}") from error
+
+
+def _connect(path: Path) -> Connection:
+    try:
+        connection = cast(Connection, apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
+        connection.set_busy_timeout(BUSY_MS)
+        return connection
+    except apsw.Error as error:
+        raise unavailable(path, error) from error
+
+
+def _patiently(path: Path, step: Callable[[], None]) -> None:
+    """Run a step of opening; processes may open a fresh file at once, and SQLite does not always wait by itself."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        try:
+            return step()
+        except (apsw.BusyError, apsw.LockedError) as error:
+            if time.monotonic() > deadline:
+                raise unavailable(path, error) from error
+            time.sleep(0.01)
+        except apsw.NotADBError as error:
+            raise StoreFormatError(f"{path} is not a SQLite database: choose another file") from error
+        except apsw.Error as error:
+            raise unavailable(path, error) from error
+
+
+def _check_format(connection: Connection, path: Path) -> None:
+    """Refuse a file of someone else before anything in it is changed."""
+    found = pragma(connection, "application_id")
+    fresh = found == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
+    if found != APPLICATION_ID and not fresh:
+        raise StoreFormatError(f"{path} is a database of another program: choose another file")
+
+
+def _settle(connection: Connection) -> None:
+    settings = {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "secure_delete": 1,
+        "journal_size_limit": WAL_LIMIT,
+    }
+    for name, value in settings.items():
+        pragma(connection, name, value)
+        if (found := pragma(connection, name)) != value:
+            raise apsw.BusyError(f"{name} is {found!r}, not {value!r}")
+
+
+def _migrate(connection: Connection, path: Path) -> None:
+    steps = _steps()
+    if pragma(connection, "user_version") == max(steps):
+        return
+    connection.execute("BEGIN IMMEDIATE").fetchall()
+    try:
+        version: int = pragma(connection, "user_version")
+        if version > max(steps):
+            raise StoreFormatError(
+                f"{path} has format {version}, this version of Treadle knows formats up to {max(steps)}: "
+                "upgrade treadle"
+            )
+        for number in range(version + 1, max(steps) + 1):
+            if number not in steps:
+                raise StoreFormatError(
+                    f"{path} has format {version}, from which no migration leads to {max(steps)}: "
+                    "open it with the version of Treadle that wrote it and export its tasks"
+                )
+            connection.execute(steps[number]).fetchall()
+            pragma(connection, "user_version", number)
+        pragma(connection, "application_id", APPLICATION_ID)
+        connection.execute("COMMIT").fetchall()
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK").fetchall()
+        raise
+
+
+def _steps() -> dict[int, str]:
+    """The migrations by the format they lead to."""
+    folder = resources.files("treadle.stores.migrations")
+    return {int(f.name[:4]): f.read_text() for f in folder.iterdir() if f.name.endswith(".sql")}
