@@ -6,9 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treadle.llm.providers import Anthropic, Ollama, OpenAIChat, PydanticAIModel
     from treadle.llm.scripted import ScriptedModel, call, call_raw, fail, text, turn
 
 _HOMES = {
+    "Anthropic": "treadle.llm.providers",
+    "Ollama": "treadle.llm.providers",
+    "OpenAIChat": "treadle.llm.providers",
+    "PydanticAIModel": "treadle.llm.providers",
     "ScriptedModel": "treadle.llm.scripted",
     "call": "treadle.llm.scripted",
     "call_raw": "treadle.llm.scripted",
@@ -17,7 +22,18 @@ _HOMES = {
     "turn": "treadle.llm.scripted",
 }
 
-__all__ = ["ScriptedModel", "call", "call_raw", "fail", "text", "turn"]
+__all__ = [
+    "Anthropic",
+    "Ollama",
+    "OpenAIChat",
+    "PydanticAIModel",
+    "ScriptedModel",
+    "call",
+    "call_raw",
+    "fail",
+    "text",
+    "turn",
+]
 
 
 def __getattr__(name: str) -> Any:

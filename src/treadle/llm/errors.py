@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from treadle.errors import ModelErrorKind
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any, cast
 
-_KINDS: dict[int, ModelErrorKind] = {
+from treadle.errors import ModelError, ModelErrorKind
+
+MESSAGE_MAX = 500
+"""Characters of a provider's words that an error repeats."""
+
+_BY_STATUS: dict[int, ModelErrorKind] = {
     400: "invalid_request",
     401: "authentication",
     402: "permission",
@@ -21,11 +31,157 @@ _KINDS: dict[int, ModelErrorKind] = {
     529: "overloaded",
 }
 
+_BY_CODE: dict[str, ModelErrorKind] = {
+    "billing_error": "permission",
+    "content_filter": "refused",
+    "context_length_exceeded": "too_large",
+    "insufficient_quota": "permission",
+    "model_not_found": "not_found",
+    "overloaded_error": "overloaded",
+    "rate_limit_exceeded": "rate_limit",
+    "request_too_large": "too_large",
+    "string_above_max_length": "too_large",
+}
+"""Codes that machines are meant to read, where they say more than the status."""
+
+# By name, so that no SDK is imported to recognise its errors. Of several, the first in the class's order counts.
+_BY_TYPE: dict[str, ModelErrorKind] = {
+    "ModelQuotaExceededError": "permission",
+    "ModelRateLimitError": "rate_limit",
+    "ModelUnavailableError": "overloaded",
+    "ModelServerError": "server",
+    "ModelTimeoutError": "timeout",
+    "ModelRequestTimeout": "timeout",
+    "ModelConnectionError": "connection",
+    "ModelContextWindowExceededError": "too_large",
+    "ModelAuthenticationError": "authentication",
+    "ModelNotFoundError": "not_found",
+    "ModelRequestRejectedError": "invalid_request",
+    "ContentFilterError": "refused",
+    "UnexpectedModelBehavior": "unparsable",
+    "UserError": "invalid_request",
+    "APITimeoutError": "timeout",
+    "APIConnectionError": "connection",
+    "APIResponseValidationError": "unparsable",
+    "TimeoutException": "timeout",
+    "DecodingError": "unparsable",
+    "TransportError": "connection",
+    "StreamError": "connection",
+    "JSONDecodeError": "unparsable",
+    "UnicodeDecodeError": "unparsable",
+    "ValidationError": "unparsable",
+    "TimeoutError": "timeout",
+    "OSError": "connection",
+}
+
 
 def kind_of_status(status: int) -> ModelErrorKind:
     """Return what kind of failure an HTTP status tells of."""
-    if (kind := _KINDS.get(status)) is not None:
+    if (kind := _BY_STATUS.get(status)) is not None:
         return kind
     if status >= 500:
         return "server"
     return "invalid_request" if 400 <= status < 500 else "unknown"
+
+
+def model_error(error: Exception, *, secrets: Iterable[str] = ()) -> ModelError:
+    """Return what an SDK, pydantic-ai or the HTTP client raised as a `ModelError`.
+
+    Args:
+        error: what was raised.
+        secrets: values that must not appear in the message.
+    """
+    if isinstance(error, ModelError):
+        return error
+    status = _status(error)
+    return ModelError(
+        shortened(_words(error), secrets),
+        kind=_kind(error, status),
+        status=status,
+        retry_after=_retry_after(error),
+    )
+
+
+def shortened(words: str, secrets: Iterable[str] = ()) -> str:
+    """Return words for an error message: on one line, without secrets, at most `MESSAGE_MAX` characters."""
+    for secret in secrets:
+        if secret:
+            words = words.replace(secret, "[secret]")
+    words = re.sub(r"\s+", " ", words).strip()
+    return words if len(words) <= MESSAGE_MAX else words[: MESSAGE_MAX - 1] + "…"
+
+
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Return the seconds that response headers (names in lower case) ask to wait, from a number or an HTTP date."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) * unit
+        except ValueError:
+            continue
+        if isfinite(seconds) and seconds >= 0:
+            return seconds
+    try:
+        moment = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+
+
+def _status(error: Exception) -> int | None:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) and status >= 400 else None
+
+
+def _kind(error: Exception, status: int | None) -> ModelErrorKind:
+    for code in _codes(error):
+        if (kind := _BY_CODE.get(code)) is not None:
+            return kind
+    if status is not None:
+        return kind_of_status(status)
+    for cls in type(error).__mro__:
+        if (kind := _BY_TYPE.get(cls.__name__)) is not None:
+            return kind
+    cause = error.__cause__
+    return _kind(cause, _status(cause)) if isinstance(cause, Exception) else "unknown"
+
+
+def _codes(error: Exception) -> Iterable[str]:
+    for name in ("provider_error_code", "provider_error_type", "code", "type"):
+        if isinstance(code := getattr(error, name, None), str):
+            yield code
+    body = _object(getattr(error, "body", None))
+    for place in (_object(body.get("error")), body):
+        for name in ("code", "type"):
+            if isinstance(code := place.get(name), str):
+                yield code
+
+
+def _words(error: Exception) -> str:
+    """Return the provider's own words when it sent some, else those of whoever raised."""
+    body: Any = getattr(error, "body", None)
+    if isinstance(body, str) and body.strip():
+        return body
+    there = _object(body)
+    for place in (_object(there.get("error")), there):
+        if isinstance(message := place.get("message"), str) and message:
+            return message
+    if isinstance(message := there.get("error"), str) and message:
+        return message
+    return str(error) or type(error).__name__
+
+
+def _retry_after(error: Exception) -> float | None:
+    headers = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
+    if isinstance(headers, Mapping):
+        there = cast("Mapping[Any, Any]", headers)
+        asked = retry_after({str(name).lower(): str(value) for name, value in there.items()})
+        if asked is not None:
+            return asked
+    asked = getattr(error, "retry_after", None)
+    return float(asked) if isinstance(asked, (int, float)) else None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,259 @@
+"""Models of real providers, through pydantic-ai's model classes; nothing of it is imported before the first request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.errors import MissingExtra, ModelError
+from treadle.llm.errors import model_error
+from treadle.llm.loops import PerLoop
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model as TheirModel
+
+CONNECT, SILENCE = 10.0, 300.0
+"""Seconds a connection may take and an answer may be silent; layers around a model set tighter limits."""
+
+
+class PydanticAIModel:
+    """Any model class of pydantic-ai, as a Treadle model.
+
+    Args:
+        model: an instance; its HTTP client and the event loop of that are its maker's affair.
+        name: `provider:model`; by default what the instance says.
+    """
+
+    def __init__(self, model: TheirModel, *, name: str | None = None) -> None:
+        self.name = name or f"{model.system}:{model.model_name}"
+        self._model = model
+
+    async def _ready(self) -> TheirModel:
+        return self._model
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
+        model = await self._ready()
+        from treadle.llm import mapping
+
+        native = bool(_profile(model).get("supports_json_schema_output"))
+        parameters = mapping.their_parameters(request, native_output=native)
+        history = mapping.their_messages(request)
+        settings: Any = _settings(model, request)
+        places: list[int] = []
+        try:
+            history = model.prepare_messages(history, parameters)
+            async with model.request_stream(history, settings, parameters) as response:
+                async for event in response:
+                    if (delta := mapping.our_delta(event, places)) is not None:
+                        yield delta
+                whole = response.get()
+            answer = mapping.our_answer(whole, request, _family(model))
+        except Exception as error:  # noqa: BLE001  (SDKs raise whatever a malformed answer makes them stumble over)
+            raise model_error(
+                error, secrets=_secrets_of(model)
+            ) from None  # a chain would show what is redacted
+        yield answer
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class NamedModel(PydanticAIModel):
+    """A model by its name at a provider: makes its client at the first request, one for each event loop.
+
+    Args:
+        name: the model, as its provider calls it.
+        base_url: where the server is, when it is not the provider's own.
+        api_key: the secret to send; by default from the environment.
+    """
+
+    provider: ClassVar[str]
+    sdk: ClassVar[str]
+    """the package of the provider, also the extra that brings it"""
+    key_variable: ClassVar[str]
+    url_variable: ClassVar[str]
+
+    def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
+        self.name = f"{self.provider}:{name}"
+        self._model_name = name
+        self._base_url = base_url
+        self._api_key = api_key
+        self._models: PerLoop[TheirModel] = PerLoop(self._make, _close)
+
+    def require(self) -> None:
+        """Raise `MissingExtra` when the packages this model needs are not installed; imports nothing."""
+        if find_spec("pydantic_ai") is None or find_spec(self.sdk) is None:
+            raise MissingExtra(self.sdk, f"The model {self.name}")
+
+    async def _ready(self) -> TheirModel:
+        if "treadle.llm.mapping" not in sys.modules or f"pydantic_ai.models.{self.sdk}" not in sys.modules:
+            self.require()
+            # Importing takes a second, which other tasks of this loop should not wait for.
+            await asyncio.to_thread(self._import)
+        return await self._models.get()
+
+    def _import(self) -> None:
+        import_module("treadle.llm.mapping")
+        import_module(f"pydantic_ai.models.{self.sdk}")
+
+    def _make(self) -> TheirModel:
+        raise NotImplementedError
+
+    def _key(self, *, optional: bool) -> str:
+        key = self._api_key or os.environ.get(self.key_variable, "")
+        if not key and not optional:
+            raise ModelError(
+                f"the model {self.name} needs an API key: set {self.key_variable} or pass api_key=",
+                kind="authentication",
+            )
+        return key or "not-needed"
+
+    def _url(self) -> str | None:
+        return self._base_url or os.environ.get(self.url_variable) or None
+
+
+class OpenAIChat(NamedModel):
+    """A model behind OpenAI's Chat Completions, or any server that speaks it (Ollama, vLLM, llama.cpp).
+
+    Args:
+        name: the model, such as `gpt-5.2-mini`.
+        base_url: where the server is; by default `OPENAI_BASE_URL`, else OpenAI.
+        api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
+    """
+
+    provider, sdk = "openai", "openai"
+    key_variable, url_variable = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+
+    def _make(self) -> TheirModel:
+        from openai import AsyncOpenAI, Timeout
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        url = self._url()
+        client = AsyncOpenAI(
+            api_key=self._key(optional=url is not None),
+            base_url=url,
+            max_retries=0,
+            timeout=Timeout(SILENCE, connect=CONNECT),
+        )
+        return OpenAIChatModel(self._model_name, provider=OpenAIProvider(openai_client=client))
+
+
+class Ollama(OpenAIChat):
+    """A model that runs on this machine, or at `OLLAMA_BASE_URL`, under Ollama; needs no key.
+
+    Args:
+        name: the model, such as `qwen3:4b`.
+        base_url: by default `OLLAMA_BASE_URL`, else `http://localhost:11434/v1`.
+    """
+
+    provider = "ollama"
+    key_variable, url_variable = "OLLAMA_API_KEY", "OLLAMA_BASE_URL"
+
+    def _url(self) -> str:
+        url = (super()._url() or "http://localhost:11434/v1").rstrip("/")
+        return url if url.endswith("/v1") else url + "/v1"
+
+
+class Anthropic(NamedModel):
+    """A model behind Anthropic's Messages.
+
+    Args:
+        name: the model, such as `claude-sonnet-4-5`.
+        base_url: where the server is; by default `ANTHROPIC_BASE_URL`, else Anthropic.
+        api_key: by default `ANTHROPIC_API_KEY`.
+    """
+
+    provider, sdk = "anthropic", "anthropic"
+    key_variable, url_variable = "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
+
+    def _make(self) -> TheirModel:
+        from anthropic import AsyncAnthropic, Timeout
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        client = AsyncAnthropic(
+            api_key=self._key(optional=False),
+            base_url=self._url(),
+            max_retries=0,
+            timeout=Timeout(SILENCE, connect=CONNECT),
+        )
+        return AnthropicModel(self._model_name, provider=AnthropicProvider(anthropic_client=client))
+
+
+async def _close(model: TheirModel) -> None:
+    await cast("Any", model).client.close()
+
+
+def _settings(model: TheirModel, request: ModelRequest) -> dict[str, Any]:
+    """Return the settings of a request; names of the provider's own go to where they have an effect."""
+    ours = request.settings
+    settings: dict[str, Any] = {}
+    if ours.temperature is not None:
+        settings["temperature"] = ours.temperature
+    if ours.max_tokens is not None:
+        settings["max_tokens"] = ours.max_tokens
+    if request.tools:
+        choice = request.tool_choice
+        settings["tool_choice"] = choice if choice in ("auto", "none", "required") else [choice]
+        if ours.parallel_tool_calls is not None:
+            settings["parallel_tool_calls"] = ours.parallel_tool_calls
+    family = _family(model)
+    if family is not None:
+        settings["max_retries"] = 0
+    known = _setting_names(family)
+    body: dict[str, Any] = {}
+    for name, value in ours.extra.items():
+        if (
+            family is not None
+            and f"{family}_{name}" in known
+            and (name not in known or isinstance(value, Mapping))
+        ):
+            settings[f"{family}_{name}"] = value
+        elif family is None or name in known:
+            settings[name] = value
+        else:
+            body[name] = value
+    if body:
+        settings["extra_body"] = {**settings.get("extra_body", {}), **body}
+    return settings
+
+
+def _setting_names(family: str | None) -> Mapping[str, Any]:
+    if family == "openai":
+        from pydantic_ai.models.openai import OpenAIChatModelSettings
+
+        return OpenAIChatModelSettings.__annotations__
+    if family == "anthropic":
+        from pydantic_ai.models.anthropic import AnthropicModelSettings
+
+        return AnthropicModelSettings.__annotations__
+    return {}
+
+
+_FAMILIES = {"OpenAIChatModel": "openai", "AnthropicModel": "anthropic"}
+
+
+def _family(model: TheirModel) -> str | None:
+    return next((_FAMILIES[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in _FAMILIES), None)
+
+
+def _profile(model: TheirModel) -> Mapping[str, Any]:
+    try:
+        return cast("Mapping[str, Any]", model.profile)
+    except NotImplementedError:
+        return {}  # a model that chooses among others has none of its own
+
+
+def _secrets_of(model: TheirModel) -> tuple[str, ...]:
+    key = getattr(getattr(model, "client", None), "api_key", None)
+    return (key,) if isinstance(key, str) and len(key) > _TOO_SHORT_TO_HIDE else ()
+
+
+_TOO_SHORT_TO_HIDE = 3

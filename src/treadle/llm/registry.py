@@ -1,0 +1,109 @@
+"""From the names people write, such as `openai:gpt-5.4-mini`, to models."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from treadle.errors import ModelUnknown
+from treadle.llm.providers import Anthropic, NamedModel, Ollama, OpenAIChat, PydanticAIModel
+from treadle.ports import Model
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model as TheirModel
+
+EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, ollama:qwen3:4b"
+
+_PROVIDERS: dict[str, type[NamedModel]] = {
+    "openai": OpenAIChat,
+    "openai-chat": OpenAIChat,
+    "anthropic": Anthropic,
+    "ollama": Ollama,
+}
+_LATER = {"openai-responses": "use openai-chat:", "google": "use a Google model of pydantic-ai as an object"}
+
+
+def resolve(model: str | Model | TheirModel) -> Model:
+    """Return the model that an agent names.
+
+    Args:
+        model: `provider:name`, a Treadle model (returned as it is), or an instance of a pydantic-ai model class.
+
+    Raises:
+        ModelUnknown: no provider answers to the name, or the object is no model.
+        MissingExtra: the provider's package is not installed.
+    """
+    if isinstance(model, str):
+        return _named(model)
+    if hasattr(model, "request_stream"):
+        return PydanticAIModel(cast("TheirModel", model))
+    if isinstance(model, Model):
+        return model
+    raise ModelUnknown(
+        f"a model is a name such as {EXAMPLES.split(',', 1)[0]}, or a model object, not {model!r}"
+    )
+
+
+def _named(model: str) -> Model:
+    provider, colon, name = model.partition(":")
+    if not colon or not name:
+        raise ModelUnknown(
+            f"{model!r} does not say whose model it is: write provider:model, such as {EXAMPLES}"
+        )
+    if provider in _LATER:
+        raise ModelUnknown(f"{provider}: comes in a later version; for now {_LATER[provider]} instead")
+    make = _PROVIDERS.get(provider)
+    if make is None:
+        near = get_close_matches(provider, [*_PROVIDERS, *_LATER], n=1)
+        hint = f"did you mean {near[0]}:{name}?" if near else f"known are {', '.join(sorted(_PROVIDERS))}"
+        raise ModelUnknown(f"no provider is called {provider!r} (model {model!r}); {hint}")
+    made = make(name)
+    made.require()
+    return made
+
+
+def default_model(env: Mapping[str, str] | None = None) -> str | None:
+    """Return the name of a model whose API key is in the environment, or None."""
+    there = os.environ if env is None else env
+    if there.get("OPENAI_API_KEY"):
+        return "openai:gpt-5.4-mini"
+    if there.get("ANTHROPIC_API_KEY"):
+        return "anthropic:claude-sonnet-5-5"
+    return None
+
+
+def local_ollama(timeout: float = 0.25, *, url: str = "http://127.0.0.1:11434") -> list[str]:
+    """Return the models an Ollama on this machine has, as `ollama:` names; empty when there is none.
+
+    Blocks for at most `timeout` seconds.
+    """
+    try:
+        answer = _get(url, "/api/tags", time.monotonic() + timeout)
+        models: list[Any] = json.loads(answer)["models"]
+        return [f"ollama:{model['name']}" for model in models]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []  # no server, or not Ollama: there is nothing to offer
+
+
+def _get(url: str, path: str, deadline: float) -> bytes:
+    """One GET under one deadline for everything; the timeouts of `urllib` are for each read only."""
+    place = urlsplit(url)
+    host, port = place.hostname or "127.0.0.1", place.port or 80
+    with socket.create_connection((host, port), timeout=max(deadline - time.monotonic(), 0.01)) as wire:
+        wire.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        received = bytearray()
+        while len(received) < 1_000_000:
+            wire.settimeout(max(deadline - time.monotonic(), 0.001))
+            if not (piece := wire.recv(65_536)):
+                break
+            received += piece
+    head, _, body = bytes(received).partition(b"\r\n\r\n")
+    if b" 200" not in head.partition(b"\r\n")[0]:
+        raise ValueError("not an answer")
+    return body

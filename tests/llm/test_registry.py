@@ -1,0 +1,108 @@
+"""Names resolve to models, or to a sentence that says what to write instead."""
+
+import http.server
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from treadle.errors import ModelUnknown
+from treadle.llm.registry import default_model, local_ollama, resolve
+from treadle.models import Anthropic, Ollama, OpenAIChat, PydanticAIModel, ScriptedModel
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "shown"),
+    [
+        ("openai:gpt-x", OpenAIChat, "openai:gpt-x"),
+        ("openai-chat:gpt-x", OpenAIChat, "openai:gpt-x"),
+        ("anthropic:claude-x", Anthropic, "anthropic:claude-x"),
+        ("ollama:qwen3:4b", Ollama, "ollama:qwen3:4b"),
+        ("openai:ft:gpt-x:acme", OpenAIChat, "openai:ft:gpt-x:acme"),
+    ],
+)
+def test_a_name_is_a_provider_and_a_model(name, kind, shown):
+    model = resolve(name)
+    assert type(model) is kind
+    assert model.name == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpt-x", "write provider:model, such as openai:"),
+        ("openai:", "write provider:model"),
+        ("opnai:gpt-x", "did you mean openai:gpt-x"),
+        ("zzz:gpt-x", "known are anthropic, ollama, openai"),
+        ("openai-responses:gpt-x", "comes in a later version"),
+        ("google:gemini-x", "comes in a later version"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_a_hint(name, said):
+    with pytest.raises(ModelUnknown, match=said):
+        resolve(name)
+
+
+def test_an_object_that_is_no_model_is_refused():
+    with pytest.raises(ModelUnknown, match="not 7"):
+        resolve(7)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_model_is_used_as_it_is():
+    model = ScriptedModel(["hi"])
+    assert resolve(model) is model
+
+
+def test_a_model_of_pydantic_ai_is_wrapped():
+    from pydantic_ai.models.test import TestModel
+
+    model = resolve(TestModel())
+    assert isinstance(model, PydanticAIModel)
+    assert model.name == "test:test"
+
+
+def test_resolving_and_naming_models_imports_no_provider():
+    code = (
+        "import sys; from treadle.models import OpenAIChat, Anthropic, ScriptedModel, text\n"
+        "from treadle.llm.registry import resolve; resolve('openai:gpt-x'); resolve('anthropic:claude-x')\n"
+        "assert not {'pydantic_ai', 'openai', 'anthropic', 'httpx2'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_default_model_is_that_of_the_key_at_hand():
+    assert default_model({}) is None
+    assert default_model({"OPENAI_API_KEY": ""}) is None
+    assert (default_model({"OPENAI_API_KEY": "k"}) or "").startswith("openai:")
+    assert (default_model({"ANTHROPIC_API_KEY": "k"}) or "").startswith("anthropic:")
+
+
+def test_a_local_ollama_is_asked_for_its_models():
+    class Tags(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"models": [{"name": "qwen3:4b"}]}).encode()
+            self.send_response(200 if self.path == "/api/tags" else 404)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Tags) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert local_ollama(1, url=url) == ["ollama:qwen3:4b"]
+        server.shutdown()
+    assert local_ollama(1, url=url) == []
+
+
+def test_a_server_that_says_nothing_is_given_up_in_time():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        assert local_ollama(0.1, url=f"http://127.0.0.1:{silent.getsockname()[1]}") == []
+        assert time.monotonic() - began < 0.5
