@@ -1,0 +1,132 @@
+"""What a model sees of a call: text of a value, bounded text, the text of errors and of unknown names.
+
+Pure functions over text and content parts; nothing here knows a tool, a task or a clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from treadle.core.messages import Content, Json, Text, content
+
+OBSERVATION_CHARS = 8_000
+"""How many characters of a call's text a model sees when nobody says otherwise."""
+
+ERROR_CHARS = 2_000
+"""How many characters of an error's text a model sees."""
+
+NO_OUTPUT = "(done, no output)"
+"""What a model sees of a call that returned None: it succeeded, and there is nothing to read."""
+
+EMPTY_OUTPUT = "(empty output)"
+"""What a model sees of a call without a single character: providers refuse empty text."""
+
+_LISTED_NAMES = 40
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def as_text(value: Json) -> str:
+    """Return a JSON value as a model reads it: text as it is, None as `(done, no output)`, else compact JSON."""
+    if type(value) is str:
+        return value
+    if value is None:
+        return NO_OUTPUT
+    return _encode(value)
+
+
+def observation(
+    parts: str | Content | Sequence[str | Content], *, call_id: str, limit: int = OBSERVATION_CHARS
+) -> tuple[Content, ...]:
+    """Return the content parts a model sees of a call, with all their text together bounded.
+
+    Args:
+        parts: the whole observation.
+        call_id: where the full text can be found again; named by the note that takes the place of what was cut.
+        limit: the most characters of text to keep, from head and tail; the note comes on top.
+    """
+    if isinstance(parts, str) and 0 < len(parts) <= limit:
+        return (Text(parts),)
+    kept: list[Content] = []
+    left = limit
+    for part in content(parts):
+        if not isinstance(part, Text):
+            kept.append(part)
+        elif len(part.text) <= left:
+            left -= len(part.text)
+            if part.text:
+                kept.append(part)
+        else:
+            kept.append(Text(_cut(part.text, left, f"; full output: call {call_id}"), part.meta))
+            left = 0
+    return tuple(kept) or (Text(EMPTY_OUTPUT),)
+
+
+def bounded(text: str, limit: int) -> str:
+    """Return text of at most `limit` characters and a note of what was cut between its head and its tail."""
+    return text if len(text) <= limit else _cut(text, limit, "")
+
+
+def error_text(error: BaseException, limit: int = ERROR_CHARS) -> str:
+    """Return what a model may know of an error: type, message and notes, bounded; never a traceback.
+
+    An error of Treadle speaks for itself, without its type's name.
+    """
+    return bounded(scrubbed(_error_text(error)), limit)
+
+
+def unknown_tool_text(name: str, known: Iterable[str]) -> str:
+    """Return the error result for a tool nobody has: what was meant perhaps, and what there is."""
+    names = list(known)
+    shown = scrubbed(bounded(name, 64))
+    if not names:
+        return f"There is no tool {shown!r}: there are no tools at all."
+    near = near_name(name, names)
+    hint = f" Did you mean {near!r}?" if near else ""
+    more = f", and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
+    return f"There is no tool {shown!r}.{hint} Tools: {', '.join(names[:_LISTED_NAMES])}{more}."
+
+
+def near_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` was probably meant to be, or None."""
+    from difflib import get_close_matches
+
+    by_folded = {_folded(other): other for other in known}
+    matches = get_close_matches(_folded(name[:64]), by_folded, n=1, cutoff=0.6)
+    return by_folded[matches[0]] if matches else None
+
+
+def scrubbed(text: str) -> str:
+    """Return text that UTF-8 can hold: each lone surrogate becomes a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _cut(text: str, limit: int, where: str) -> str:
+    tail = limit // 2
+    head = limit - tail
+    note = f"[... {len(text) - limit:,} characters cut{where} ...]"
+    if not limit:
+        return note
+    return f"{text[:head]}\n{note}\n{text[len(text) - tail :]}"
+
+
+def _error_text(error: BaseException, depth: int = 0) -> str:
+    from treadle.errors import TreadleError
+
+    name = type(error).__name__
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - an error whose text raises is still an error to tell of
+        message = "(its message cannot be shown)"
+    notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
+    if isinstance(error, TreadleError) and message:
+        return "\n".join([message, *notes])
+    if isinstance(error, BaseExceptionGroup) and depth < 3:
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions[:3]
+        notes = [*(_error_text(each, depth + 1) for each in inner), *notes]
+    return "\n".join([f"{name}: {message}" if message else name, *notes])

@@ -1,0 +1,347 @@
+"""`@tool`: a Python function, sync or async or a generator of either kind, as something a model may call."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing
+from dataclasses import replace
+from functools import update_wrapper
+from types import FrameType
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+
+from typing_extensions import TypedDict, Unpack
+
+from treadle.core.messages import Json, ToolCall
+from treadle.core.observation import near_name
+from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown, Verdict
+from treadle.errors import ToolDefinitionError, ToolError
+from treadle.ports import ToolContext, ToolOutput
+from treadle.tools.faults import contained, from_outside
+from treadle.tools.observe import to_output
+from treadle.tools.schema import Arguments, arguments_of, defining_frame
+from treadle.tools.threads import Job, in_thread
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Undo: TypeAlias = Callable[[ToolCall, ToolContext[Any]], Awaitable[None] | None]
+Reconcile: TypeAlias = Callable[[ToolCall, ToolContext[Any]], Awaitable[Verdict] | Verdict]
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `tool` takes besides the function.
+
+    Args:
+        name: what the model calls it; by default the function's name.
+        description: what the model reads; by default the docstring, without its sections.
+        read_only, idempotent, destructive, open_world, sends, spends, executes, private: declared effects, as in
+            `ToolSpec`; a tool that declares nothing may write and is never started twice.
+        return_direct: a successful result is the task's answer.
+        needs_approval: a person must approve each call.
+        timeout: seconds a call may take, more than 0; None for no limit.
+        retries: how often a failed call is tried again; only for read-only and idempotent tools.
+        undo: takes back a finished call; given the `ToolCall` with its `output`, and a `ToolContext`.
+        reconcile: finds out whether a call begun before a crash took effect; returns `Happened(output)`,
+            `NotHappened()` or `Unknown()`.
+    """
+
+    name: str | None
+    description: str | None
+    read_only: bool
+    idempotent: bool
+    destructive: bool
+    open_world: bool
+    sends: bool
+    spends: bool
+    executes: bool
+    private: bool
+    return_direct: bool
+    needs_approval: bool
+    timeout: float | None
+    retries: int
+    undo: Undo | None
+    reconcile: Reconcile | None
+
+
+_EFFECTS = (
+    "read_only",
+    "idempotent",
+    "destructive",
+    "open_world",
+    "sends",
+    "spends",
+    "executes",
+    "private",
+)
+_FLAGS = (*_EFFECTS, "return_direct", "needs_approval")
+
+
+class FunctionTool(Generic[P, R]):
+    """A function made a tool by `tool`; called directly, it is still that function.
+
+    Async functions run in the caller's loop. Sync functions and sync generators run in a thread, so they may block.
+    """
+
+    __name__: str
+
+    def __init__(self, fn: Callable[P, R], options: ToolOptions, frame: FrameType | None = None) -> None:
+        name = _name(fn, options)
+        _check_options(options, name)
+        self._arguments: Arguments = arguments_of(fn, name, frame=frame)
+        self.function: Callable[P, R] = fn
+        self.options: ToolOptions = options
+        self._undo, self._reconcile = options.get("undo"), options.get("reconcile")
+        self._spec = ToolSpec(
+            name=name,
+            description=_description(options, self._arguments),
+            parameters=self._arguments.parameters,
+            timeout=options.get("timeout"),
+            retries=options.get("retries", 0),
+            undoable=self._undo is not None,
+            reconcilable=self._reconcile is not None,
+            declared=any(effect in options for effect in _EFFECTS),
+            **{flag: cast("bool", options.get(flag, False)) for flag in _FLAGS},
+        )
+        self._validate = self._arguments.validator.validate_python
+        self._context = self._arguments.context
+        self._fn = cast("Callable[..., Any]", fn)
+        self._is_coroutine = _is(inspect.iscoroutinefunction, fn)
+        self._is_async_generator = _is(inspect.isasyncgenfunction, fn)
+        self._is_generator = _is(inspect.isgeneratorfunction, fn)
+        update_wrapper(cast("Callable[..., Any]", self), fn, updated=())
+        self.__name__ = getattr(fn, "__name__", name)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self._spec.name} ({self._spec.effect})>"
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    def validate(self, arguments: dict[str, Json]) -> dict[str, Any]:
+        try:
+            return self._validate(arguments)
+        except Exception as error:
+            raise self._arguments.problems(error, arguments) from error
+
+    async def call(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutput:
+        try:
+            if not self._is_coroutine:
+                return await self._elsewhere(arguments, ctx)
+            if self._context is not None:
+                arguments = {**arguments, self._context: ctx}
+            return to_output(await self._fn(**arguments))
+        except Exception:
+            raise
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            raise contained(error) from error
+
+    async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
+        if self._undo is None:
+            raise ToolError(f"tool {self._spec.name!r} has no undo=")
+        await self._settle(self._undo, call, ctx)
+
+    async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
+        if self._reconcile is None:
+            raise ToolError(f"tool {self._spec.name!r} has no reconcile=")
+        verdict = await self._settle(self._reconcile, call, ctx)
+        if isinstance(verdict, Happened):
+            return Happened(to_output(verdict.output).output)
+        if not isinstance(verdict, (NotHappened, Unknown)):
+            raise ToolError(
+                f"reconcile= of tool {self._spec.name!r} returned a {type(verdict).__name__}, "
+                "not Happened(...), NotHappened() or Unknown()"
+            )
+        return verdict
+
+    async def _elsewhere(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutput:
+        """Run what is not a coroutine function: in a thread, or yielding."""
+        if self._is_async_generator:
+            if self._context is not None:
+                arguments = {**arguments, self._context: ctx}
+            return await _drained(self._fn(**arguments), ctx)
+
+        def work(job: Job[Any]) -> Any:
+            own = _with_stopping(ctx, job)
+            given = arguments if self._context is None else {**arguments, self._context: own}
+            value = self._fn(**given)
+            if self._is_generator:
+                return _exhausted(value, own, job)
+            return value if inspect.isawaitable(value) else to_output(value)
+
+        done = await in_thread(work, tool=self._spec.name, task_id=ctx.task_id, call_id=ctx.call_id)
+        return done if isinstance(done, ToolOutput) else to_output(await done)
+
+    async def _settle(self, fn: Callable[..., Any], call: ToolCall, ctx: ToolContext[Any]) -> Any:
+        """Run `undo=` or `reconcile=`: in the loop if it is async, else in a thread."""
+        try:
+            if _is(inspect.iscoroutinefunction, fn):
+                return await fn(call, ctx)
+            done = await in_thread(
+                lambda job: fn(call, _with_stopping(ctx, job)),
+                tool=self._spec.name,
+                task_id=ctx.task_id,
+                call_id=ctx.call_id,
+            )
+            return await done if inspect.isawaitable(done) else done
+        except Exception:
+            raise
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            raise contained(error) from error
+
+
+@overload
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R]: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
+    """Make a function a tool: `@tool`, `@tool(read_only=True)`, or `tool(function, name="...")`.
+
+    The schema comes from signature and docstring. A parameter annotated `ToolContext` is filled in and hidden from
+    the model. Each value a generator yields is progress; its result is what it returns, else the last value yielded.
+    A tool given again with options is a new tool, with these options over its own.
+
+    Args:
+        fn: a sync or async function, a generator function of either kind, or a bound method.
+        options: see `ToolOptions`.
+
+    Raises:
+        ToolDefinitionError: the function or an option cannot be; the text names tool and field.
+    """
+    frame = defining_frame()
+
+    def define(fn: Callable[..., Any]) -> FunctionTool[..., Any]:
+        if isinstance(fn, FunctionTool):
+            merged = cast("ToolOptions", {**fn.options, **options})
+            return FunctionTool(cast("Callable[..., Any]", fn.function), merged, frame)
+        return FunctionTool(fn, options, frame)
+
+    return define if fn is None else define(fn)
+
+
+# ------------------------------------------------------------------------------------------- generators
+
+
+def _with_stopping(ctx: ToolContext[Any], job: Job[Any]) -> ToolContext[Any]:
+    asked = ctx.cancelled
+    return replace(ctx, cancelled=lambda: job.stopping or asked())
+
+
+def _exhausted(values: Generator[Any, None, Any], ctx: ToolContext[Any], job: Job[Any]) -> ToolOutput:
+    """Run a sync generator to its end, in the thread it was given."""
+    last = ToolOutput(None)
+    try:
+        while True:
+            last = to_output(next(values))
+            ctx.progress(last.output)
+            if job.stopping:
+                raise asyncio.CancelledError
+    except StopIteration as end:
+        return last if end.value is None else to_output(end.value)
+    finally:
+        values.close()
+
+
+async def _drained(values: AsyncGenerator[Any, None], ctx: ToolContext[Any]) -> ToolOutput:
+    last = ToolOutput(None)
+    async with aclosing(values):
+        async for value in values:
+            last = to_output(value)
+            ctx.progress(last.output)
+            await asyncio.sleep(
+                0
+            )  # a generator that never waits must not keep the loop, nor miss its cancellation
+    return last
+
+
+def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:
+    """Ask a function, or the `__call__` of an object, what kind it is."""
+    return kind(fn) or (not inspect.isroutine(fn) and kind(getattr(fn, "__call__", None)))  # noqa: B004
+
+
+# ---------------------------------------------------------------------------------------------- options
+
+
+def _name(fn: Any, options: ToolOptions) -> str:
+    name = options.get("name")
+    if not callable(fn) or isinstance(fn, type):
+        what = f"the class {fn.__name__}" if isinstance(fn, type) else _an_object(fn)
+        raise ToolDefinitionError(f"tool {name or ''!r}: fn: a tool is made of a function, not of {what}")
+    if name is None:
+        name = getattr(fn, "__name__", None)
+        if not isinstance(name, str) or name == "<lambda>":
+            what = "a lambda" if name else _an_object(fn)
+            raise ToolDefinitionError(f"tool: name: {what} has no name of its own, so give name=")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ToolDefinitionError(
+            f"tool {str(name)[:80]!r}: name: takes 1 to 64 of letters (a-z), digits, '_' and '-'"
+        )
+    return name
+
+
+def _an_object(value: object) -> str:
+    return f"a {type(value).__name__} object"
+
+
+def _description(options: ToolOptions, arguments: Arguments) -> str:
+    given = options.get("description")
+    return arguments.description if given is None else given
+
+
+def _check_options(options: ToolOptions, name: str) -> None:
+    def refuse(field: str, why: str) -> None:
+        raise ToolDefinitionError(f"tool {name!r}: {field}: {why}")
+
+    for field in options:
+        if field not in ToolOptions.__annotations__:
+            near = near_name(field, ToolOptions.__annotations__)
+            refuse(field, "no such option" + (f", did you mean {near}=?" if near else ""))
+    for flag in _FLAGS:
+        if not isinstance(options.get(flag, False), bool):
+            refuse(flag, f"must be True or False, not {options.get(flag)!r}")
+    if not isinstance(options.get("description", ""), (str, type(None))):
+        refuse("description", "must be text")
+    timeout, retries = options.get("timeout"), options.get("retries", 0)
+    if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
+        refuse("timeout", f"must be a number of seconds above 0, or None, not {timeout!r}")
+    if type(retries) is not int or retries < 0:
+        refuse("retries", f"must be a whole number from 0 on, not {retries!r}")
+    for field in ("undo", "reconcile"):
+        _check_settler(options.get(field), field, refuse)
+    if options.get("read_only"):
+        if options.get("destructive"):
+            refuse("read_only", "contradicts destructive=True")
+        if options.get("undo") is not None:
+            refuse("read_only", "contradicts undo=: there is nothing to take back")
+    if retries and not (options.get("read_only") or options.get("idempotent")):
+        refuse(
+            "retries", "a tool that may write starts at most once; declare read_only=True or idempotent=True"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_settler(fn: Any, field: str, refuse: Callable[[str, str], None]) -> None:
+    if fn is None:
+        return
+    if not callable(fn) or isinstance(fn, type):
+        refuse(field, "must be a function of (call, ctx)")
+    if _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn):
+        refuse(field, "must be a plain or async function, not a generator")
+    try:
+        inspect.signature(fn).bind(None, None)
+    except (TypeError, ValueError):
+        refuse(field, "must take two arguments, the call and its ToolContext")

@@ -1,0 +1,347 @@
+"""A function's signature and docstring as a JSON schema and a validator that does not call it.
+
+The only module that knows pydantic and griffe; both are imported when the first tool is defined.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
+
+from typing_extensions import TypedDict
+
+from treadle.core.messages import Json
+from treadle.core.observation import error_text, near_name, scrubbed
+from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
+from treadle.ports import ToolContext
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails, SchemaValidator
+
+_MAX_PROBLEMS = 8
+_MAX_VALUE = 60
+_MAX_TEXT = 1_000
+
+_SECTIONS = re.compile(
+    r"^\s*(:(param|type|arg|argument|returns?|rtype|raises)\b|[\w ]+:\s*$|(-{3,}|={3,})\s*$)", re.MULTILINE
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Arguments:
+    """What a function takes: the schema a model sees, and how to turn a model's arguments into keyword arguments.
+
+    Args:
+        parameters: JSON schema, an object that takes nothing else.
+        description: the docstring without its sections.
+        context: the name of the parameter that wants the `ToolContext`, or None.
+        validator: checks and converts; leaves out what has no default and was not given.
+    """
+
+    parameters: dict[str, Json]
+    description: str
+    context: str | None
+    validator: SchemaValidator
+
+    def problems(self, error: Exception, given: Json) -> ToolArgumentsInvalid:
+        """Return the compact form of the validator's error about the arguments given."""
+        from pydantic import ValidationError
+
+        if not isinstance(error, ValidationError):
+            return ToolArgumentsInvalid(f"the arguments could not be checked: {error_text(error, 300)}")
+        details = error.errors(include_url=False, include_context=True)
+        return ToolArgumentsInvalid(_clauses(details, given, list(self.parameters["properties"])))
+
+
+def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | None = None) -> Arguments:
+    """Return what `fn` takes.
+
+    Args:
+        fn: any callable with a signature.
+        name: the tool's name, for errors.
+        frame: where the tool is defined: annotations may name local types of this frame and its callers.
+
+    Raises:
+        ToolDefinitionError: a parameter cannot be filled from JSON, or its annotation cannot be resolved.
+    """
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError) as error:
+        raise ToolDefinitionError(f"tool {name!r}: its signature cannot be read: {error}") from error
+    scope = _Scope(fn, frame)
+    context: str | None = None
+    fields: dict[str, Any] = {}
+    for position, parameter in enumerate(signature.parameters.values()):
+        _check_kind(parameter, position, fn, name)
+        hint = scope.resolve(parameter.annotation, name, parameter.name)
+        if not _is_context(hint):
+            fields[parameter.name] = _field(hint, parameter.default)
+        elif context is None:
+            context = parameter.name
+        else:
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameters {context!r} and {parameter.name!r} are both a ToolContext"
+            )
+    validator, parameters = _compiled(fields, name)
+    description, described = _docstring(inspect.getdoc(_target(fn)) or "")
+    for parameter, text in described.items():
+        if parameter in parameters["properties"]:
+            parameters["properties"][parameter].setdefault("description", text)
+    return Arguments(parameters, description, context, validator)
+
+
+# ------------------------------------------------------------------------------------------- parameters
+
+
+def _target(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that carries annotations and docstring."""
+    fn = inspect.unwrap(fn)
+    while isinstance(fn, partial):
+        fn = fn.func
+    return fn if inspect.isroutine(fn) else type(fn).__call__
+
+
+def _check_kind(parameter: inspect.Parameter, position: int, fn: Callable[..., Any], name: str) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        raise ToolDefinitionError(
+            f"tool {name!r}: parameter '{stars}{parameter.name}' has no schema; name the parameters one by one"
+        )
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise ToolDefinitionError(
+            f"tool {name!r}: parameter {parameter.name!r} is positional-only, but arguments are passed by name"
+        )
+    owner = getattr(fn, "__qualname__", "").rpartition(".")[0]
+    in_class = bool(owner) and not owner.endswith("<locals>") and isinstance(fn, types.FunctionType)
+    if position == 0 and in_class and parameter.name in ("self", "cls"):
+        raise ToolDefinitionError(
+            f"tool {name!r}: parameter {parameter.name!r}: a method becomes a tool when it is bound to its object: "
+            f"tool(obj.{name})"
+        )
+
+
+class _Scope:
+    """Where the names in annotations are looked up: module, closure, and the frames around the definition."""
+
+    def __init__(self, fn: Callable[..., Any], frame: types.FrameType | None) -> None:
+        target = _target(fn)
+        self._globals: dict[str, Any] = getattr(target, "__globals__", {})
+        self._target = target
+        self._frame = frame
+        self._locals: dict[str, Any] | None = None
+
+    def resolve(self, annotation: Any, tool: str, parameter: str) -> Any:
+        """Return the type an annotation stands for; Any when there is none."""
+        if annotation is inspect.Parameter.empty:
+            return Any
+        try:
+            return self._evaluated(annotation)
+        except Exception as error:
+            if "ToolContext" in str(getattr(annotation, "__forward_arg__", annotation)):
+                return ToolContext  # its argument may be a name known to type checkers only
+            raise ToolDefinitionError(
+                f"tool {tool!r}: parameter {parameter!r}: its annotation {annotation!r} cannot be resolved: "
+                f"{error_text(error, 300)}"
+            ) from error
+
+    def _evaluated(self, annotation: Any) -> Any:
+        if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+            return annotation
+        holder = types.SimpleNamespace(__annotations__={"it": annotation})
+        hints = typing.get_type_hints(holder, self._globals, self._names(), include_extras=True)
+        return hints["it"]
+
+    def _names(self) -> dict[str, Any]:
+        """Return local names, nearest first; last of all `ToolContext`, often imported for type checkers only."""
+        if self._locals is not None:
+            return self._locals
+        names: dict[str, Any] = {} if "ToolContext" in self._globals else {"ToolContext": ToolContext}
+        frames: list[dict[str, Any]] = []
+        frame = self._frame
+        while frame is not None:
+            if frame.f_globals is self._globals and frame.f_locals is not frame.f_globals:
+                frames.append(frame.f_locals)
+            frame = frame.f_back
+        for found in reversed(frames):
+            names.update(found)
+        code, cells = (
+            getattr(self._target, "__code__", None),
+            getattr(self._target, "__closure__", None) or (),
+        )
+        for name, cell in zip(code.co_freevars if code else (), cells, strict=False):
+            try:
+                names[name] = cell.cell_contents
+            except ValueError:
+                continue  # not assigned yet
+        for parameter in getattr(self._target, "__type_params__", ()):
+            names[parameter.__name__] = parameter
+        self._locals = names
+        return names
+
+
+def _is_context(hint: Any) -> bool:
+    """Tell whether a type is `ToolContext`, with or without its argument, optional or annotated."""
+    origin = typing.get_origin(hint)
+    if hint is ToolContext or origin is ToolContext:
+        return True
+    if origin is typing.Annotated:
+        return _is_context(typing.get_args(hint)[0])
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_context(member) for member in typing.get_args(hint))
+    return False
+
+
+def _field(hint: Any, default: Any) -> Any:
+    from pydantic import Field
+    from pydantic.fields import FieldInfo
+
+    if default is inspect.Parameter.empty:
+        return hint
+    if isinstance(default, FieldInfo):
+        return Annotated[hint, default] if default.is_required() else NotRequired[Annotated[hint, default]]
+    if default is None:
+        hint = hint | None if isinstance(hint, (type, types.UnionType)) else typing.Union[hint, None]  # noqa: UP007
+    return NotRequired[Annotated[hint, Field(default=default)]]
+
+
+def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[str, Json]]:
+    """Return validator and JSON schema of keyword arguments; a typed dict takes any name a parameter may have."""
+    from pydantic import ConfigDict, TypeAdapter
+    from pydantic.errors import PydanticUserError
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Compact(GenerateJsonSchema):
+        """Without titles, which repeat the names, and without a word on defaults JSON has no form for."""
+
+        ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
+
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            return False
+
+    def build(fields: dict[str, Any]) -> tuple[SchemaValidator, dict[str, Json]]:
+        shape: Any = TypedDict("Arguments", fields)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
+        shape.__pydantic_config__ = ConfigDict(extra="forbid")
+        adapter = TypeAdapter[Any](shape)
+        schema = adapter.json_schema(schema_generator=Compact)
+        return cast("SchemaValidator", adapter.validator), schema
+
+    try:
+        validator, schema = build(fields)
+    except Exception as error:
+        for parameter, field in fields.items():
+            try:
+                build({parameter: field})
+            except Exception as found:
+                text = found.message if isinstance(found, PydanticUserError) else error_text(found)
+                raise ToolDefinitionError(
+                    f"tool {name!r}: parameter {parameter!r}: no JSON schema for its type: "
+                    f"{text.partition(chr(10))[0][:300]}"
+                ) from found
+        raise ToolDefinitionError(f"tool {name!r}: no JSON schema: {error_text(error, 300)}") from error
+    schema.pop("title", None)
+    schema.setdefault("additionalProperties", False)
+    return validator, schema
+
+
+# -------------------------------------------------------------------------------------------- docstrings
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring's words and what it says of each parameter (Google, NumPy or Sphinx style)."""
+    if not _SECTIONS.search(text):
+        return text.strip(), {}
+    from griffe import Docstring, infer_docstring_style
+
+    docstring = Docstring(text)
+    style, _ = infer_docstring_style(docstring)
+    if style is None:
+        return text.strip(), {}
+    sections = docstring.parse(style, warnings=False)
+    words = [cast("str", section.value).strip() for section in sections if section.kind.value == "text"]
+    described = {
+        item.name: " ".join(item.description.split())
+        for section in sections
+        if section.kind.value in ("parameters", "other parameters")
+        for item in section.value
+    }
+    return "\n\n".join(words), described
+
+
+# ---------------------------------------------------------------------------------------------- problems
+
+
+def _clauses(details: list[ErrorDetails], given: Json, known: list[str]) -> str:
+    """Return one clause a place: `a: missing; b: should be a number, got 'x'; c: unknown, did you mean 'd'?`."""
+    found: dict[str, list[str]] = {}
+    values: dict[str, str] = {}
+    for detail in details:
+        kind, place = detail["type"], ".".join(_place(detail["loc"], given)) or "arguments"
+        if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+            found.setdefault(place, []).append("missing")
+        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
+            near = near_name(str(detail["loc"][-1]), known) if len(detail["loc"]) == 1 else None
+            found.setdefault(place, []).append("unknown" + (f", did you mean {near!r}?" if near else ""))
+        else:
+            expected = _expected(detail["msg"])
+            if expected not in found.setdefault(place, []):
+                found[place].append(expected)
+            values[place] = f", got {_shown(detail['input'])}"
+    clauses = [
+        f"{place[:_MAX_VALUE]}: {' or '.join(said)}{values.get(place, '')}"
+        for place, said in list(found.items())[:_MAX_PROBLEMS]
+    ]
+    if len(found) > _MAX_PROBLEMS:
+        clauses.append(f"and {len(found) - _MAX_PROBLEMS} more problems")
+    return scrubbed("; ".join(clauses))[:_MAX_TEXT]
+
+
+def _place(loc: tuple[int | str, ...], given: Json) -> list[str]:
+    """Return where in the arguments a problem is, without the names of the union's members tried there."""
+    place: list[str] = []
+    for step in loc:
+        if isinstance(given, dict) and step in given:
+            given = cast("dict[int | str, Json]", given)[step]
+        elif isinstance(given, list) and isinstance(step, int):
+            given = cast("list[Json]", given)[step]
+        elif not isinstance(given, dict) or step is not loc[-1]:
+            continue
+        place.append(str(step))
+    return place
+
+
+def _expected(message: str) -> str:
+    text = message.removeprefix("Input ").removeprefix("Value error, ").partition(", unable to")[0]
+    for pydantic, plain in (
+        ("a valid integer", "an integer"),
+        ("a valid dictionary", "an object"),
+        ("a dictionary or an instance of", "an object for"),
+        ("a valid ", "a "),
+    ):
+        text = text.replace(pydantic, plain)
+    return text[:200]
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _MAX_VALUE else value[:_MAX_VALUE] + "...")
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)[:_MAX_VALUE]
+
+
+def defining_frame() -> types.FrameType | None:
+    """Return the nearest calling frame outside this package."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("treadle.tools"):
+        frame = frame.f_back
+    return frame

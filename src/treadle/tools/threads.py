@@ -1,0 +1,220 @@
+"""Where sync tools run: a process-wide pool of daemon threads that survives tools which never end.
+
+A thread cannot be killed. A call that is given up is therefore *abandoned*: its thread is listed until it really
+ends, and a limit on abandoned threads turns a stall of everything into an error of one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from treadle.errors import ToolError
+from treadle.tools.faults import contained
+
+T = TypeVar("T")
+
+MAX_THREADS = 32
+"""How many calls run in threads at the same time; more wait for a free thread."""
+
+MAX_ABANDONED = 16
+"""With this many abandoned calls still running, no new call starts in a thread."""
+
+IDLE_SECONDS = 30.0
+"""A thread without work for so long ends."""
+
+
+@dataclass(slots=True, frozen=True)
+class AbandonedCall:
+    """A call that was cancelled twice and still runs in its thread; `since` is monotonic seconds."""
+
+    tool: str
+    task_id: str
+    call_id: str
+    since: float
+
+
+@dataclass(slots=True, frozen=True)
+class _Outcome(Generic[T]):
+    value: T | None = None
+    error: BaseException | None = None
+
+
+class Job(Generic[T]):
+    """One call on its way through a thread. Its work asks `stopping` now and then, and ends early when true."""
+
+    __slots__ = ("context", "future", "loop", "names", "outcome", "started", "stopping", "work")
+
+    def __init__(self, work: Callable[[Job[T]], T], names: tuple[str, str, str]) -> None:
+        self.work = work
+        self.names = names  # tool, task, call
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[_Outcome[T]] = self.loop.create_future()
+        self.context = contextvars.copy_context()
+        self.started = False
+        self.stopping = False
+        self.outcome: _Outcome[T] | None = None
+
+    def run(self) -> _Outcome[T]:
+        """Do the work in the calling thread; whatever it raises is an outcome."""
+        try:
+            return _Outcome(self.context.run(self.work, self))
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller who waits, in its own loop
+            return _Outcome(error=error)
+
+    def report(self, outcome: _Outcome[T]) -> None:
+        """Wake the loop that waits, if it still runs."""
+        try:
+            self.loop.call_soon_threadsafe(self._settle, outcome)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits any more
+
+    def _settle(self, outcome: _Outcome[T]) -> None:
+        if not self.future.done():
+            self.future.set_result(outcome)
+
+
+class _Pool:
+    """Threads made on demand, ended when idle, replaced when abandoned."""
+
+    def __init__(self) -> None:
+        self._wake = threading.Condition()
+        self._waiting: deque[Job[Any]] = deque()
+        self._threads = 0
+        self._idle = 0
+        self._abandoned: dict[Job[Any], AbandonedCall] = {}
+
+    def submit(self, job: Job[Any]) -> None:
+        with self._wake:
+            if len(self._abandoned) >= MAX_ABANDONED:
+                names = ", ".join(sorted({call.tool for call in self._abandoned.values()}))
+                raise ToolError(
+                    f"{len(self._abandoned)} calls that ignored their cancellation still run in threads "
+                    f"({names}), so no further one is started; restart the process to be rid of them"
+                )
+            self._waiting.append(job)
+            self._serve()
+
+    def withdraw(self, job: Job[Any]) -> bool:
+        """Take back a job that no thread has begun."""
+        with self._wake:
+            if job.started:
+                return False
+            self._waiting.remove(job)
+            return True
+
+    def abandon(self, job: Job[T]) -> _Outcome[T] | None:
+        """Give up a job's thread; or return the outcome, if there is one by now."""
+        with self._wake:
+            if job.outcome is None:
+                self._abandoned[job] = AbandonedCall(*job.names, since=time.monotonic())
+                self._threads -= 1
+                self._serve()
+            return job.outcome
+
+    def abandoned(self) -> tuple[AbandonedCall, ...]:
+        with self._wake:
+            return tuple(self._abandoned.values())
+
+    def _serve(self) -> None:
+        """See to it that what waits gets a thread; the lock is held."""
+        if self._idle >= len(self._waiting):
+            self._wake.notify()
+        elif self._waiting and self._threads < MAX_THREADS:
+            self._threads += 1
+            threading.Thread(target=self._work, name="treadle-tools", daemon=True).start()
+
+    def _next(self) -> Job[Any] | None:
+        with self._wake:
+            self._idle += 1
+            try:
+                while not self._waiting:
+                    if not self._wake.wait(IDLE_SECONDS) and not self._waiting:
+                        self._threads -= 1
+                        return None
+            finally:
+                self._idle -= 1
+            job = self._waiting.popleft()
+            job.started = True
+            return job
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while (job := self._next()) is not None:
+            me.name = f"treadle-tools: {job.names[0]} {job.names[2]}"
+            outcome = job.run()
+            with self._wake:
+                job.outcome = outcome
+                given_up = self._abandoned.pop(job, None) is not None
+            if given_up:
+                return  # its place in the pool was given away
+            job.report(outcome)
+            me.name = "treadle-tools"
+            del job, outcome  # an idle thread holds on to nothing
+
+
+_pool: _Pool | None = None
+_pool_lock = threading.Lock()
+
+
+def _the_pool() -> _Pool:
+    global _pool  # noqa: PLW0603 - one pool per process, made at first use
+    with _pool_lock:
+        if _pool is None:
+            _pool = _Pool()
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=_forget)
+        return _pool
+
+
+def _forget() -> None:
+    """A forked child has none of its parent's threads, so it begins with a pool of its own."""
+    global _pool, _pool_lock  # noqa: PLW0603
+    _pool = None
+    _pool_lock = threading.Lock()
+
+
+def abandoned() -> tuple[AbandonedCall, ...]:
+    """Return the calls that were given up and still run in their threads."""
+    return _pool.abandoned() if _pool is not None else ()
+
+
+async def in_thread(work: Callable[[Job[T]], T], *, tool: str, task_id: str, call_id: str) -> T:
+    """Return `work(job)`, done in a thread with the caller's context variables.
+
+    When cancelled it tells the job to stop and goes on waiting, so that what the thread did is known; when
+    cancelled again it gives up and lists the call as abandoned. Work no thread has begun is withdrawn at once.
+
+    Raises:
+        ToolError: too many abandoned calls still run.
+    """
+    job = Job(work, (tool, task_id, call_id))
+    pool = _the_pool()
+    pool.submit(job)
+    try:
+        outcome = await asyncio.shield(job.future)
+    except asyncio.CancelledError:
+        job.stopping = True
+        if pool.withdraw(job):
+            raise
+        try:
+            outcome = await asyncio.shield(job.future)
+        except asyncio.CancelledError:
+            outcome = pool.abandon(job)
+            if outcome is None:
+                raise
+        if isinstance(outcome.error, asyncio.CancelledError):
+            raise  # the work stopped because it was asked to
+    if outcome.error is not None:
+        try:
+            raise contained(outcome.error)
+        finally:
+            del outcome  # no cycle through the traceback
+    return outcome.value  # pyright: ignore[reportReturnType]
