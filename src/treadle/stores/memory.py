@@ -305,7 +305,10 @@ class MemoryStore(JournalStore):
             found: list[Record] = []
             for part, shared in reversed(list(_chain(task))):
                 until = shared if upto is None or (shared is not None and shared < upto) else upto
-                start = bisect_right(part.records, max(after, part.new.base_seq), key=_seq)
+                seen = max(after, part.new.base_seq)
+                if until is not None and seen >= until:
+                    continue
+                start = bisect_right(part.records, seen, key=_seq)
                 for record in part.records[start:]:
                     if until is not None and record.seq - record.count >= until:
                         break

@@ -1,0 +1,6 @@
+"""Suites that an adapter of a port inherits to show that it keeps the port's contract."""
+
+import pytest
+
+# So that a failed check shows the values it compared.
+pytest.register_assert_rewrite("treadle.testing.conformance.store", "treadle.testing.conformance.durability")

@@ -1,0 +1,138 @@
+"""An owner of a task as stores see one: it appends chained records under an epoch. What the store suite drives with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from treadle.errors import TaskNotFound
+from treadle.ports import (
+    Claim,
+    Commit,
+    Committed,
+    InboxItem,
+    JournalStore,
+    NewTask,
+    Record,
+    TaskFilter,
+)
+
+
+def send(store: JournalStore, commit: Commit) -> asyncio.Future[Committed]:
+    """Queue a commit; the future ends as its `done` is called, once."""
+    ended: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+
+    def done(result: Committed | Exception) -> None:
+        if isinstance(result, Exception):
+            ended.set_exception(result)
+        else:
+            ended.set_result(result)
+
+    store.commit(commit, done)
+    return ended
+
+
+def new_task(task_id: str, **fields: Any) -> NewTask:
+    """Build a task row with what most tests do not care about filled in."""
+    return replace(NewTask(task_id, "agent", f"thread-of-{task_id}", 1_700_000_000_000_000), **fields)
+
+
+def item(item_id: str, **data: Any) -> InboxItem:
+    """Build an inbox item."""
+    return InboxItem(item_id, "message", data, 1_700_000_000_000_001)
+
+
+@dataclass
+class Owner:
+    """The owner of one task.
+
+    Args:
+        store: where its journal is.
+        task_id: the task.
+        epoch: the ownership it writes under.
+        seq: the last event it wrote.
+        digest: of the last record it wrote.
+    """
+
+    store: JournalStore
+    task_id: str
+    epoch: int = 1
+    seq: int = 0
+    digest: bytes = b""
+
+    @classmethod
+    async def create(cls, store: JournalStore, task_id: str, **fields: Any) -> Owner:
+        """Create a task with a record of one event, or a fork without one, and own it."""
+        new = new_task(task_id, **fields)
+        owner = cls(store, task_id, seq=new.base_seq)
+        if new.base is None:
+            await owner.write(create=new)
+        else:
+            await owner.send(create=new)
+        return owner
+
+    @classmethod
+    async def claim(cls, store: JournalStore, task_id: str) -> Owner:
+        """Become the owner of a task that is there."""
+        return cls.of(store, task_id, await store.claim(task_id))
+
+    @classmethod
+    def of(cls, store: JournalStore, task_id: str, claim: Claim) -> Owner:
+        return cls(store, task_id, claim.epoch, claim.head, claim.digest)
+
+    def record(
+        self, count: int = 1, data: bytes | None = None, blobs: dict[str, bytes] | None = None
+    ) -> Record:
+        """Build the record that comes next, without writing it."""
+        seq = self.seq + count
+        data = data if data is not None else f"{self.task_id} {self.seq + 1}-{seq}".encode()
+        return Record(seq, count, self.epoch, data, sha256(self.digest + data).digest(), blobs or {})
+
+    def commit(self, record: Record | None = None, **fields: Any) -> Commit:
+        """Build a commit under this ownership."""
+        return Commit(self.task_id, self.epoch, record, **fields)
+
+    async def send(self, record: Record | None = None, **fields: Any) -> Committed:
+        """Write a commit; raise what refused it. After that this owner stands where the record ends."""
+        committed = await send(self.store, self.commit(record, **fields))
+        if record is not None:
+            self.seq, self.digest = record.seq, record.digest
+        return committed
+
+    async def write(
+        self, count: int = 1, data: bytes | None = None, blobs: dict[str, bytes] | None = None, **fields: Any
+    ) -> Committed:
+        """Write the record that comes next."""
+        return await self.send(self.record(count, data, blobs), **fields)
+
+    async def release(self) -> None:
+        """Give up ownership."""
+        await self.send(release=True)
+
+
+async def dump(store: JournalStore, threads: Iterable[str] = (), tasks: Iterable[str] = ()) -> dict[str, Any]:
+    """Return all that a store shows of its tasks, of the named threads, and of named tasks that are not listed.
+
+    Who owns a task is left out: it differs between processes.
+    """
+    shown: dict[str, Any] = {}
+    for row in await store.rows(TaskFilter(limit=1_000)):
+        key = row.task_id
+        shown[key] = (replace(row, driver=None), await store.read(key), await store.inbox(key))
+    for key in tasks:
+        if key not in shown:
+            try:
+                shown[key] = await store.read(key)
+            except TaskNotFound:
+                shown[key] = None
+    for key in threads:
+        version, members = await store.thread(key)
+        shown[f"thread {key}"] = (
+            version,
+            members,
+            [await store.thread(key, version=v) for v in range(version)],
+        )
+    return shown
