@@ -37,10 +37,15 @@ class Process:
     started: int
 
 
+@cache
+def _own_start() -> int:
+    return start_of(os.getpid()) or 0
+
+
 def this_process() -> Process:
     """Describe the process that asks, under a fresh key."""
     pid = os.getpid()
-    return Process(str(uuid4()), socket.gethostname(), _boot(), pid, start_of(pid) or 0)
+    return Process(str(uuid4()), socket.gethostname(), _boot(), pid, _own_start())
 
 
 def lease_from_now() -> int:
@@ -54,6 +59,8 @@ def alive(host: str, boot: str, pid: int, started: int, lease: int) -> bool:
         return False
     if host != socket.gethostname() or boot != _boot():
         return lease > time.time() * 1_000_000
+    if pid == os.getpid():
+        return started == _own_start()
     if started:
         return start_of(pid) == started
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -111,6 +111,13 @@ class Owner:
     async def release(self) -> None:
         """Give up ownership."""
         await self.send(release=True)
+
+
+async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
+    """Wait until something another thread or process does has happened."""
+    async with asyncio.timeout(seconds):
+        while not await holds():  # noqa: ASYNC110 (there is nothing to be woken by)
+            await asyncio.sleep(0.01)
 
 
 async def dump(store: JournalStore, threads: Iterable[str] = (), tasks: Iterable[str] = ()) -> dict[str, Any]:

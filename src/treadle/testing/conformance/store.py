@@ -7,14 +7,14 @@
             return MyStore(place / "journal")
 
 A store that outlives its process inherits `PersistentStoreConformance` from `treadle.testing.conformance.durability`
-instead, which adds two instances, several processes, crashes and damage. Needs pytest and its anyio plugin, nothing else.
+instead, which adds two instances, several processes, crashes and damage. Needs pytest and its anyio plugin only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,14 +35,16 @@ from treadle.ports import (
     ThreadMember,
     ThreadMoved,
 )
-from treadle.testing.conformance.owner import Owner, dump, item, new_task, send
+from treadle.testing.conformance.owner import Owner, dump, item, new_task, send, until
 
 
 def add(expected: int, thread: str = "talk") -> ThreadChange:
+    """Build a change that puts the task into a thread."""
     return ThreadChange("add", thread, expected)
 
 
 def remove(thread: str = "talk") -> ThreadChange:
+    """Build a change that takes the task out of a thread."""
     return ThreadChange("remove", thread)
 
 
@@ -64,7 +66,7 @@ class StoreConformance:
         return "asyncio"
 
     @asynccontextmanager
-    async def opened(self, place: Path) -> AsyncIterator[JournalStore]:
+    async def opened(self, place: Path) -> AsyncGenerator[JournalStore]:
         """Open a store for the length of a block."""
         store = self.make(place)
         await store.open()
@@ -149,7 +151,8 @@ class StoreConformance:
             )
             assert (row.labels, row.epoch, row.head, row.state) == ({"a": "1", "b": "ü"}, 1, 1, "created")
             assert (row.base, row.base_seq) == (None, 0)
-            assert row.driver is not None and row.driver.alive
+            assert row.driver is not None
+            assert row.driver.alive
             await owner.write(4, state="running")
             await owner.send(state="paused", release=True)
             row = await store.row("t")
@@ -204,13 +207,14 @@ class StoreConformance:
             claiming = asyncio.ensure_future(store.claim("t"))
             await asyncio.sleep(0)
             claiming.cancel()
-            if (await asyncio.gather(claiming, return_exceptions=True))[
-                0
-            ].__class__ is asyncio.CancelledError:
-                async with asyncio.timeout(5):
-                    while (await store.row("t")).driver is not None:
-                        await asyncio.sleep(0.01)
+            ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
+            if isinstance(ended, asyncio.CancelledError):
+                await until(lambda: self.is_free(store, "t"))
                 await store.claim("t")
+
+    async def is_free(self, store: JournalStore, task_id: str) -> bool:
+        """Whether nobody owns a task."""
+        return (await store.row(task_id)).driver is None
 
     async def test_an_earlier_owner_is_fenced(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -287,7 +291,8 @@ class StoreConformance:
             await store.post("t", item("i"))
             assert await owner.write(state="waiting", release=True) == Committed(released=False)
             row = await store.row("t")
-            assert row.state == "waiting" and row.driver is not None
+            assert row.state == "waiting"
+            assert row.driver is not None
             assert await owner.write(release=True, taken=("i",)) == Committed(released=True)
             assert (await store.row("t")).driver is None
 
@@ -349,9 +354,8 @@ class StoreConformance:
                     await owner.write()
                 assert len(await store.read(name)) == 26
 
-            await asyncio.gather(
-                *(asyncio.to_thread(lambda n=n: asyncio.run(drive(f"t{n}"))) for n in range(4))
-            )
+            names = [f"t{n}" for n in range(4)]
+            await asyncio.gather(*(asyncio.to_thread(asyncio.run, drive(name)) for name in names))
             assert {row.head for row in await store.rows(TaskFilter())} == {26}
 
     async def test_a_loop_that_closed_meanwhile_harms_no_other(self, tmp_path: Path) -> None:
@@ -362,7 +366,7 @@ class StoreConformance:
                 for n in range(50):
                     store.commit(Commit(f"u{n}", 1, create=new_task(f"u{n}")), lambda _: None)
 
-            leaving = asyncio.to_thread(lambda: asyncio.run(leave_at_once()))
+            leaving = asyncio.to_thread(asyncio.run, leave_at_once())
             await asyncio.gather(leaving, *(owner.write() for _ in range(1)))
             await owner.write()
             assert len(await store.rows(TaskFilter())) == 51
@@ -735,7 +739,8 @@ class StoreConformance:
 
     async def test_the_name_of_a_store_is_short_text(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            assert ":" in store.url and "\n" not in store.url
+            assert ":" in store.url
+            assert "\n" not in store.url
 
     async def test_a_watch_can_be_ended_twice(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

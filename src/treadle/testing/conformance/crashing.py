@@ -1,0 +1,108 @@
+"""A process that uses a store and dies: the durability suite runs it as `python -m ... MODE FACTORY ADDRESS REST`.
+
+    crash K        make the first K scripted calls, acknowledge each, queue the next, die by SIGKILL
+    hold TASK      become the owner of TASK, acknowledge, wait for the end of standard input
+    write TASK N   create TASK and append N records, acknowledge each
+
+An acknowledgement is a line on standard output. `FACTORY` is `module:callable`: called with `ADDRESS`, it returns
+a store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+
+from treadle.ports import JournalStore, ThreadChange
+from treadle.testing.conformance.owner import Owner, item, new_task
+
+Call = Callable[[], Awaitable[object]]
+
+
+def script(store: JournalStore) -> list[Call]:
+    """Calls that together write everything a store keeps, in an order that works from an empty store."""
+    one, two, fork, doomed = (Owner(store, name) for name in ("one", "two", "fork", "doomed"))
+    fork.seq = 3
+
+    async def claim_two() -> None:
+        claimed = await Owner.claim(store, "two")
+        two.epoch, two.seq, two.digest = claimed.epoch, claimed.seq, claimed.digest
+
+    return [
+        lambda: one.write(create=new_task("one", thread_id="talk")),
+        lambda: one.write(3, blobs={"big": b"b" * 20_000}, state="running"),
+        lambda: two.write(create=new_task("two", parent="one"), release=True),
+        lambda: store.post("one", item("hello", text="words")),
+        lambda: store.post("two", item("later", text="words")),
+        lambda: one.write(2, taken=("hello",)),
+        claim_two,
+        lambda: one.write(thread=ThreadChange("add", "talk", 0), state="completed", seal=True, release=True),
+        lambda: fork.send(create=new_task("fork", base="one", base_seq=3)),
+        lambda: fork.write(2, release=True),
+        lambda: two.write(2, taken=("later",), release=True, state="failed"),
+        lambda: doomed.write(create=new_task("doomed"), blobs={"own": b"o" * 20_000}, release=True),
+        lambda: store.delete("doomed"),
+        lambda: store.delete("one"),
+        lambda: store.delete("fork"),
+    ]
+
+
+def acknowledge(number: int) -> None:
+    """Tell the suite what is durable."""
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+async def crash(store: JournalStore, after: int) -> None:
+    """Make some calls of the script; die while the next one is queued, or with nothing queued at the end."""
+    await store.open()
+    calls = script(store)
+    for number, call in enumerate(calls[:after], 1):
+        await call()
+        acknowledge(number)
+    queued = [asyncio.ensure_future(call()) for call in calls[after : after + 1]]
+    await asyncio.sleep(0)
+    # By now the store may be anywhere in its work, and this loop has not heard of it.
+    time.sleep(random.random() * 0.002)  # noqa: ASYNC251, S311
+    assert not any(call.done() for call in queued)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def hold(store: JournalStore, task_id: str) -> None:
+    """Own a task until told to end, without giving it back."""
+    await store.open()
+    claim = await store.claim(task_id)
+    acknowledge(claim.epoch)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+async def write(store: JournalStore, task_id: str, count: int) -> None:
+    """Append records one after the other."""
+    await store.open()
+    owner = await Owner.create(store, task_id)
+    for _ in range(count):
+        await owner.write()
+        acknowledge(owner.seq)
+    await store.close()
+
+
+def main(mode: str, factory: str, address: str, *rest: str) -> None:
+    """Run one mode."""
+    module, _, name = factory.partition(":")
+    store: JournalStore = getattr(import_module(module), name)(address)
+    if mode == "crash":
+        asyncio.run(crash(store, int(rest[0])))
+    elif mode == "hold":
+        asyncio.run(hold(store, rest[0]))
+    else:
+        asyncio.run(write(store, rest[0], int(rest[1])))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,258 @@
+"""What a `JournalStore` that outlives its process must do besides: instances, processes, crashes, damage.
+
+from treadle.testing.conformance.durability import PersistentStoreConformance
+
+class TestMyStore(PersistentStoreConformance):
+    factory = "my_package:MyStore"             # importable; called with `address(place)`
+    def address(self, place):
+        return str(place / "journal")
+    def stored_files(self, place):             # optional: the files to damage, once nobody has them open
+        return [place / "journal"]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from contextlib import suppress
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from treadle.errors import Fenced, StoreError, TaskBusy
+from treadle.ports import Committed, JournalStore, Record, TaskFilter, ThreadChange
+from treadle.stores.memory import MemoryStore
+from treadle.testing.conformance.crashing import script
+from treadle.testing.conformance.owner import Owner, dump, item, send
+from treadle.testing.conformance.store import StoreConformance
+
+KILLED = -9
+CALLS = len(script(MemoryStore()))
+TASKS = ("one", "two", "fork", "doomed")
+
+
+class PersistentStoreConformance(StoreConformance):
+    """The contract of `JournalStore` for stores on disk or in a database; the memory store is the reference."""
+
+    factory: ClassVar[str] = ""
+
+    def address(self, place: Path) -> str:
+        """Return what `factory` is called with to open the store whose data is in `place`."""
+        raise NotImplementedError
+
+    def make(self, place: Path) -> JournalStore:
+        module, _, name = self.factory.partition(":")
+        return getattr(import_module(module), name)(self.address(place))
+
+    def stored_files(self, place: Path) -> list[Path]:
+        """Return the files to damage; none: the tests of damage are skipped."""
+        return []
+
+    def child(self, mode: str, place: Path, *rest: object) -> subprocess.Popen[str]:
+        """Start a process that uses the store."""
+        command = [sys.executable, "-m", "treadle.testing.conformance.crashing", mode, self.factory]
+        command += [self.address(place), *map(str, rest)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    # ------------------------------------------------------------------------- instances and processes
+
+    async def test_what_was_acknowledged_is_there_for_the_next_instance(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await owner.write(3, blobs={"b": b"1"})
+            await store.post("t", item("i"))
+            shown = await dump(store)
+        async with self.opened(tmp_path) as store:
+            assert await dump(store) == shown
+
+    async def test_a_second_instance_sees_and_continues_what_the_first_wrote(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+            stale = await Owner.create(one, "t")
+            with pytest.raises(TaskBusy):
+                await two.claim("t")
+            await stale.release()
+            owner = await Owner.claim(two, "t")
+            await owner.write(2)
+            with pytest.raises(Fenced):
+                await stale.write()
+            with pytest.raises(TaskBusy):
+                await one.claim("t")
+            assert await one.read("t") == await two.read("t")
+            assert await one.post("t", item("i")) is True
+            assert await two.post("t", item("i")) is False
+            assert await two.inbox("t") == [item("i")]
+
+    async def test_two_instances_writing_at_once_lose_nothing(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+
+            async def drive(store: JournalStore, name: str) -> None:
+                owner = await Owner.create(store, name)
+                for _ in range(20):
+                    await owner.write()
+
+            await asyncio.gather(
+                *(drive(store, f"{n}-{i}") for n, store in enumerate((one, two)) for i in range(4))
+            )
+            assert [row.head for row in await one.rows(TaskFilter())] == [21] * 8
+
+    async def test_two_processes_writing_at_once_lose_nothing(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            children = [self.child("write", tmp_path, name, 100) for name in ("a", "b")]
+            owner = await Owner.create(store, "mine")
+            for _ in range(100):
+                await owner.write()
+            for child in children:
+                output, _ = await asyncio.to_thread(child.communicate)
+                assert output.split() == [str(seq) for seq in range(2, 102)]
+            assert [row.head for row in await store.rows(TaskFilter())] == [101] * 3
+
+    async def test_a_watcher_is_woken_by_another_instance(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+            loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+            def wake() -> None:
+                loop.call_soon_threadsafe(woken.set)
+
+            end = one.watch(wake)
+            await asyncio.sleep(0.3)
+            woken.clear()
+            await Owner.create(two, "t")
+            await asyncio.wait_for(woken.wait(), 5)
+            end()
+            await asyncio.sleep(0.3)
+            woken.clear()
+            await Owner.create(two, "u")
+            await asyncio.sleep(0.3)
+            assert not woken.is_set()
+
+    async def test_a_task_is_busy_while_its_process_lives_and_free_once_it_was_killed(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t")).release()
+            child = self.child("hold", tmp_path, "t")
+            assert child.stdout is not None
+            assert await asyncio.to_thread(child.stdout.readline) == "2\n"
+            row = await store.row("t")
+            assert row.driver is not None
+            assert (row.driver.pid, row.driver.alive) == (child.pid, True)
+            for ask in (store.claim, store.delete):
+                with pytest.raises(TaskBusy, match=str(child.pid)):
+                    await ask("t")
+            child.kill()
+            child.communicate()
+            assert child.returncode == KILLED
+            row = await store.row("t")
+            assert row.driver is not None
+            assert (row.driver.pid, row.driver.alive) == (child.pid, False)
+            assert (await store.claim("t")).epoch == 3
+
+    async def test_closing_gives_up_what_the_instance_owned(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as one:
+            stale = await Owner.create(one, "t")
+        async with self.opened(tmp_path) as two:
+            row = await two.row("t")
+            assert row.driver is None or not row.driver.alive
+            assert (await two.claim("t")).epoch == stale.epoch + 1
+
+    # ---------------------------------------------------------------------------------------- crashes
+
+    @pytest.mark.parametrize("after", range(CALLS + 1))
+    async def test_what_was_acknowledged_survives_a_killed_process(self, tmp_path: Path, after: int) -> None:
+        child = self.child("crash", tmp_path, after)
+        output, _ = await asyncio.to_thread(child.communicate)
+        assert child.returncode == KILLED
+        assert output.split() == [str(n) for n in range(1, after + 1)]
+        # The call that was queued as the process died may be there as a whole or not at all.
+        allowed = [await _reference(after), await _reference(min(after + 1, CALLS))]
+        async with self.opened(tmp_path) as store:
+            assert await dump(store, ["talk"], TASKS) in allowed
+            for row in await store.rows(TaskFilter()):
+                claim = await store.claim(row.task_id)
+                assert (claim.epoch, claim.head) == (row.epoch + 1, row.head)
+                await Owner.of(store, row.task_id, claim).write()
+
+    async def test_a_commit_sent_again_through_another_instance_is_recognised(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+            owner = await Owner.create(one, "t")
+            lost = owner.commit(owner.record(2, blobs={"b": b"1"}), thread=ThreadChange("add", "talk", 0))
+            await send(one, lost)
+            shown = await dump(two, ["talk"])
+            assert await send(two, lost) == Committed()
+            assert await dump(two, ["talk"]) == shown
+
+    # ----------------------------------------------------------------------------------------- damage
+
+    async def test_a_flipped_bit_is_visible_and_harms_no_other_task(self, tmp_path: Path) -> None:
+        needle = b"these are the words that will be damaged"
+        async with self.opened(tmp_path) as store:
+            for name in ("a", "b", "c"):
+                owner = await Owner.create(store, name)
+                await owner.write(2)
+                await owner.write(1, needle if name == "b" else None)
+                await owner.write(1)
+            whole = {name: await store.read(name) for name in ("a", "b", "c")}
+        if not self.flip(tmp_path, needle):
+            pytest.skip("this store names no files to damage")
+        async with self.opened(tmp_path) as store:
+            assert [await store.read(name) for name in ("a", "c")] == [whole["a"], whole["c"]]
+            assert _sound_prefix(await store.read("b")) == whole["b"][:2]
+            await (await Owner.claim(store, "a")).write()
+
+    @pytest.mark.parametrize("share", [0.25, 0.5, 0.75, 0.95])
+    async def test_a_file_that_lost_its_tail_never_shows_wrong_words(
+        self, tmp_path: Path, share: float
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            for n in range(40):
+                owner = await Owner.create(store, f"t{n}")
+                await owner.write(2, b"w" * 400, {f"blob {n}": b"b" * 3_000})
+            whole = {f"t{n}": await store.read(f"t{n}") for n in range(40)}
+        files = [file for file in self.stored_files(tmp_path) if file.exists()]
+        if not files:
+            pytest.skip("this store names no files to damage")
+        for file in files:
+            with file.open("r+b") as opened:
+                opened.truncate(int(file.stat().st_size * share))
+        store = self.make(tmp_path)
+        with suppress(StoreError):
+            await store.open()
+            for name, records in whole.items():
+                with suppress(StoreError):
+                    found = await store.read(name)
+                    assert found == records[: len(found)]
+        await store.close()
+
+    def flip(self, place: Path, needle: bytes) -> bool:
+        """Flip one bit in the middle of each place where the needle is stored; False when there is no file."""
+        files = [file for file in self.stored_files(place) if file.exists()]
+        for file in files:
+            content = bytearray(file.read_bytes())
+            at = content.find(needle)
+            while at >= 0:
+                content[at + len(needle) // 2] ^= 0x10
+                at = content.find(needle, at + 1)
+            file.write_bytes(content)
+        return bool(files)
+
+
+async def _reference(calls: int) -> dict[str, Any]:
+    """What a store shows after some calls of the script."""
+    store = MemoryStore()
+    for call in script(store)[:calls]:
+        await call()
+    return await dump(store, ["talk"], TASKS)
+
+
+def _sound_prefix(records: list[Record]) -> list[Record]:
+    """The records up to the first whose digest does not fit, as the reader of a journal would see it."""
+    digest = b""
+    for number, record in enumerate(records):
+        if sha256(digest + record.data).digest() != record.digest:
+            return records[:number]
+        digest = record.digest
+    return records
