@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -12,16 +13,18 @@ T = TypeVar("T")
 class PerLoop(Generic[T]):
     """One value for each event loop that asks.
 
+    A value is closed when its loop shuts its async generators down (as `asyncio.run` does at its end), or soon after
+    this object is no longer used.
+
     Args:
         make: makes the value, in its loop.
-        close: closes it, when the loop shuts its async generators down (as `asyncio.run` does at its end) or when
-            this object is no longer used.
+        close: closes it.
     """
 
     def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]]) -> None:
         self._make = make
         self._close = close
-        self._held: dict[asyncio.AbstractEventLoop, tuple[T, list[bool], AsyncGenerator[None]]] = {}
+        self._held: dict[asyncio.AbstractEventLoop, tuple[T, list[bool], Callable[[], object]]] = {}
 
     async def get(self) -> T:
         """Return the value of the running loop."""
@@ -29,11 +32,15 @@ class PerLoop(Generic[T]):
         held = self._held.get(loop)
         if held is not None and not held[1]:
             return held[0]
-        for other in [other for other in list(self._held) if other.is_closed()]:
-            self._held.pop(other, None)
+        for other in [other for other in list(self._held) if other is loop or other.is_closed()]:
+            _, _, forget = self._held.pop(other)
+            forget()
         value, closed = self._make(), list[bool]()
         keeper = _keep(value, closed, self._close)
-        self._held[loop] = (value, closed, keeper)
+        # Held from outside, so that no garbage collection meets an open connection together with its owner.
+        unused = weakref.finalize(self, _let_go, keeper, loop)
+        unused.atexit = False
+        self._held[loop] = (value, closed, unused.detach)
         await anext(keeper)
         return value
 
@@ -45,3 +52,20 @@ async def _keep(value: T, closed: list[bool], close: Callable[[T], Awaitable[Non
     finally:
         closed.append(True)
         await close(value)
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _let_go(keeper: AsyncGenerator[None], loop: asyncio.AbstractEventLoop) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(_end, keeper, loop)
+
+
+def _end(keeper: AsyncGenerator[None], loop: asyncio.AbstractEventLoop) -> None:
+    async def end() -> None:
+        await keeper.aclose()
+
+    task: asyncio.Task[Any] = loop.create_task(end())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -48,6 +50,7 @@ _FINISH: dict[str, Finish] = {
     "content_filter": "content_filter",
     "error": "error",
 }
+_WIRE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _MEDIA_SIZE = 4_000
 """Characters that a picture or file counts as, when tokens have to be guessed."""
 _RAW_SHOWN = 2_000
@@ -117,7 +120,7 @@ def _result(result: ToolResult) -> theirs.ToolReturnPart:
     return theirs.ToolReturnPart(
         tool_name=result.name,
         content=words,
-        tool_call_id=result.call_id,
+        tool_call_id=wire_id(result.call_id),
         outcome="failed" if result.is_error else "success",
     )
 
@@ -156,11 +159,20 @@ def _response_part(part: Part) -> theirs.ModelResponsePart | None:
         if part.problem is not None:
             arguments = {"unparsable_arguments": clean((part.raw or "")[:_RAW_SHOWN])}
         known = _known(meta, ("id", "provider_name", "provider_details"))
-        return theirs.ToolCallPart(part.name, arguments, part.id, **known)
+        return theirs.ToolCallPart(part.name, arguments, wire_id(part.id), **known)
     if isinstance(part, Image | File) and part.data is not None:
         content = theirs.BinaryContent(part.data, media_type=part.media_type or "application/octet-stream")
         return theirs.FilePart(content, **_known(meta, ("id", "provider_name", "provider_details")))
     return None
+
+
+def wire_id(call_id: str) -> str:
+    """Return a call's id in what every provider takes: letters, digits, `_` and `-`, at most 40; else made so."""
+    if _WIRE_ID.fullmatch(call_id):
+        return call_id
+    # A digest keeps two ids apart that differ only in what has to go.
+    digest = blake2b(call_id.encode("utf-8", "replace"), digest_size=5).hexdigest()
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', call_id)[:29]}-{digest}"
 
 
 def _kept(dumped: Json) -> theirs.ModelResponsePart | None:

@@ -3,4 +3,8 @@
 import pytest
 
 # So that a failed check shows the values it compared.
-pytest.register_assert_rewrite("treadle.testing.conformance.store", "treadle.testing.conformance.durability")
+pytest.register_assert_rewrite(
+    "treadle.testing.conformance.store",
+    "treadle.testing.conformance.durability",
+    "treadle.testing.conformance.model",
+)

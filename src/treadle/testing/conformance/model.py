@@ -1,0 +1,362 @@
+"""What every model has to keep. Run each of `CHECKS` against your own:
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    @pytest.mark.anyio
+    async def test_my_model(check):
+        await check(scripted)
+
+where `scripted(script)` is a context manager that gives your model with a script put behind it; a model that
+speaks HTTP gets it by a `ProviderServer` with `provider_script(script)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from treadle.core.messages import Content, File, Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from treadle.core.model import (
+    ModelAnswer,
+    ModelDelta,
+    ModelRequest,
+    ModelSettings,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from treadle.core.tools import ToolSpec
+from treadle.errors import ModelError, ModelErrorKind
+from treadle.llm.scripted import Fail, Turn, call, call_raw, fail, text, turn
+from treadle.ports import Model
+
+if TYPE_CHECKING:
+    from treadle.testing.provider.script import Item as ProviderItem
+    from treadle.testing.provider.script import Part as ProviderPart
+
+Scripted: TypeAlias = Callable[[Sequence["Turn | Fail"]], AbstractContextManager[Model]]
+Check: TypeAlias = Callable[[Scripted], Awaitable[None]]
+
+ADD = ToolSpec(
+    name="add",
+    description="Add two numbers.",
+    parameters={
+        "type": "object",
+        "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+        "required": ["a", "b"],
+    },
+    read_only=True,
+)
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f0300050201"
+    "fe5f4d1c0000000049454e44ae426082"
+)
+"""A picture of one pixel."""
+PROMPT_SECONDS = 1.0
+"""How long a cancelled model may take to end."""
+
+# ---------------------------------------------------------------------------------------------- asking
+
+
+def request(*messages: Message, attempt: int = 1, settings: ModelSettings | None = None) -> ModelRequest:
+    """Return a request over a history, by default one question, with the tool `add` on offer."""
+    history = messages or (user("What is 1 + 2?"),)
+    return ModelRequest(
+        messages=history,
+        instructions="Be precise.",
+        tools=(ADD,),
+        tool_choice="auto",
+        settings=settings or ModelSettings(),
+        task_id="task",
+        step="step",
+        turn=sum(message.role == "assistant" for message in history),
+        attempt=attempt,
+    )
+
+
+async def ask(model: Model, asked: ModelRequest) -> tuple[list[ModelDelta], ModelAnswer]:
+    """Return the deltas and the answer; fail when not exactly one answer came, last."""
+    items = [item async for item in model.stream(asked)]
+    answers = [item for item in items if isinstance(item, ModelAnswer)]
+    assert len(answers) == 1, f"{len(answers)} answers came, not one"
+    assert items[-1] is answers[0], "something came after the answer"
+    return [item for item in items if not isinstance(item, ModelAnswer)], answers[0]
+
+
+def identified(message: Message, step: int = 1) -> Message:
+    """Return an answer as the core keeps it: each call under an id of our own, made of its place."""
+    calls = count()
+    parts = (
+        replace(part, id=f"s{step}.c{next(calls)}") if isinstance(part, ToolCall) else part
+        for part in message.parts
+    )
+    return replace(message, parts=tuple(parts))
+
+
+def results(message: Message, *seen: Content) -> Message:
+    """Return the results of all calls of an answer, each with this observation."""
+    return Message("tool", tuple(ToolResult(asked.id, asked.name, seen) for asked in message.tool_calls))
+
+
+# ---------------------------------------------------------------------------------------------- checks
+
+
+async def deltas_join_to_the_answer(scripted: Scripted) -> None:
+    """The words streamed are the words answered, and the answer comes once, last."""
+    words = "One two three, 你好, naïve 🎉; and so on.\n\nThe end."
+    with scripted([text(words, chunk=4)]) as model:
+        deltas, answer = await ask(model, request())
+    assert len(deltas) > 1
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == words
+    assert answer.message.role == "assistant"
+    assert (answer.message.text, answer.finish) == (words, "stop")
+
+
+async def parallel_calls_come_in_order(scripted: Scripted) -> None:
+    """Several calls of one answer keep their order, arguments and words before them."""
+    with scripted([turn("Let me see.", [call("add", a=n, b=[n]) for n in range(5)])]) as model:
+        deltas, answer = await ask(model, request())
+    assert [asked.arguments for asked in answer.message.tool_calls] == [{"a": n, "b": [n]} for n in range(5)]
+    assert {asked.name for asked in answer.message.tool_calls} == {"add"}
+    assert all(asked.problem is None for asked in answer.message.tool_calls)
+    assert (answer.message.text, answer.finish) == ("Let me see.", "tool_calls")
+    named = [delta.index for delta in deltas if isinstance(delta, ToolCallDelta) and delta.name]
+    assert named == list(range(5))
+
+
+async def a_truncated_call_never_looks_whole(scripted: Scripted) -> None:
+    """A call in an answer that was cut off is marked, complete or not."""
+    script = turn("So", [call("add", a=1, b=2), call_raw("add", '{"a": 1')], finish="length")
+    with scripted([script]) as model:
+        _, answer = await ask(model, request())
+    assert answer.finish == "length"
+    assert [asked.problem for asked in answer.message.tool_calls] == ["truncated", "truncated"]
+    assert [asked.arguments for asked in answer.message.tool_calls] == [{}, {}]
+
+
+async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
+    """Whatever is no complete JSON object is kept as written, and its siblings go on."""
+    wrong = ['{"a": 1', "[1, 2]", '"{}"', "nonsense", '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1}}', "null"]
+    with scripted([turn(calls=[call("add", a=1, b=2), *(call_raw("add", raw) for raw in wrong)])]) as model:
+        _, answer = await ask(model, request())
+    whole, *broken = answer.message.tool_calls
+    assert (whole.problem, whole.arguments) == (None, {"a": 1, "b": 2})
+    assert [asked.problem for asked in broken] == ["unparsable"] * len(wrong)
+    assert [asked.raw for asked in broken] == wrong
+    assert all(asked.arguments == {} for asked in broken)
+
+
+async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
+    """Calls under our own ids and their results, also of marked calls and errors, are understood."""
+    asked = turn("Hm.", [call("add", a=1, b=2), call_raw("add", '{"a": 1')])
+    with scripted([asked, call("add", a=3, b=4), text("Seven.")]) as model:
+        history = [user("Add."), identified((await ask(model, request(user("Add."))))[1].message)]
+        first, second = history[1].tool_calls
+        parts = (
+            ToolResult(first.id, "add", (Text("3"),)),
+            ToolResult(second.id, "add", (Text("not JSON"),), is_error=True),
+        )
+        history += [Message("tool", parts), Message("system", (Text("Be quick."),)), user("Go on.")]
+        history.append(identified((await ask(model, request(*history)))[1].message, step=2))
+        history.append(results(history[-1], Text("7")))
+        _, answer = await ask(model, request(*history))
+    assert answer.message.text == "Seven."
+
+
+async def reasoning_comes_back(scripted: Scripted) -> None:
+    """Thinking is streamed, kept apart from the words, plain JSON in `meta`, and accepted back."""
+    asked = turn("I will add.", call("add", a=1, b=2), reasoning="They want a sum.")
+    with scripted([asked, text("Three.")]) as model:
+        deltas, answer = await ask(model, request())
+        thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+        kept = [part for part in answer.message.parts if isinstance(part, Reasoning)]
+        assert thought == "They want a sum." == "".join(part.text for part in kept)
+        assert answer.message.text == "I will add."
+        for part in answer.message.parts:
+            meta = getattr(part, "meta", None)
+            assert json.loads(json.dumps(meta)) == meta
+        message = identified(answer.message)
+        _, last = await ask(model, request(user("Add."), message, results(message, Text("3"))))
+    assert last.message.text == "Three."
+
+
+async def usage_is_there(scripted: Scripted) -> None:
+    """Tokens are counted, or guessed and flagged."""
+    with scripted([text("Hello there.")]) as model:
+        _, answer = await ask(model, request())
+    assert answer.usage.input_tokens > 0
+    assert answer.usage.output_tokens > 0
+
+
+async def pictures_and_files_are_accepted(scripted: Scripted) -> None:
+    """Bytes and addresses in a question, and pictures in a tool's result."""
+    seen = (
+        Text("Look: "),
+        Image(data=PNG, media_type="image/png"),
+        Image(url="https://example.com/cat.png"),
+        File(data=b"%PDF-1.4 nothing", media_type="application/pdf", name="a.pdf"),
+    )
+    with scripted([call("add", a=1, b=2), text("A cat.")]) as model:
+        first = user(*seen)
+        message = identified((await ask(model, request(first)))[1].message)
+        shown = results(message, Text("one pixel"), Image(data=PNG, media_type="image/png"))
+        _, answer = await ask(model, request(first, message, shown))
+    assert answer.message.text == "A cat."
+
+
+async def strange_text_does_not_break_it(scripted: Scripted) -> None:
+    """Half a surrogate pair, NUL and the like in a question are sent somehow, never a crash."""
+    with scripted([text("Fine.")]) as model:
+        _, answer = await ask(model, request(user("a\ud800b \x00 \ufeff 🎉", "")))
+    assert answer.message.text == "Fine."
+
+
+async def a_failure_is_told_by_its_kind(scripted: Scripted) -> None:
+    """Each HTTP failure has its kind and status, and asks for the wait the provider asked for."""
+    kinds: dict[int, ModelErrorKind] = {
+        400: "invalid_request",
+        401: "authentication",
+        403: "permission",
+        404: "not_found",
+        413: "too_large",
+        500: "server",
+        529: "overloaded",
+    }
+    for status, kind in kinds.items():
+        error = await _failing(scripted, fail(status, message="The provider's own words."))
+        assert (error.kind, error.status, error.retry_after) == (kind, status, None)
+        assert "The provider's own words." in str(error)
+    error = await _failing(scripted, fail(429, retry_after=7))
+    assert (error.kind, error.status, error.retry_after) == ("rate_limit", 429, 7)
+
+
+async def a_stream_that_breaks_off_is_no_answer(scripted: Scripted) -> None:
+    """Words, then nothing: an error of kind connection."""
+    error = await _failing(scripted, fail(kind="connection", after="Half of what I wanted to"))
+    assert error.kind == "connection"
+
+
+async def it_makes_one_attempt(scripted: Scripted) -> None:
+    """A failure is raised, not tried again in secret; the next attempt gets the next item of the script."""
+    with scripted([fail(500), fail(503), text("At last.")]) as model:
+        failures = [await _error(model, attempt) for attempt in (1, 2)]
+        _, answer = await ask(model, request(attempt=3))
+    assert [error.status for error in failures] == [500, 503]
+    assert answer.message.text == "At last."
+
+
+async def cancelling_ends_it_at_once(scripted: Scripted) -> None:
+    """A cancel before the first byte or between two pieces gets through, promptly."""
+    for script, heard in ((text("late", delay=30), False), (text("word " * 200, chunk=5, pause=0.1), True)):
+        with scripted([script]) as model:
+            some = asyncio.Event()
+            task = asyncio.create_task(_listen(model, some, heard))
+            await asyncio.wait_for(some.wait(), 10)
+            await asyncio.sleep(0.1)
+            task.cancel()
+            done, _ = await asyncio.wait({task}, timeout=PROMPT_SECONDS)
+            assert done, "a cancelled model went on"
+            assert task.cancelled(), "a cancel was swallowed"
+
+
+async def leaving_early_ends_it_at_once(scripted: Scripted) -> None:
+    """Closing the stream after a piece closes what is behind it, promptly, and the model stays usable."""
+    with scripted([text("word " * 200, chunk=5, pause=0.1)]) as model:
+        stream = cast("AsyncGenerator[ModelDelta | ModelAnswer]", model.stream(request()))
+        await anext(stream)
+        await asyncio.wait_for(stream.aclose(), PROMPT_SECONDS)
+
+
+async def requests_at_once_do_not_mix(scripted: Scripted) -> None:
+    """Several conversations over one model object at a time."""
+    with scripted([call("add", a=1, b=2), text("Three, as I said.", chunk=3)]) as model:
+        first = identified((await ask(model, request()))[1].message)
+        later = request(user("What is 1 + 2?"), first, results(first, Text("3")))
+        answers = await asyncio.gather(*(ask(model, asked) for asked in (request(), later) * 4))
+    assert [answer.finish for _, answer in answers] == ["tool_calls", "stop"] * 4
+    for deltas, answer in answers[1::2]:
+        said = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+        assert said == answer.message.text == "Three, as I said."
+
+
+CHECKS: tuple[Check, ...] = (
+    deltas_join_to_the_answer,
+    parallel_calls_come_in_order,
+    a_truncated_call_never_looks_whole,
+    unparsable_arguments_are_marked,
+    a_history_with_results_is_accepted,
+    reasoning_comes_back,
+    usage_is_there,
+    pictures_and_files_are_accepted,
+    strange_text_does_not_break_it,
+    a_failure_is_told_by_its_kind,
+    a_stream_that_breaks_off_is_no_answer,
+    it_makes_one_attempt,
+    cancelling_ends_it_at_once,
+    leaving_early_ends_it_at_once,
+    requests_at_once_do_not_mix,
+)
+
+
+async def _failing(scripted: Scripted, failure: Fail) -> ModelError:
+    with scripted([failure, text("unreached")]) as model:
+        return await _error(model)
+
+
+async def _error(model: Model, attempt: int = 1) -> ModelError:
+    try:
+        await ask(model, request(attempt=attempt))
+    except ModelError as error:
+        return error
+    raise AssertionError("a failure was not raised")
+
+
+async def _listen(model: Model, some: asyncio.Event, heard: bool) -> None:
+    if not heard:
+        some.set()
+    async for _ in model.stream(request()):
+        some.set()
+
+
+# ------------------------------------------------------------------------------------ over the provider
+
+
+def provider_script(script: Sequence[Turn | Fail]) -> list[ProviderItem]:
+    """Return a script of this suite as one for `ProviderServer`."""
+    return [_provider_fail(item) if isinstance(item, Fail) else _provider_turn(item) for item in script]
+
+
+def _provider_turn(item: Turn) -> ProviderItem:
+    from treadle.testing import provider
+
+    parts: list[ProviderPart] = []
+    for part in item.parts:
+        if isinstance(part, Text):
+            parts.append(provider.text(part.text))
+        elif isinstance(part, Reasoning):
+            parts.append(provider.reasoning(part.text))
+        elif isinstance(part, ToolCall):
+            raw = part.raw if part.raw is not None else json.dumps(part.arguments)
+            parts.append(provider.raw_call(part.name, raw))
+    return provider.turn(
+        *parts,
+        usage=item.usage,
+        finish=item.finish,
+        delay=item.delay,
+        chunk_delay=item.pause,
+        chunk_size=item.chunk,
+    )
+
+
+def _provider_fail(item: Fail) -> ProviderItem:
+    from treadle.testing import provider
+
+    if item.after:
+        return provider.turn(item.after, cut="reset", delay=item.delay)
+    if item.status is None:
+        return provider.hang_up(delay=item.delay)
+    return provider.fail(item.status, item.message, retry_after=item.retry_after, delay=item.delay)
