@@ -72,6 +72,13 @@ _BY_TYPE: dict[str, ModelErrorKind] = {
     "ValidationError": "unparsable",
     "TimeoutError": "timeout",
     "OSError": "connection",
+    # What SDKs raise when they stumble over an answer that is not as they expect.
+    "ArithmeticError": "unparsable",
+    "AssertionError": "unparsable",
+    "AttributeError": "unparsable",
+    "LookupError": "unparsable",
+    "TypeError": "unparsable",
+    "ValueError": "unparsable",
 }
 
 

@@ -1,0 +1,447 @@
+"""What goes over the wires of OpenAI and Anthropic, and what becomes of what comes back."""
+
+import asyncio
+import base64
+import json
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from treadle.core.messages import File, Image, Message, Text, ToolCall, ToolResult, user
+from treadle.core.model import ModelAnswer, ModelRequest, ModelSettings, TextDelta, Usage
+from treadle.core.tools import ToolSpec
+from treadle.errors import ModelError
+from treadle.llm.mapping import wire_id
+from treadle.models import Anthropic, Ollama, OpenAIChat, PydanticAIModel
+from treadle.testing.conformance.model import PNG, ask, identified, request, results
+from treadle.testing.provider import (
+    ProviderServer,
+    call,
+    fail,
+    hang_up,
+    raw,
+    raw_call,
+    reasoning,
+    refusal,
+    text,
+    turn,
+)
+
+SECRET = "a-very-secret-key-0123456789"
+NOW = ToolSpec(name="now", parameters={"type": "object", "properties": {}})
+LIST = ToolSpec(name="list", parameters={"type": "object", "properties": {"path": {"type": "string"}}})
+
+
+def openai(server, **options):
+    return OpenAIChat("gpt-x", base_url=server.openai_base_url, **{"api_key": SECRET, **options})
+
+
+def anthropic(server, **options):
+    return Anthropic("claude-x", base_url=server.anthropic_base_url, **{"api_key": SECRET, **options})
+
+
+both = pytest.mark.parametrize("made", [openai, anthropic], ids=lambda made: made.__name__)
+
+
+@contextmanager
+def scripted(made, *script, **options):
+    with ProviderServer(script, **options) as server:
+        yield server, made(server)
+
+
+async def error_of(model, asked=None):
+    with pytest.raises(ModelError) as caught:
+        await ask(model, asked or request())
+    return caught.value
+
+
+# -------------------------------------------------------------------------------------- loops and keys
+
+
+@both
+def test_one_model_object_serves_one_event_loop_after_another(made):
+    with scripted(made, "Hello.") as (server, model):
+        for _ in range(3):
+            assert asyncio.run(ask(model, request()))[1].message.text == "Hello."
+        assert len(server.requests) == 3
+
+
+@both
+@pytest.mark.anyio
+async def test_a_missing_key_fails_at_the_first_request_and_says_which(made, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    model = OpenAIChat("gpt-x") if made is openai else Anthropic("claude-x")
+    error = await error_of(model)
+    assert error.kind == "authentication"
+    assert ("OPENAI_API_KEY" if made is openai else "ANTHROPIC_API_KEY") in str(error)
+
+
+@pytest.mark.anyio
+async def test_keys_and_addresses_come_from_the_environment(monkeypatch):
+    with ProviderServer(["Hello."], api_key=SECRET) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_base_url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.anthropic_base_url)
+        monkeypatch.setenv("OLLAMA_BASE_URL", server.url)
+        monkeypatch.setenv("OLLAMA_API_KEY", SECRET)
+        for model in (OpenAIChat("gpt-x"), Anthropic("claude-x"), Ollama("qwen3:4b")):
+            assert (await ask(model, request()))[1].message.text == "Hello."
+        assert [asked.body["model"] for asked in server.requests] == ["gpt-x", "claude-x", "qwen3:4b"]
+
+
+@pytest.mark.anyio
+async def test_a_server_of_ones_own_needs_no_key(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with ProviderServer(["Hello."]) as server:
+        model = OpenAIChat("llama", base_url=server.openai_base_url)
+        assert (await ask(model, request()))[1].message.text == "Hello."
+
+
+@both
+@pytest.mark.anyio
+async def test_a_refused_key_is_told_and_never_shown(made):
+    words = f"Incorrect API key provided: {SECRET}. " + "x" * 2_000
+    with scripted(made, fail(401, words)) as (_, model):
+        error = await error_of(model)
+    assert (error.kind, error.status) == ("authentication", 401)
+    assert "Incorrect API key provided: [secret]" in str(error)
+    assert len(str(error)) <= 500
+    shown = "".join(__import__("traceback").format_exception(error)) + repr(model) + repr(error)
+    assert SECRET not in shown
+
+
+# -------------------------------------------------------------------------------------------- failures
+
+
+@both
+@pytest.mark.anyio
+async def test_the_sdk_retries_nothing(made):
+    for failure in (fail(500), fail(429), fail(503, headers={"x-should-retry": "true"}), hang_up()):
+        with scripted(made, failure, "Hello.") as (server, model):
+            await error_of(model)
+            assert len(server.requests) == 1
+
+
+@both
+@pytest.mark.anyio
+async def test_a_wait_may_be_asked_for_in_seconds_or_as_a_date(made):
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    with scripted(made, fail(429, retry_after=1.5), fail(429, retry_after=later), fail(429)) as (_, model):
+        waits = [(await error_of(model)).retry_after for _ in range(3)]
+    assert waits[0] == 1.5
+    assert 60 < waits[1] <= 90
+    assert waits[2] is None
+
+
+@both
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (fail(408), "timeout"),
+        (fail(409), "overloaded"),
+        (fail(422), "invalid_request"),
+        (fail(502), "server"),
+        (fail(504), "timeout"),
+        (hang_up(), "connection"),
+        (hang_up("close"), "connection"),
+        (turn("Half of it and", cut="eof"), "connection"),
+        (turn("Half of it and", cut="close"), "connection"),
+        (turn(call("add", a=1, b=2), cut="eof", cut_after=3), "connection"),
+        (turn("Half of it and", cut="error"), None),
+        (raw("<html>proxy</html>", content_type="text/html"), None),
+        (raw("", content_type="text/event-stream"), None),
+        (raw("data: {not json\n\n", content_type="text/event-stream"), None),
+        (raw('data: {"choices": 7}\n\n', content_type="text/event-stream"), None),
+        (raw("event: message_start\ndata: {}\n\n", content_type="text/event-stream"), None),
+        (raw(b"data: \xff\xfe\n\n", content_type="text/event-stream"), None),
+    ],
+    ids=repr,
+)
+async def test_whatever_goes_wrong_is_a_model_error(made, failure, kind):
+    with scripted(made, failure) as (_, model):
+        error = await error_of(model)
+    if kind is not None:
+        assert error.kind == kind
+
+
+@both
+@pytest.mark.anyio
+async def test_nobody_listening_is_a_connection_error(made):
+    with ProviderServer([]) as server:
+        model = made(server)
+    assert (await error_of(model)).kind == "connection"
+
+
+@pytest.mark.anyio
+async def test_codes_for_machines_say_more_than_the_status():
+    for code, kind in (("context_length_exceeded", "too_large"), ("content_filter", "refused")):
+        with scripted(openai, fail(400, "No.", code=code)) as (_, model):
+            assert (await error_of(model)).kind == kind
+    with scripted(openai, fail(429, "Pay.", code="insufficient_quota")) as (_, model):
+        assert (await error_of(model)).kind == "permission"
+
+
+# ------------------------------------------------------------------------------------- how answers end
+
+
+@both
+@pytest.mark.anyio
+async def test_refused_and_filtered_answers_say_so_and_call_nothing(made):
+    with scripted(made, turn(refusal("I will not."))) as (_, model):
+        assert (await ask(model, request()))[1].finish in ("refusal", "content_filter")
+    if made is openai:
+        with scripted(made, turn(call("add", a=1, b=2), finish="content_filter")) as (_, model):
+            answer = (await ask(model, request()))[1]
+        assert answer.finish == "content_filter"
+        assert [asked.problem for asked in answer.message.tool_calls] == ["truncated"]
+
+
+@both
+@pytest.mark.anyio
+async def test_an_unknown_reason_to_end_leads_to_no_action(made):
+    with scripted(made, turn(call("add", a=1, b=2), finish="because")) as (_, model):
+        answer = (await ask(model, request()))[1]
+    assert answer.finish == "unknown"
+    assert [asked.problem for asked in answer.message.tool_calls] == ["truncated"]
+
+
+@pytest.mark.anyio
+async def test_no_argument_text_means_no_arguments_only_where_there_can_be_none():
+    asked = request()
+    asked.tools = (NOW, LIST)
+    script = turn(raw_call("now", ""), raw_call("list", ""))
+    with scripted(openai, script) as (_, model):
+        now, listed = (await ask(model, asked))[1].message.tool_calls
+    assert (now.problem, now.arguments) == (None, {})
+    assert listed.problem == "unparsable"
+
+
+@both
+@pytest.mark.anyio
+async def test_usage_is_carried_over(made):
+    told = Usage(100, 20, cached_tokens=60, reasoning_tokens=0)
+    with scripted(made, turn("Hello.", usage=told)) as (_, model):
+        assert (await ask(model, request()))[1].usage == told
+
+
+@pytest.mark.anyio
+async def test_missing_usage_is_guessed_and_flagged():
+    with scripted(openai, turn("Hello again.", usage="missing")) as (_, model):
+        usage = (await ask(model, request()))[1].usage
+    assert usage.estimated
+    assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
+
+
+@pytest.mark.anyio
+async def test_reasoning_tokens_are_counted():
+    with scripted(openai, turn("Hello.", usage=Usage(100, 20, 60, 15))) as (_, model):
+        assert (await ask(model, request()))[1].usage == Usage(100, 20, 60, 15)
+
+
+@both
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", [{"split": 1}, {"split": 7}, {"crlf": True}, {"comments": True}], ids=repr)
+async def test_the_bytes_may_arrive_cut_anyhow(made, how):
+    said = "naïve 你好 🎉 " * 5
+    with scripted(made, turn(said, call("add", a="é🎉", b=2), **how)) as (_, model):
+        deltas, answer = await ask(model, request())
+    assert answer.message.text == said
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == said
+    assert answer.message.tool_calls[0].arguments == {"a": "é🎉", "b": 2}
+
+
+@pytest.mark.anyio
+async def test_arguments_of_parallel_calls_may_come_in_turns():
+    parts = [call("add", a=n, b=n * 1000) for n in range(3)]
+    with scripted(openai, turn(*parts, interleave=True, chunk_size=3)) as (_, model):
+        answer = (await ask(model, request()))[1]
+    assert [asked.arguments["b"] for asked in answer.message.tool_calls] == [0, 1000, 2000]
+
+
+@both
+@pytest.mark.anyio
+async def test_half_a_surrogate_pair_in_an_answer_can_be_stored(made):
+    with scripted(made, turn(raw_call("add", '{"a": "\\ud800", "b": 1}'))) as (_, model):
+        asked = (await ask(model, request()))[1].message.tool_calls[0]
+    json.dumps(asked.arguments, ensure_ascii=False).encode()
+
+
+# --------------------------------------------------------------------------------------- on the wire
+
+
+@pytest.mark.anyio
+async def test_anthropic_gets_its_thinking_back_verbatim():
+    script = [
+        turn(reasoning("First thought.", signature="c2lnbmF0dXJl"), text("So."), call("add", a=1, b=2)),
+        text("Three."),
+    ]
+    with scripted(anthropic, *script) as (server, model):
+        settings = ModelSettings(
+            max_tokens=4000, extra={"thinking": {"type": "enabled", "budget_tokens": 1024}}
+        )
+        first = identified((await ask(model, request(settings=settings)))[1].message)
+        # As after a journal: nothing but plain JSON survives in `meta`.
+        parts = tuple(
+            part.__class__(part.text, meta=json.loads(json.dumps(part.meta)))
+            if hasattr(part, "text")
+            else part
+            for part in first.parts
+        )
+        first = Message("assistant", parts)
+        await ask(model, request(user("Add."), first, results(first, Text("3")), settings=settings))
+        assert server.problems == []
+        sent = server.requests[-1].body
+    assert sent["thinking"] == {"type": "enabled", "budget_tokens": 1024}
+    assert sent["messages"][1]["content"][0] == {
+        "type": "thinking",
+        "thinking": "First thought.",
+        "signature": "c2lnbmF0dXJl",
+    }
+
+
+@pytest.mark.anyio
+async def test_a_foreign_signature_is_not_sent_to_another_provider():
+    with scripted(anthropic, turn(reasoning("Hm.", signature="c2ln"), text("So."))) as (_, model):
+        first = (await ask(model, request()))[1].message
+    with scripted(openai, "unreached", "Fine.") as (server, model):
+        await ask(model, request(user("Add."), first, user("And?")))
+        assert server.problems == []
+        assert "c2ln" not in json.dumps(server.requests[-1].body)
+
+
+@both
+@pytest.mark.anyio
+async def test_calls_go_out_under_our_ids_with_their_results_in_order(made):
+    script = [turn(call("add", a=1, b=2), call("add", a=3, b=4)), text("Done.")]
+    with scripted(made, *script) as (server, model):
+        first = identified((await ask(model, request()))[1].message)
+        one, two = first.tool_calls
+        shown = Message(
+            "tool", (ToolResult(one.id, "add", (Text("3"),)), ToolResult(two.id, "add", (Text("7"),)))
+        )
+        await ask(model, request(user("Add."), first, shown))
+        assert server.problems == []
+        messages = server.requests[-1].body["messages"]
+    ids = [wire_id("s1.c0"), wire_id("s1.c1")]
+    if made is openai:
+        assert [asked["id"] for asked in messages[2]["tool_calls"]] == ids
+        assert [(m["tool_call_id"], m["content"]) for m in messages[3:]] == list(zip(ids, "37", strict=True))
+    else:
+        assert [block["id"] for block in messages[1]["content"]] == ids
+        assert [block["tool_use_id"] for block in messages[2]["content"]] == ids
+
+
+def test_ids_that_no_provider_takes_are_made_so_and_stay_apart():
+    assert wire_id("s1-c0") == "s1-c0"
+    assert wire_id("call_9") == "call_9"
+    odd = [wire_id(x) for x in ("a.b", "a:b", "a/b", "", "x" * 41, "x" * 42, "é")]
+    assert len(set(odd)) == len(odd)
+    assert all(0 < len(x) <= 40 and x.replace("-", "").isalnum() and x.isascii() for x in odd)
+
+
+@both
+@pytest.mark.anyio
+async def test_pictures_and_files_are_on_the_wire(made):
+    first = user(
+        "Look:", Image(data=PNG, media_type="image/png"), File(data=b"%PDF-", media_type="application/pdf")
+    )
+    with scripted(made, call("add", a=1, b=2), "Seen.") as (server, model):
+        message = identified((await ask(model, request(first)))[1].message)
+        shown = results(message, Text("Drawn."), Image(data=PNG[::-1], media_type="image/png"))
+        await ask(model, request(first, message, shown))
+        assert server.problems == []
+        sent = json.dumps(server.requests[-1].body)
+    for data in (PNG, b"%PDF-", PNG[::-1]):
+        assert base64.b64encode(data).decode() in sent
+
+
+@pytest.mark.anyio
+async def test_a_path_inside_a_message_is_not_followed():
+    with scripted(openai, "unreached") as (server, model):
+        error = await error_of(model, request(user(Image(path="/etc/passwd"))))
+        assert error.kind == "invalid_request"
+        assert server.requests == []
+
+
+@both
+@pytest.mark.anyio
+async def test_settings_reach_the_provider(made):
+    extra = {"service_tier": "auto", "metadata": {"user_id": "u1"}, "top_p": 0.5}
+    settings = ModelSettings(temperature=0.5, max_tokens=99, parallel_tool_calls=False, extra=extra)
+    asked = request(settings=settings)
+    asked.tools = (*asked.tools, NOW)
+    asked.tool_choice = "add"
+    with scripted(made, "Hello.") as (server, model):
+        await ask(model, asked)
+        assert server.problems == []
+        body = server.requests[-1].body
+    assert (body["temperature"], body["top_p"], body["metadata"]) == (0.5, 0.5, {"user_id": "u1"})
+    assert 99 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+    assert "add" in json.dumps(body["tool_choice"])
+    assert (body.get("parallel_tool_calls") is False) or body["tool_choice"][
+        "disable_parallel_tool_use"
+    ] is True
+
+
+@pytest.mark.anyio
+async def test_an_output_schema_is_asked_for():
+    asked = request()
+    asked.output_schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    with scripted(openai, '{"n": 1}') as (server, model):
+        await ask(model, asked)
+        assert server.problems == []
+        assert server.requests[-1].body["response_format"]["type"] == "json_schema"
+
+
+@pytest.mark.anyio
+async def test_any_model_class_of_pydantic_ai_will_do():
+    from pydantic_ai.messages import NativeToolReturnPart
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.models.test import TestModel
+
+    asked = request()
+    asked.tools = (NOW,)
+    _, answer = await ask(PydanticAIModel(TestModel()), asked)
+    assert [called.name for called in answer.message.tool_calls] == ["now"]
+    assert answer.finish == "tool_calls"
+
+    seen = []
+
+    async def speak(messages, info):
+        seen.append(messages)
+        yield "Hello."
+
+    from treadle.llm.mapping import _our_part
+
+    part = NativeToolReturnPart("web_search", [{"url": "x"}], "id1", provider_name="p")
+    message = Message("assistant", (Text("a"), _our_part(part, False, set())))
+    json.dumps(message.parts[1].meta)
+    model = PydanticAIModel(FunctionModel(stream_function=speak))
+    await ask(model, request(user("a"), message, user("b")))
+    kept = [p for p in seen[0][1].parts if isinstance(p, NativeToolReturnPart)]
+    assert [(p.content, p.tool_call_id, p.provider_name) for p in kept] == [([{"url": "x"}], "id1", "p")]
+
+
+@pytest.mark.anyio
+async def test_a_conversation_of_many_tasks_shares_one_client():
+    with scripted(openai, "Hello.") as (server, model):
+        answers = await asyncio.gather(*(ask(model, request()) for _ in range(20)))
+    assert all(isinstance(answer, ModelAnswer) for _, answer in answers)
+    assert len(server.requests) == 20
+
+
+def test_a_request_for_a_call_that_never_parsed_is_well_formed():
+    from treadle.llm.mapping import their_messages
+
+    broken = Message("assistant", (ToolCall("s1-c0", "add", {}, raw='{"a": ', problem="unparsable"),))
+    asked = ModelRequest(
+        (user("a"), broken), "", (), "auto", ModelSettings(), task_id="t", step="s", turn=1, attempt=1
+    )
+    assert their_messages(asked)[1].parts[0].args == {"unparsable_arguments": '{"a": '}
