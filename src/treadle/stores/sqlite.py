@@ -18,7 +18,7 @@ from weakref import finalize
 
 import apsw
 
-from treadle.errors import ConfigurationError, StoreUnavailable
+from treadle.errors import ConfigurationError, StoreUnavailable, TreadleError
 from treadle.ports import (
     Claim,
     Commit,
@@ -184,7 +184,14 @@ class SQLiteStore(JournalStore):
             connection = connect_reader(self._path)
         try:
             yield connection
-        except apsw.Error as error:
+        except TreadleError:
+            raise
+        except (
+            apsw.Error,
+            ValueError,
+            TypeError,
+            LookupError,
+        ) as error:  # damage may leave values of any kind
             raise unavailable(self._path, error) from error
         finally:
             if self._closed:

@@ -69,11 +69,14 @@ def _page(connection: Connection, key: str, task: int, after: int, until: int | 
     limit = PAGE if until is None else min(PAGE, until - after)
     try:
         for seq, count, epoch, data, digest, pos, blobs in connection.execute(_RECORDS, (task, after, limit)):
+            # A damaged page may hold values of any kind in a column.
+            if not (type(data) is type(digest) is bytes and type(seq) is type(count) is type(epoch) is int):
+                raise apsw.CorruptError("a value is of another kind")
             if until is not None and seq - count >= until:
                 break
             record = Record(seq, count, epoch, data, digest)
             if blobs:
-                record.blobs = dict(connection.execute(_BLOBS, (pos,)))
+                record.blobs = _blobs(connection, pos, blobs)
             page.append(record)
     except apsw.CorruptError as error:
         seq = page[-1].seq + 1 if page else after + 1
@@ -81,6 +84,13 @@ def _page(connection: Connection, key: str, task: int, after: int, until: int | 
             f"task {key}: event {seq} cannot be read: {error}", task_id=key, seq=seq
         ) from error
     return page
+
+
+def _blobs(connection: Connection, record: int, count: int) -> dict[str, bytes]:
+    found: dict[Any, Any] = dict(connection.execute(_BLOBS, (record,)))
+    if len(found) != count or not all(type(k) is str and type(v) is bytes for k, v in found.items()):
+        raise apsw.CorruptError("a large value is missing")
+    return found
 
 
 def digest_at(connection: Connection, task: int, seq: int) -> bytes:

@@ -1,0 +1,473 @@
+"""What happens around the file of the SQLite store: opening, faults of the disk, other programs, forks, the exit."""
+
+import asyncio
+import gc
+import os
+import random
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
+from treadle.ports import Commit, Committed, Record, TaskFilter, ThreadChange
+from treadle.stores import sqlite_schema, sqlite_writer
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.conformance.owner import Owner, new_task, send, until
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncGenerator[SQLiteStore]:
+    store = SQLiteStore(path)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def writing_connection(store: SQLiteStore) -> Any:
+    assert store._writer is not None
+    return store._writer._connection
+
+
+def sql(path: Path, *statements: str) -> list[Any]:
+    connection = apsw.Connection(str(path))
+    try:
+        return [connection.execute(statement).fetchall() for statement in statements]
+    finally:
+        connection.close()
+
+
+def writing_process(path: Path, task_id: str) -> subprocess.Popen[bytes]:
+    module = "treadle.testing.conformance.crashing"
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        "write",
+        "treadle.stores.sqlite:SQLiteStore",
+        str(path),
+        task_id,
+        "3",
+    ]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+def in_a_process(script: str, path: Path) -> str:
+    command = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# ------------------------------------------------------------------------------------------------ opening
+
+
+async def test_a_connection_that_writes_is_safe_against_power_cuts(tmp_path: Path) -> None:
+    async with opened(tmp_path / "j.db") as store:
+        connection = writing_connection(store)
+        wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "secure_delete": 1}
+        assert {name: sqlite_schema.pragma(connection, name) for name in wanted} == wanted
+        assert sqlite_schema.pragma(connection, "busy_timeout") >= 5_000
+        with store._reader() as reader, pytest.raises(apsw.ReadOnlyError):
+            reader.execute("DELETE FROM tasks")
+
+
+async def test_the_file_and_its_folder_belong_to_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / ".treadle" / "journal.db"
+    async with opened(path) as store:
+        await Owner.create(store, "t")
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+        assert {modes[f"journal.db{end}"] for end in ("", "-wal", "-shm")} == {0o600}
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert (path.parent / ".gitignore").read_text() == "*\n"
+
+
+async def test_a_folder_that_was_there_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / ".treadle"
+    folder.mkdir(mode=0o755)
+    async with opened(folder / "journal.db"):
+        assert not (folder / ".gitignore").exists()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+async def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path) -> None:
+    text, database = tmp_path / "notes.txt", tmp_path / "other.db"
+    text.write_text("not a database\n" * 100)
+    sql(database, "CREATE TABLE customers(name)")
+    for path in (text, database):
+        before = path.read_bytes()
+        with pytest.raises(StoreFormatError, match=path.name):
+            await SQLiteStore(path).open()
+        assert path.read_bytes() == before
+
+
+async def test_another_format_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path):
+        pass
+    sql(path, "PRAGMA user_version = 99")
+    with pytest.raises(StoreFormatError, match="upgrade treadle"):
+        await SQLiteStore(path).open()
+    sql(path, "PRAGMA user_version = 1")
+    monkeypatch.setattr(sqlite_schema, "_steps", lambda: {3: "CREATE TABLE more(x)"})
+    with pytest.raises(StoreFormatError, match="export"):
+        await SQLiteStore(path).open()
+
+
+async def test_an_older_format_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path) as store:
+        await Owner.create(store, "t")
+    steps = {**sqlite_schema._steps(), 2: "CREATE TABLE one(x); CREATE TABLE two(x)"}
+    monkeypatch.setattr(sqlite_schema, "_steps", lambda: steps)
+    async with opened(path) as store:
+        assert (await store.row("t")).head == 1
+    assert sql(path, "PRAGMA user_version", "SELECT count(*) FROM two") == [[(2,)], [(0,)]]
+
+
+async def test_a_migration_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path):
+        pass
+    steps = {**sqlite_schema._steps(), 2: "CREATE TABLE one(x); CREATE TABLE one(x)"}
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_schema, "_steps", lambda: steps)
+        with pytest.raises(StoreUnavailable, match=r"j\.db.*one"):
+            await SQLiteStore(path).open()
+    async with opened(path) as store:
+        assert await store.rows(TaskFilter()) == []
+
+
+async def test_a_path_that_cannot_be_a_file_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file" / "j.db", Path("/proc/nowhere/j.db")):
+        store = SQLiteStore(path)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=str(path)):
+                await store.open()
+        with pytest.raises(StoreUnavailable, match=str(path)):
+            await send(store, Commit("t", 1, create=new_task("t")))
+        with pytest.raises(StoreUnavailable, match=str(path)):
+            await store.rows(TaskFilter())
+        await store.close()
+
+
+async def test_a_store_opens_once_the_reason_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    path.write_text("not a database\n" * 100)
+    store = SQLiteStore(path)
+    with pytest.raises(StoreFormatError):
+        await store.open()
+    path.unlink()
+    await store.open()
+    await Owner.create(store, "t")
+    await store.close()
+
+
+def test_a_store_in_memory_is_asked_for_by_its_own_name() -> None:
+    with pytest.raises(ConfigurationError, match="MemoryStore"):
+        SQLiteStore(":memory:")
+
+
+@pytest.mark.parametrize("processes", [8, pytest.param(30, marks=pytest.mark.full)])
+async def test_many_processes_may_open_a_fresh_file_at_once(tmp_path: Path, processes: int) -> None:
+    path = tmp_path / "new" / "j.db"
+    children = [writing_process(path, f"t{n}") for n in range(processes)]
+    assert [await asyncio.to_thread(child.wait, 60) for child in children] == [0] * processes
+    async with opened(path) as store:
+        assert [row.head for row in await store.rows(TaskFilter())] == [4] * processes
+
+
+# ----------------------------------------------------------------------------------------- faults of the disk
+
+
+async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path / "j.db") as store:
+        big, small = await Owner.create(store, "big"), await Owner.create(store, "small")
+        connection = writing_connection(store)
+        pages = sqlite_schema.pragma(connection, "page_count")
+        sqlite_schema.pragma(connection, "max_page_count", pages + 3)
+        sent = [
+            send(store, big.commit(big.record(1, b"x" * 100_000))),
+            send(store, small.commit(small.record(1, b"x"))),
+        ]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        assert isinstance(results[0], StoreUnavailable)
+        assert "full" in str(results[0])
+        assert results[1] == Committed()
+        sqlite_schema.pragma(connection, "max_page_count", 1_000_000)
+        await big.write(1, b"x" * 100_000)
+        assert {row.head for row in await store.rows(TaskFilter())} == {2}
+
+
+async def test_a_value_the_file_cannot_take_fails_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "j.db") as store:
+        names = [f"t{n}" for n in range(50)]
+        agents = {name: "\ud800" if name == "t7" else "agent" for name in names}
+        sent = [send(store, Commit(n, 1, create=new_task(n, agent=agents[n]))) for n in names]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        assert [n for n, r in zip(names, results, strict=True) if r != Committed()] == ["t7"]
+        assert isinstance(results[7], StoreUnavailable)
+        assert len(await store.rows(TaskFilter())) == 49
+
+
+async def test_a_commit_waits_while_another_program_holds_the_lock(tmp_path: Path) -> None:
+    async with opened(tmp_path / "j.db") as store:
+        owner = await Owner.create(store, "t")
+        other = apsw.Connection(str(store.path))
+        other.execute("BEGIN IMMEDIATE")
+        sent = send(store, owner.commit(owner.record()))
+        await asyncio.sleep(0.2)
+        assert not sent.done()
+        other.execute("COMMIT")
+        assert await sent == Committed()
+        other.close()
+
+
+async def test_a_lock_that_is_held_too_long_is_an_error_and_not_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_schema, "BUSY_MS", 100)
+    async with opened(tmp_path / "j.db") as store:
+        owner = await Owner.create(store, "t")
+        other = apsw.Connection(str(store.path))
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await send(store, owner.commit(owner.record()))
+        other.execute("ROLLBACK")
+        other.close()
+        await owner.write()
+        assert (await store.row("t")).head == 2
+
+
+@pytest.mark.parametrize("ending", ["", "-wal"])
+async def test_nothing_is_acknowledged_once_the_file_was_removed(tmp_path: Path, ending: str) -> None:
+    async with opened(tmp_path / "j.db") as store:
+        owner = await Owner.create(store, "t")
+        (tmp_path / f"j.db{ending}").unlink()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="removed"):
+                await send(store, owner.commit(owner.record()))
+
+
+@pytest.mark.parametrize("images", [25, pytest.param(500, marks=pytest.mark.full)])
+async def test_random_damage_gives_typed_errors_and_never_other_words(tmp_path: Path, images: int) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path) as store:
+        for n in range(10):
+            owner = await Owner.create(store, f"t{n}", labels={"a": "b"})
+            for _ in range(5):
+                await owner.write(2, os.urandom(400))
+            large = os.urandom(9_000)
+            await owner.write(blobs={sha256(large).hexdigest(): large}, thread=ThreadChange("add", "talk", n))
+        whole = {f"t{n}": await store.read(f"t{n}") for n in range(10)}
+    sound, unharmed = path.read_bytes(), 0
+    for seed in range(images):
+        chance, damaged = random.Random(seed), bytearray(sound)
+        for _ in range(chance.choice([1, 3, 10])):
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        unharmed += await unharmed_tasks(path, whole)
+    assert unharmed > images * 10 / 2
+
+
+async def unharmed_tasks(path: Path, whole: dict[str, list[Record]]) -> int:
+    """How many tasks read as they were written. An error that is not one of ours comes through."""
+    store, unharmed = SQLiteStore(path), 0
+    for name, records in whole.items():
+        with suppress(StoreError, TaskNotFound):
+            await store.row(name)
+            await store.inbox(name)
+            found = await store.read(name)
+            believed = [r.data for r in sound_prefix(found)]
+            assert believed == [r.data for r in records[: len(believed)]]
+            unharmed += found == records
+    with suppress(StoreError):
+        await store.rows(TaskFilter())
+        await store.thread("talk")
+    await store.close()
+    return unharmed
+
+
+def sound_prefix(records: list[Record]) -> list[Record]:
+    """What the reader of a journal believes: records that follow each other and fit their digests."""
+    digest, seq = b"", 0
+    for number, record in enumerate(records):
+        blobs = all(sha256(data).hexdigest() == name for name, data in record.blobs.items())
+        fits = sha256(digest + record.data).digest() == record.digest
+        if not (blobs and fits and record.seq - record.count == seq):
+            return records[:number]
+        digest, seq = record.digest, record.seq
+    return records
+
+
+# --------------------------------------------------------------------------------- what is written, what stays
+
+
+async def test_a_deleted_tasks_words_are_gone_from_the_disk(tmp_path: Path) -> None:
+    async with opened(tmp_path / "j.db") as store:
+        secret, kept = b"words nobody may find again", b"words that stay"
+        owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
+        await owner.write(1, secret * 5, {"b": secret * 1_000}, release=True)
+        await other.write(1, kept)
+
+        def on_disk(words: bytes) -> bool:
+            return any(words in file.read_bytes() for file in tmp_path.iterdir())
+
+        assert on_disk(secret)
+        await store.delete("t")
+        await store.rows(TaskFilter())
+        assert not on_disk(secret)
+        assert on_disk(kept)
+
+
+async def test_a_fork_writes_as_much_from_a_long_task_as_from_a_short_one(tmp_path: Path) -> None:
+    async with opened(tmp_path / "j.db") as store:
+        changed: list[int] = []
+        for name, length in (("short", 2), ("long", 200)):
+            owner = await Owner.create(store, name)
+            for _ in range(length):
+                await owner.write()
+            before = writing_connection(store).total_changes()
+            await Owner.create(store, f"fork of {name}", base=name, base_seq=owner.seq)
+            changed.append(writing_connection(store).total_changes() - before)
+        assert changed == [1, 1]
+
+
+async def test_a_record_costs_little_more_than_its_data(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path) as store:
+        owner = await Owner.create(store, "t")
+        await asyncio.gather(*(Owner.create(store, f"t{n}") for n in range(50)))
+        before = sqlite_schema.pragma(writing_connection(store), "page_count")
+        for _ in range(1_000):
+            record = owner.record(3, b"x" * 300)
+            store.commit(owner.commit(record), lambda _: None)
+            owner.seq, owner.digest = record.seq, record.digest
+        await store.row("t")
+        pages = sqlite_schema.pragma(writing_connection(store), "page_count") - before
+        assert pages * 4096 / 1_000 <= 400
+
+
+async def test_what_this_store_writes_does_not_wake_its_watchers(tmp_path: Path) -> None:
+    async with opened(tmp_path / "j.db") as store:
+        await Owner.create(store, "t")
+        woken: list[None] = []
+        end = store.watch(lambda: woken.append(None))
+        await asyncio.sleep(0.2)
+        woken.clear()
+        await Owner.create(store, "u")
+        await asyncio.sleep(0.2)
+        assert woken == []
+        sql(store.path, "UPDATE tasks SET agent = 'b' WHERE key = 't'")
+        await until(lambda: eventually(lambda: bool(woken)))
+        end()
+
+
+async def eventually(holds: Callable[[], bool]) -> bool:
+    return holds()
+
+
+async def test_a_driver_that_holds_a_task_keeps_its_lease_and_an_idle_store_sleeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_writer, "HEARTBEAT_SECONDS", 0.05)
+    async with opened(tmp_path / "j.db") as store:
+        owner = await Owner.create(store, "t")
+
+        async def lease() -> int:
+            with store._reader() as connection:
+                return connection.execute("SELECT lease FROM drivers").fetchone()[0]
+
+        first = await lease()
+        await asyncio.sleep(0.3)
+        second = await lease()
+        assert second > first
+        await owner.release()
+        third = await lease()
+        await asyncio.sleep(0.3)
+        assert await lease() == third
+
+
+# ------------------------------------------------------------------------------------ threads, exit, processes
+
+
+async def test_no_thread_is_left_behind(tmp_path: Path) -> None:
+    def writers() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name.startswith("treadle-writer")]
+
+    async with opened(tmp_path / "j.db"):
+        assert len(writers()) == 1
+    await until(lambda: eventually(lambda: not writers()))
+    dropped = SQLiteStore(tmp_path / "j.db")
+    await dropped.open()
+    del dropped
+    gc.collect()
+    await until(lambda: eventually(lambda: not writers()))
+
+
+EXIT = """
+import asyncio, sys
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.conformance.owner import Owner, new_task
+async def main():
+    store = SQLiteStore(sys.argv[1])
+    owner = Owner(store, "t")
+    store.commit(owner.commit(owner.record(), create=new_task("t")), lambda _: None)
+    for seq in range(1, 500):
+        owner.seq = seq
+        store.commit(owner.commit(owner.record()), lambda _: None)
+asyncio.run(main())
+"""
+
+
+async def test_what_is_queued_is_written_when_the_process_ends(tmp_path: Path) -> None:
+    in_a_process(EXIT, tmp_path / "j.db")
+    async with opened(tmp_path / "j.db") as store:
+        row = await store.row("t")
+        assert (row.head, row.driver is None or row.driver.alive) == (500, False)
+
+
+FORK = """
+import asyncio, os, sys
+from treadle.errors import StoreUnavailable
+from treadle.ports import TaskFilter
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.conformance.owner import Owner
+store = SQLiteStore(sys.argv[1])
+owner = asyncio.run(Owner.create(store, "t"))
+child = os.fork()
+if child == 0:
+    for attempt in (lambda: store.rows(TaskFilter()), owner.write, SQLiteStore(sys.argv[1]).open, store.open):
+        try:
+            asyncio.run(attempt())
+        except StoreUnavailable as error:
+            print("os.fork()" in str(error), flush=True)
+    asyncio.run(store.close())
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+asyncio.run(owner.write())
+asyncio.run(store.close())
+"""
+
+
+async def test_a_forked_process_is_told_to_leave_the_file_alone(tmp_path: Path) -> None:
+    assert in_a_process(FORK, tmp_path / "j.db").split() == ["True"] * 4
+    async with opened(tmp_path / "j.db") as store:
+        assert (await store.row("t")).head == 2
