@@ -70,7 +70,9 @@ class SQLiteStore(JournalStore):
         """Make the store usable, also after `close`; raises `StoreUnavailable` or `StoreFormatError`."""
         with self._lock:
             self._closed = False
-        await asyncio.wrap_future(self._active().ready)
+        ready = self._active().ready
+        if not ready.done() or ready.exception() is not None:
+            await asyncio.wrap_future(ready)
 
     async def close(self) -> None:
         """Write what is queued and close; idempotent."""

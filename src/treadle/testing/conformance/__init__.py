@@ -8,6 +8,8 @@ if "pytest" in sys.modules:
 
     pytest.register_assert_rewrite(
         "treadle.testing.conformance.store",
+        "treadle.testing.conformance.store_commits",
+        "treadle.testing.conformance.store_sharing",
         "treadle.testing.conformance.durability",
         "treadle.testing.conformance.model",
     )

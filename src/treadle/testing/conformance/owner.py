@@ -18,6 +18,7 @@ from treadle.ports import (
     NewTask,
     Record,
     TaskFilter,
+    ThreadChange,
 )
 
 
@@ -43,6 +44,21 @@ def new_task(task_id: str, **fields: Any) -> NewTask:
 def item(item_id: str, **data: Any) -> InboxItem:
     """Build an inbox item."""
     return InboxItem(item_id, "message", data, 1_700_000_000_000_001)
+
+
+def add(expected: int, thread: str = "talk") -> ThreadChange:
+    """Build a change that puts the task into a thread."""
+    return ThreadChange("add", thread, expected)
+
+
+def remove(thread: str = "talk") -> ThreadChange:
+    """Build a change that takes the task out of a thread."""
+    return ThreadChange("remove", thread)
+
+
+def spans(records: list[Record]) -> list[tuple[int, int, int | None]]:
+    """First and last event of each record, and where a fork cuts it."""
+    return [(r.seq - r.count + 1, r.seq, r.upto) for r in records]
 
 
 @dataclass
@@ -143,3 +159,8 @@ async def dump(store: JournalStore, threads: Iterable[str] = (), tasks: Iterable
             [await store.thread(key, version=v) for v in range(version)],
         )
     return shown
+
+
+def with_blob(owner: Owner) -> Record:
+    """Build a record that carries a blob named `b`."""
+    return owner.record(2, blobs={"b": b"of a refused commit"})

@@ -1,0 +1,327 @@
+"""How every `JournalStore` treats commits: order, ownership, refusals, groups."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound
+from treadle.ports import Commit, Committed, InboxWaiting, JournalStore, TaskExists, TaskFilter, ThreadMoved
+from treadle.testing.conformance.owner import (
+    Owner,
+    add,
+    dump,
+    item,
+    new_task,
+    remove,
+    send,
+    spans,
+    until,
+    with_blob,
+)
+from treadle.testing.conformance.store_subject import StoreSubject
+
+
+class CommitConformance(StoreSubject):
+    """What a commit may do, who may make it, and that a refused one leaves no trace."""
+
+    # ---------------------------------------------------------------------------------------- append and read
+
+    async def test_records_come_back_as_they_were_written_and_in_order(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            written = [owner.record(3, b"\x00\xff odd bytes")]
+            await owner.send(written[0])
+            written.append(owner.record(1, b"", {"one": b"1" * 9_000, "two": b""}))
+            await owner.send(written[1])
+            assert (await store.read("t"))[1:] == written
+
+    async def test_reading_a_range_gives_the_records_that_hold_its_events(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            for _ in range(3):
+                await owner.write(3)
+            assert spans(await store.read("t")) == [(1, 1, None), (2, 4, None), (5, 7, None), (8, 10, None)]
+            assert spans(await store.read("t", after=4)) == [(5, 7, None), (8, 10, None)]
+            assert spans(await store.read("t", after=5)) == [(5, 7, None), (8, 10, None)]
+            assert spans(await store.read("t", after=2, upto=5)) == [(2, 4, None), (5, 7, None)]
+            assert spans(await store.read("t", upto=4)) == [(1, 1, None), (2, 4, None)]
+            assert spans(await store.read("t", after=10)) == []
+            assert spans(await store.read("t", upto=0)) == []
+
+    async def test_a_long_journal_is_read_whole(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            sent: list[asyncio.Future[Committed]] = []
+            for _ in range(2_500):
+                record = owner.record()
+                sent.append(send(store, owner.commit(record)))
+                owner.seq, owner.digest = record.seq, record.digest
+            await asyncio.gather(*sent)
+            assert [r.seq for r in await store.read("t")] == list(range(1, 2_502))
+            assert [r.seq for r in await store.read("t", after=499, upto=1_500)] == list(range(500, 1_501))
+
+    async def test_a_read_sees_what_was_queued_before_it(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = Owner(store, "t")
+            sent = send(store, owner.commit(owner.record(2), create=new_task("t")))
+            assert (await store.row("t")).head == 2
+            assert len(await store.read("t")) == 1
+            await sent
+
+    async def test_done_is_called_once_in_the_calling_loop_in_the_order_of_the_commits(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            called: list[tuple[int, int]] = []
+            for number in range(20):
+                record = owner.record()
+                store.commit(
+                    owner.commit(record), lambda _, n=number: called.append((n, threading.get_ident()))
+                )
+                owner.seq, owner.digest = record.seq, record.digest
+            assert (await store.row("t")).head == 21
+            await asyncio.sleep(0)
+            assert called == [(n, threading.get_ident()) for n in range(20)]
+
+    async def test_a_row_tells_what_the_task_was_created_with_and_what_changed(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await Owner.create(store, "p")
+            owner = await Owner.create(
+                store, "t", agent="bot", thread_id="talk", created=5, parent="p", labels={"a": "1", "b": "ü"}
+            )
+            row = await store.row("t")
+            assert (row.task_id, row.agent, row.thread_id, row.created, row.parent) == (
+                "t",
+                "bot",
+                "talk",
+                5,
+                "p",
+            )
+            assert (row.labels, row.epoch, row.head, row.state) == ({"a": "1", "b": "ü"}, 1, 1, "created")
+            assert (row.base, row.base_seq) == (None, 0)
+            assert row.driver is not None
+            assert row.driver.alive
+            await owner.write(4, state="running")
+            await owner.send(state="paused", release=True)
+            row = await store.row("t")
+            assert (row.state, row.head, row.driver) == ("paused", 5, None)
+
+    async def test_a_task_can_be_created_in_a_state_and_released_at_once(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = Owner(store, "t")
+            done = await owner.write(create=new_task("t"), state="interrupted", release=True)
+            assert done == Committed(released=True)
+            row = await store.row("t")
+            assert (row.state, row.driver, row.head) == ("interrupted", None, 1)
+
+    async def test_an_unknown_task_is_said_to_be_unknown(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            for ask in (store.row, store.read, store.claim, store.inbox, store.delete):
+                with pytest.raises(TaskNotFound, match="nobody"):
+                    await ask("nobody")
+            with pytest.raises(TaskNotFound, match="nobody"):
+                await store.post("nobody", item("i"))
+            with pytest.raises(Fenced, match="nobody"):
+                await send(store, Commit("nobody", 1, state="running"))
+
+    # ---------------------------------------------------------------------------------- ownership and fencing
+
+    async def test_a_claim_raises_the_epoch_and_tells_where_the_journal_ends(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await owner.write(4)
+            await owner.release()
+            claim = await store.claim("t")
+            assert (claim.epoch, claim.head, claim.digest) == (2, 5, owner.digest)
+            assert (await store.row("t")).epoch == 2
+
+    async def test_a_task_that_is_owned_cannot_be_claimed(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await Owner.create(store, "t")
+            with pytest.raises(TaskBusy) as refused:
+                await store.claim("t")
+            assert refused.value.task_id == "t"
+            assert (await store.row("t")).epoch == 1
+
+    async def test_of_many_claims_at_once_one_succeeds(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t")).release()
+            claims = await asyncio.gather(*(store.claim("t") for _ in range(20)), return_exceptions=True)
+            assert sorted(type(c).__name__ for c in claims) == ["Claim", *["TaskBusy"] * 19]
+
+    async def test_a_cancelled_claim_leaves_no_owner_behind(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t")).release()
+            claiming = asyncio.ensure_future(store.claim("t"))
+            await asyncio.sleep(0)
+            claiming.cancel()
+            ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
+            if isinstance(ended, asyncio.CancelledError):
+                await until(lambda: self.is_free(store, "t"))
+                await store.claim("t")
+
+    async def is_free(self, store: JournalStore, task_id: str) -> bool:
+        """Whether nobody owns a task."""
+        return (await store.row(task_id)).driver is None
+
+    async def test_an_earlier_owner_is_fenced(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            stale = await Owner.create(store, "t")
+            await stale.release()
+            owner = await Owner.claim(store, "t")
+            for commit in (
+                stale.commit(stale.record()),
+                stale.commit(state="failed"),
+                stale.commit(release=True),
+            ):
+                with pytest.raises(Fenced):
+                    await send(store, commit)
+            await owner.write()
+            assert [r.epoch for r in await store.read("t")] == [1, 2]
+
+    async def test_an_epoch_that_was_never_given_is_fenced(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            with pytest.raises(Fenced):
+                await replace(owner, epoch=2).write()
+
+    async def test_a_record_must_follow_the_last_one(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await owner.write(3)
+            before = await dump(store)
+            for seq in (0, 1, 2, 3, 5, 99):  # the next one has to begin behind event 4
+                with pytest.raises(Fenced):
+                    await replace(owner, seq=seq).write(2)
+            with pytest.raises(Fenced):
+                await send(store, owner.commit(replace(owner.record(), seq=4, count=0)))
+            assert await dump(store) == before
+
+    async def test_the_same_commit_again_is_accepted_without_a_change(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = Owner(store, "t")
+            await owner.write(create=new_task("t"))
+            await store.post("t", item("i"))
+            lost = owner.commit(
+                owner.record(2, blobs={"b": b"x"}),
+                state="completed",
+                release=True,
+                taken=("i",),
+                thread=add(0),
+            )
+            assert await send(store, lost) == Committed(released=True)
+            before = await dump(store, ["talk"])
+            assert await send(store, lost) == Committed(released=True)
+            assert await dump(store, ["talk"]) == before
+
+    async def test_the_same_creation_again_is_accepted_and_another_is_not(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = Owner(store, "t")
+            lost = owner.commit(owner.record(), create=new_task("t"))
+            assert await send(store, lost) == await send(store, lost) == Committed()
+            with pytest.raises(TaskExists):
+                await send(store, owner.commit(owner.record(1, b"other words"), create=new_task("t")))
+            with pytest.raises(TaskExists):
+                await send(store, owner.commit(create=new_task("t")))
+
+    async def test_another_record_in_the_same_place_is_refused(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            twin = replace(owner)
+            await owner.write(2, b"first")
+            with pytest.raises(Fenced):
+                await twin.write(2, b"second")
+            assert (await store.read("t"))[1].data == b"first"
+
+    async def test_release_is_refused_while_the_inbox_holds_unread_items(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await store.post("t", item("i"))
+            assert await owner.write(state="waiting", release=True) == Committed(released=False)
+            row = await store.row("t")
+            assert row.state == "waiting"
+            assert row.driver is not None
+            assert await owner.write(release=True, taken=("i",)) == Committed(released=True)
+            assert (await store.row("t")).driver is None
+
+    # ------------------------------------------------------------------------------------ refusals and groups
+
+    async def test_a_refused_commit_has_written_nothing(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
+            await store.post("t", item("i"))
+            await other.write(thread=add(0), release=True)
+            before = await dump(store, ["talk", "new"])
+            everything: dict[str, Any] = {"state": "completed", "release": True}
+            new = new_task("v", base="nobody", base_seq=1)
+            cases: list[tuple[type[Exception], Commit]] = [
+                (Fenced, replace(owner, epoch=7).commit(with_blob(owner), taken=("i",), **everything)),
+                (Fenced, owner.commit(with_blob(replace(owner, seq=9)), taken=("i",), **everything)),
+                (InboxWaiting, owner.commit(with_blob(owner), seal=True, thread=add(1), **everything)),
+                (ThreadMoved, owner.commit(with_blob(owner), taken=("i",), thread=add(0), **everything)),
+                (
+                    AlreadyFinalized,
+                    owner.commit(with_blob(owner), taken=("i",), thread=remove(), **everything),
+                ),
+                (AlreadyFinalized, owner.commit(with_blob(owner), thread=remove("new"), **everything)),
+                (TaskExists, owner.commit(with_blob(owner), create=new_task("t"), taken=("i",))),
+                (TaskNotFound, Commit("v", 1, with_blob(Owner(store, "v", seq=1)), create=new)),
+                (Fenced, Commit("v", 1, create=replace(new, base="u", base_seq=99))),
+                (Fenced, Commit("v", 1, with_blob(Owner(store, "v", seq=4)), create=new_task("v"))),
+            ]
+            for refusal, commit in cases:
+                with pytest.raises(refusal):
+                    await send(store, commit)
+                assert await dump(store, ["talk", "new"]) == before
+            # Blobs are shared by digest: had a refused commit stored one, its bytes would come back here.
+            await owner.write(blobs={"b": b"mine"})
+            assert (await store.read("t"))[-1].blobs == {"b": b"mine"}
+
+    async def test_a_refused_commit_harms_no_other_of_its_group(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owners = await asyncio.gather(*(Owner.create(store, f"t{n:03}") for n in range(303)))
+            await owners[50].write(thread=add(0))
+            await store.post("t200", item("i"))
+            commits = [owner.commit(owner.record()) for owner in owners]
+            commits[10] = replace(owners[10], epoch=0).commit(replace(owners[10], epoch=0).record())
+            commits[100] = owners[100].commit(owners[100].record(), thread=add(0))
+            commits[200] = owners[200].commit(owners[200].record(), seal=True)
+            results = await asyncio.gather(*(send(store, c) for c in commits), return_exceptions=True)
+            refused = {n: type(r) for n, r in enumerate(results) if r != Committed()}
+            assert refused == {10: Fenced, 100: ThreadMoved, 200: InboxWaiting}
+            heads = {row.task_id: row.head for row in await store.rows(TaskFilter(limit=400))}
+            assert {key for key, head in heads.items() if head == 1} == {"t010", "t100", "t200"}
+            assert len(heads) == 303
+
+    async def test_commits_from_several_loops_and_threads_all_arrive(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+
+            async def drive(name: str) -> None:
+                owner = await Owner.create(store, name)
+                for _ in range(25):
+                    await owner.write()
+                assert len(await store.read(name)) == 26
+
+            names = [f"t{n}" for n in range(4)]
+            await asyncio.gather(*(asyncio.to_thread(asyncio.run, drive(name)) for name in names))
+            assert {row.head for row in await store.rows(TaskFilter())} == {26}
+
+    async def test_a_loop_that_closed_meanwhile_harms_no_other(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+
+            async def leave_at_once() -> None:
+                for n in range(50):
+                    store.commit(Commit(f"u{n}", 1, create=new_task(f"u{n}")), lambda _: None)
+
+            leaving = asyncio.to_thread(asyncio.run, leave_at_once())
+            await asyncio.gather(leaving, *(owner.write() for _ in range(1)))
+            await owner.write()
+            assert len(await store.rows(TaskFilter())) == 51

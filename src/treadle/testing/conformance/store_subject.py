@@ -1,0 +1,33 @@
+"""What the parts of the store suite have in common: how a store is made and opened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from treadle.ports import JournalStore
+
+
+class StoreSubject:
+    """A kind of store under test."""
+
+    def make(self, place: Path) -> JournalStore:
+        """Return a store, not opened yet, whose data is in `place`; for the same place the same data."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        return "asyncio"
+
+    @asynccontextmanager
+    async def opened(self, place: Path) -> AsyncGenerator[JournalStore]:
+        """Open a store for the length of a block."""
+        store = self.make(place)
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
