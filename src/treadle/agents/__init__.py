@@ -1,0 +1,1 @@
+"""Agents as data, and each kind of worker as one pure `decide`."""

@@ -1,0 +1,171 @@
+"""`Agent`: a declaration of what should run. Immutable data, no run state, shared by any number of tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal
+
+from pydantic_core import to_json
+from typing_extensions import TypeVar
+
+from treadle.core.messages import Content, Json
+from treadle.core.model import ModelSettings
+from treadle.core.tools import ToolSpec
+from treadle.errors import ConfigurationError
+from treadle.policy.limits import Limits
+from treadle.ports import Model, Tool
+
+C = TypeVar("C", default=Any)
+
+WorkerName = Literal["function_calling"]
+
+
+@dataclass(slots=True, frozen=True)
+class RunContext(Generic[C]):
+    """What instructions given as a function may look at: called once per task, before its first request."""
+
+    task_id: str
+    thread_id: str
+    input: tuple[Content, ...]
+    context: C
+
+
+Instructions = str | Callable[[RunContext[Any]], str]
+
+
+class Agent(Generic[C]):
+    """What should run: a model, instructions and tools under a name.
+
+    Args:
+        model: `provider:model`, or a `Model` object.
+        name: stored with each task; how a process finds the agent again.
+        instructions: text, or a function of `RunContext` called once per task.
+        tools: functions decorated with `@tool`; their names must differ.
+        worker: the kind of reasoning.
+        limits: hard limits of each task.
+        model_settings: sent with each request.
+        metadata: JSON data of yours, kept here and never looked at.
+
+    Raises:
+        ConfigurationError: a value is not valid; the text names the field.
+    """
+
+    __slots__ = ("_fingerprint", "instructions", "limits", "metadata", "model", "model_settings", "name", "tools", "worker")
+
+    model: str | Model
+    name: str
+    instructions: Instructions
+    tools: tuple[Tool, ...]
+    worker: WorkerName
+    limits: Limits
+    model_settings: ModelSettings
+    metadata: Json
+
+    def __init__(
+        self,
+        model: str | Model,
+        *,
+        name: str = "agent",
+        instructions: Instructions = "",
+        tools: Sequence[Any] = (),
+        worker: WorkerName = "function_calling",
+        limits: Limits | None = None,
+        model_settings: ModelSettings | None = None,
+        metadata: Json = None,
+    ) -> None:
+        put = lambda field, value: object.__setattr__(self, field, value)  # noqa: E731  the only way into a frozen object
+        put("name", _checked_name(name))
+        put("model", _checked_model(name, model))
+        if not isinstance(instructions, str) and not callable(instructions):
+            raise ConfigurationError(f"Agent {name!r}: instructions must be text or a function, got {instructions!r}")
+        put("instructions", instructions)
+        put("tools", _checked_tools(name, tools))
+        if worker != "function_calling":
+            raise ConfigurationError(f"Agent {name!r}: worker must be 'function_calling', got {worker!r}")
+        put("worker", worker)
+        put("limits", _checked(name, "limits", limits, Limits))
+        put("model_settings", _checked(name, "model_settings", model_settings, ModelSettings))
+        put("metadata", metadata)
+        put("_fingerprint", None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"an Agent is immutable; make another one with agent.replace({name}=...)")
+
+    def replace(self, **changes: Any) -> Agent[C]:
+        """Return an agent like this one with some arguments of the constructor changed."""
+        kept = {field: getattr(self, field) for field in self.__slots__ if not field.startswith("_")}
+        unknown = set(changes) - set(kept)
+        if unknown:
+            raise ConfigurationError(f"Agent.replace: there is no argument {sorted(unknown)[0]!r}")
+        return Agent(**{**kept, **changes})
+
+    @property
+    def model_name(self) -> str:
+        """The model as `provider:model`."""
+        return self.model if isinstance(self.model, str) else self.model.name
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of name, model, instructions, tools and their schemas; stored with each task."""
+        if self._fingerprint is None:  # type: ignore[has-type]
+            text = self.instructions if isinstance(self.instructions, str) else f"function:{self.instructions.__qualname__}"
+            specs = [_spec_facts(tool.spec) for tool in self.tools]
+            facts = to_json([self.name, self.model_name, text, self.worker, specs])
+            object.__setattr__(self, "_fingerprint", hashlib.sha256(facts).hexdigest()[:16])
+        return self._fingerprint  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        tools = ", ".join(tool.spec.name for tool in self.tools)
+        return f"Agent({self.model_name!r}, name={self.name!r}, tools=[{tools}])"
+
+
+def _spec_facts(spec: ToolSpec) -> list[Any]:
+    return [spec.name, spec.description, spec.parameters, spec.effect, spec.return_direct]
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+        raise ConfigurationError(
+            f"Agent name must be 1 to 64 letters, digits, '_', '-' or '.', beginning with a letter or digit, got {name!r}"
+        )
+    return name
+
+
+def _checked_model(name: str, model: Any) -> str | Model:
+    if isinstance(model, str):
+        if not model or model != model.strip():
+            raise ConfigurationError(f"Agent {name!r}: model must be like 'openai:gpt-5.2-mini', got {model!r}")
+        return model
+    if isinstance(model, type) or not isinstance(model, Model):
+        raise ConfigurationError(
+            f"Agent {name!r}: model must be text like 'openai:gpt-5.2-mini' or an object with `name` and `stream(request)`, "
+            f"got {model!r}"
+        )
+    return model
+
+
+def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
+    if isinstance(tools, (str, bytes)) or not isinstance(tools, Sequence):
+        raise ConfigurationError(f"Agent {name!r}: tools must be a list, got {tools!r}")
+    seen: set[str] = set()
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, Tool):
+            what = f"the plain function {tool.__name__!r}" if hasattr(tool, "__name__") else repr(tool)
+            raise ConfigurationError(
+                f"Agent {name!r}: tools[{index}] is {what}; decorate it with @tool, which also declares its effects"
+            )
+        if tool.spec.name in seen:
+            raise ConfigurationError(f"Agent {name!r}: two tools are named {tool.spec.name!r}; give one `@tool(name=...)`")
+        seen.add(tool.spec.name)
+    return tuple(tools)
+
+
+def _checked(name: str, field: str, value: Any, cls: type) -> Any:
+    if value is None:
+        return cls()
+    if not isinstance(value, cls):
+        raise ConfigurationError(f"Agent {name!r}: {field} must be {cls.__name__}(...), got {value!r}")
+    return value

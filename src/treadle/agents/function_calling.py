@@ -1,0 +1,180 @@
+"""The function-calling worker: ask the model, run the calls it asks for, tell it the results, until it answers.
+
+    no step                    a step starts
+    step without an answer     the model is asked
+    answer with calls          the calls run, independent of each other; lost ones are settled
+    answer without calls       the step is the last one
+    all calls ended            the step completes, and is the last one if a `return_direct` call succeeded
+"""
+
+from __future__ import annotations
+
+from treadle.agents.lifecycle import close_calls, fail, partial_answer, settle
+from treadle.agents.setup import Setup
+from treadle.core import events as e
+from treadle.core.effects import CallModel, CallTool, Decision, Effect, Record, Wait
+from treadle.core.fold import FAILURE_POLICY
+from treadle.core.render import render
+from treadle.core.state import CallState, StepState, TaskState
+from treadle.policy.limits import Limits, spent_before_a_call
+
+_CUT = {
+    "length": "the answer was cut off at the longest length the model may write",
+    "content_filter": "the provider filtered the answer",
+    "refusal": "the model refused",
+}
+
+
+def decide(state: TaskState, setup: Setup) -> Decision:
+    """Return what the task wants done next."""
+    step = state.step
+    if step is None:
+        return _begin(state, setup)
+    if step.status == "failed":
+        return _after_failure(state, step)
+    if step.model != "returned":
+        return _ask(state, setup, step)
+    if step.open:
+        refused = close_calls(state, "no tool was offered", "refused") if step.final else None
+        return refused or _run_calls(state, setup, step)
+    return _complete(state, setup, step)
+
+
+def _begin(state: TaskState, setup: Setup) -> Decision:
+    index = state.steps[-1].index + 1 if state.steps else 1
+    allowed = setup.limits.steps
+    if state.limit is None and allowed is not None and index > allowed:
+        return Record(e.LimitReached("steps", allowed, index - 1))
+    return Record(e.StepStarted(step_id(state.branch, index), index))
+
+
+def step_id(branch: int, index: int) -> str:
+    """Return the id of a step: its place in the task."""
+    return f"s{index}b{branch}" if branch else f"s{index}"
+
+
+def _after_failure(state: TaskState, step: StepState) -> Decision:
+    """A failed step ends the task; in its next attempt the step is taken up again."""
+    if state.error is not None:
+        return fail(state, state.error)
+    return Record(e.StepStarted(step.id, step.index, step.attempt + 1))
+
+
+def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
+    if step.error is not None and step.model == "idle":
+        failed = _model_failed(state, setup, step)
+        if failed is not None:
+            return failed
+    final = state.limit is not None
+    if step.model == "idle" and not final:
+        reserve = setup.on_limit == "final_answer" and bool(setup.tools)
+        spent = spent_before_a_call(setup.limits, state, reserve=reserve)
+        if spent is not None:
+            return Record(e.LimitReached(*spent))
+    return (CallModel(step.id, step, final),)
+
+
+def _model_failed(state: TaskState, setup: Setup, step: StepState) -> Decision | None:
+    assert step.error is not None
+    if setup.on_model_failure == "pause":
+        # The pause was asked for and lifted since: now the model is asked again.
+        return None if step.paused else Record(_pause(step))
+    if setup.on_model_failure == "degrade":
+        reason = f"the model failed: {step.error.message}"
+        return Record(e.TaskEnded("degraded", partial_answer(state), step.error, (*state.reasons, reason)))
+    return Record(e.StepFailed(step.id, step.error))
+
+
+def _pause(step: StepState) -> e.PauseRequested:
+    assert step.error is not None
+    return e.PauseRequested(FAILURE_POLICY, f"{step.error.source} failed: {step.error.message}")
+
+
+def _run_calls(state: TaskState, setup: Setup, step: StepState) -> Decision:
+    effects: list[Effect] = []
+    waiting: list[CallState] = []
+    before = state.tool_calls - len(step.calls)
+    for place, call in enumerate(step.calls):
+        if call.status == "begun":
+            effects.append(CallTool(call.id, call))
+        elif call.status == "proposed":
+            if _over(setup.limits, before + place):
+                return Record(_refusal(call, setup.limits))
+            if len(effects) < setup.max_parallel_tools:
+                effects.append(CallTool(call.id, call))
+        elif call.status in ("lost", "unresolved"):
+            settled = settle(state, setup, call)
+            if settled is None:
+                waiting.append(call)
+            elif isinstance(settled, Record):
+                return settled
+            else:
+                effects.append(settled)  # type: ignore[arg-type]
+    return tuple(effects) or Wait("settlement", tuple(waiting))
+
+
+def _over(limits: Limits, used: int) -> bool:
+    return limits.tool_calls is not None and used >= limits.tool_calls
+
+
+def _refusal(call: CallState, limits: Limits) -> e.ToolEnded:
+    text = f"{call.name} was not run: the limit of {limits.tool_calls} tool calls is reached."
+    return e.ToolEnded(call.step, call.id, "refused", error=e.Failure("limit", "tool_calls", text, call.id))
+
+
+def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
+    if step.final:
+        return Record(e.StepCompleted(step.id, True, step.text, reason=f"limit reached: {state.limit}"))
+    if not step.calls:
+        last = not state.unread
+        return Record(e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.finish)))
+    failure = _failed_call(setup, step)
+    if failure is not None:
+        return failure
+    for call in step.calls:
+        spec = setup.tools.get(call.name)
+        if spec is not None and spec.return_direct and call.outcome == "ok":
+            output = call.display if call.display is not None else render(call.output)
+            return Record(e.StepCompleted(step.id, True, output, True, _tolerated(setup, step)))
+    if state.limit is None:
+        reached = _limit_after(state, setup, step)
+        if reached is not None:
+            return Record(reached)
+    elif setup.on_limit == "final_answer":
+        return (CallModel(step.id, step, True),)
+    return Record(e.StepCompleted(step.id, reason=_tolerated(setup, step)))
+
+
+def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
+    """Return the limit that this step's end reaches, if the step has not answered."""
+    limits = setup.limits
+    if any(call.outcome == "refused" for call in step.calls) and limits.tool_calls is not None:
+        return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
+    if setup.on_limit == "final_answer" and limits.steps is not None and step.index >= limits.steps:
+        return e.LimitReached("steps", limits.steps, step.index)
+    return None
+
+
+def _failed_call(setup: Setup, step: StepState) -> Decision | None:
+    """Return what the failure policy makes of the first call that failed, unless the model is to deal with it."""
+    unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
+    if unknown is not None and step.attempt == 1 and setup.on_unknown_outcome == "fail" and unknown.error is not None:
+        return Record(e.StepFailed(step.id, unknown.error))
+    if setup.on_tool_failure not in ("fail", "pause"):
+        return None
+    call = next((call for call in step.calls if call.outcome in ("error", "timeout")), None)
+    if call is None or call.error is None:
+        return None
+    if setup.on_tool_failure == "fail":
+        return Record(e.StepFailed(step.id, call.error))
+    if step.paused:
+        return None
+    return Record(e.PauseRequested(FAILURE_POLICY, call.error.message))
+
+
+def _tolerated(setup: Setup, step: StepState) -> str | None:
+    """Return why the task is degraded from now on, if a call failed and the policy says so."""
+    if setup.on_tool_failure != "degrade":
+        return None
+    call = next((call for call in step.calls if call.outcome in ("error", "timeout")), None)
+    return f"{call.name} failed: {call.error.message}" if call is not None and call.error is not None else None

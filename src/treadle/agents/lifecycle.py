@@ -1,0 +1,186 @@
+"""What holds for every task, whatever its worker: undo, cancel, interrupt, pause, limits and the end.
+
+The order of the rules is the order of `decide`. Each rule is tried only when those before it have nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from treadle.agents.setup import Setup
+from treadle.core import events as e
+from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, Record, UndoCall, Wait
+from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.state import CallState, TaskState, UndoState
+from treadle.policy.limits import has_room_for_an_answer
+
+Worker = Callable[[TaskState, Setup], Decision]
+
+
+def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> Decision:
+    """Return what a task wants done next. With `finalize`, an answered task is brought to its end."""
+    if state.ended is not None:
+        return Wait("ended")
+    if state.cancelling:
+        return _cancel(state)
+    if state.interrupting:
+        return () if state.in_flight() else Wait("interrupted")
+    if state.undo is not None:
+        return _undo(state, state.undo)
+    if state.pausing:
+        return _wanted_in_flight(state) or Wait("paused")
+    if state.answered:
+        return Record(_end(state)) if finalize else Wait("answered")
+    if state.limit is not None:
+        at_limit = _at_limit(state, setup)
+        if at_limit is not None:
+            return at_limit
+    return work(state, setup)
+
+
+def _end(state: TaskState) -> e.TaskEnded:
+    reasons = tuple(state.reasons)
+    return e.TaskEnded("degraded" if reasons else "completed", state.output, None, reasons)
+
+
+def fail(state: TaskState, error: e.Failure) -> Record:
+    """Return the end of a task that could not go on."""
+    return Record(e.TaskEnded("failed", None, error, tuple(state.reasons)))
+
+
+def wanted_calls(state: TaskState) -> tuple[CallState, ...]:
+    """Return the calls of the running step that have begun."""
+    step = state.step
+    return tuple([call for call in step.open.values() if call.status == "begun"]) if step is not None else ()
+
+
+def _wanted_in_flight(state: TaskState) -> tuple[Effect, ...]:
+    effects: list[Effect] = [CallTool(call.id, call) for call in wanted_calls(state)]
+    if state.step is not None and state.step.model == "begun":
+        effects.append(CallModel(state.step.id, state.step, state.step.final))
+    return tuple(effects)
+
+
+def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Record | None:
+    """Return the end of the first open call that did not begin or was lost, so that history stays well-formed."""
+    step = state.step
+    if step is None:
+        return None
+    for call in step.open.values():
+        if call.status == "proposed":
+            error = e.Failure("tool", outcome, f"{call.name} was not run: {why}.", call.id)
+            return Record(e.ToolEnded(step.id, call.id, outcome, error=error))
+        if call.status in ("lost", "unresolved"):
+            return Record(unknown_end(call))
+    return None
+
+
+def unknown_end(call: CallState) -> e.ToolEnded:
+    """Return the end of a call of which nobody knows whether it took effect."""
+    why = f" ({call.stopped.message})" if call.stopped is not None else ""
+    text = (
+        f"outcome_unknown: {call.name} began and it is not known whether it took effect{why}. "
+        "It was not repeated. Find out before you call it again."
+    )
+    return e.ToolEnded(call.step, call.id, "unknown", error=e.Failure("tool", "unknown", text, call.id))
+
+
+# --------------------------------------------------------------------------------------------- cancel
+
+
+def _cancel(state: TaskState) -> Decision:
+    if state.in_flight():
+        return ()
+    open_call = close_calls(state, "the task was cancelled", "cancelled")
+    if open_call is not None:
+        return open_call
+    text = f"cancelled: {state.stop_reason}" if state.stop_reason else "cancelled"
+    return Record(e.TaskEnded("cancelled", None, e.Failure("agent", "cancelled", text), tuple(state.reasons)))
+
+
+# ---------------------------------------------------------------------------------------------- limits
+
+
+def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
+    """Return what follows a reached limit; None lets the worker ask for a last answer."""
+    if state.in_flight() and (state.limit == "seconds" or setup.on_limit != "pause"):
+        return ()
+    if setup.on_limit == "pause":
+        return Record(e.PauseRequested("limit", f"limit reached: {state.limit}"))
+    open_call = close_calls(state, f"the limit on {state.limit} was reached", "refused")
+    if open_call is not None:
+        return open_call
+    reason = f"limit reached: {state.limit}"
+    if setup.on_limit == "fail":
+        return fail(state, e.Failure("limit", str(state.limit), reason))
+    if state.step is not None and has_room_for_an_answer(setup.limits, state):
+        return None
+    return Record(e.TaskEnded("degraded", partial_answer(state), None, (*state.reasons, reason)))
+
+
+def partial_answer(state: TaskState) -> str:
+    """Return the model's last words in this task, or nothing."""
+    for step in (*((state.step,) if state.step else ()), *reversed(state.steps[state.floor :])):
+        if step.text:
+            return step.text
+    return ""
+
+
+# ----------------------------------------------------------------------------------------------- undo
+
+
+def _undo(state: TaskState, undo: UndoState) -> Decision:
+    """Compensate one call after the other, newest first, then rewind."""
+    for call in undo.queue:
+        if call.undo_status == "begun":
+            return (UndoCall(call.id + UNDO_SUFFIX, call),)
+        if call.undo_status == "lost":
+            return Wait("undo_unknown", (call,))
+        if call.undo_status == "failed":
+            return Wait("undo_failed", (call,))
+        if call.undo_status == "none":
+            return (UndoCall(call.id + UNDO_SUFFIX, call),)
+    open_call = close_calls(state, "its step was undone", "cancelled")
+    if open_call is not None:
+        return open_call
+    return Record(e.Rewound(undo.to, state.branch + 1, undo_report(state, undo)))
+
+
+def undo_report(state: TaskState, undo: UndoState) -> tuple[e.UndoneCall, ...]:
+    """Return what became, so far, of each call in the steps that are undone, newest first."""
+    steps = [step for step in state.steps if step.index > undo.to]
+    if state.step is not None and state.step.index > undo.to:
+        steps.append(state.step)
+    return tuple(_undone(call) for step in reversed(steps) for call in reversed(step.calls))
+
+
+def _undone(call: CallState) -> e.UndoneCall:
+    if call.outcome == "unknown" and call.undo_status == "none":
+        return e.UndoneCall(call.id, call.name, "unknown", "it is not known whether the call took effect")
+    if call.undo_status == "done":
+        return e.UndoneCall(call.id, call.name, "compensated")
+    if call.undo_status in ("begun", "lost"):
+        return e.UndoneCall(call.id, call.name, "unknown", "the compensation began and its end is not known")
+    if call.undo_status in ("failed", "skipped"):
+        return e.UndoneCall(call.id, call.name, "not_compensated", call.undo_error)
+    if not may_have_acted(call):
+        return e.UndoneCall(call.id, call.name, "nothing_to_compensate")
+    why = "waiting for its compensation" if call.undo else "the tool has no undo="
+    return e.UndoneCall(call.id, call.name, "not_compensated", why)
+
+
+def may_have_acted(call: CallState) -> bool:
+    """Whether a call may have changed something outside."""
+    return call.attempt > 0 and call.effect != "read" and call.outcome not in ("invalid", "refused", "denied")
+
+
+def settle(state: TaskState, setup: Setup, call: CallState) -> Decision | Effect | None:
+    """Return what follows for a call whose outcome is not known: ask its tool, tell, fail, or (None) wait for a person."""
+    if call.status == "unresolved" and call.outcome == "ok":
+        return Record(e.ToolEnded(call.step, call.id, "ok", call.output))
+    spec = setup.tools.get(call.name)
+    if call.status == "lost" and spec is not None and spec.reconcilable:
+        return Reconcile(call.id, call)
+    if setup.on_unknown_outcome == "wait":
+        return None
+    return Record(unknown_end(call))

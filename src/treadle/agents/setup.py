@@ -1,0 +1,33 @@
+"""`Setup`: what a drive of a task goes by, worked out once from agent and options. Plain data for the pure part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from treadle.core.tools import ToolSpec
+from treadle.policy.limits import Limits
+
+OnLimit = Literal["final_answer", "fail", "pause"]
+ModelFailurePolicy = Literal["fail", "degrade", "pause"]
+ToolFailurePolicy = Literal["continue", "fail", "degrade", "pause"]
+OnUnknownOutcome = Literal["wait", "tell_model", "fail"]
+
+
+@dataclass(slots=True, frozen=True)
+class Setup:
+    """What `decide` needs to know besides the state.
+
+    Without an agent (`tools` empty, `knows_agent` false) only what needs no code can be decided.
+    """
+
+    model: str = ""
+    tools: Mapping[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])
+    limits: Limits = Limits()
+    on_limit: OnLimit = "final_answer"
+    on_model_failure: ModelFailurePolicy = "fail"
+    on_tool_failure: ToolFailurePolicy = "continue"
+    on_unknown_outcome: OnUnknownOutcome = "wait"
+    max_parallel_tools: int = 64
+    knows_agent: bool = True

@@ -1,0 +1,279 @@
+"""Events to bytes and back: JSON with short tags, versioned, upcast on read, unknown kinds kept as inert data.
+
+A record holds the events of one commit:
+
+    {"v": 1, "t": 1763700000000000, "e": [{"k": "step_started", "d": 12, "step": "s1", "index": 1}, ...]}
+
+`t` is the time of its first event and `d` an event's distance from the one before, in microseconds; fields that have
+their default are left out. How a field is written follows from its type, worked out once per class. A string longer
+than `BLOB_OVER` characters of a record over `BLOB_OVER` bytes is stored apart, by digest, and `{"$blob": ...}` stands
+in its place; only in such a record (marked "b": 1) keys that start with `$` are escaped. Nothing read from a record
+names code: a tag selects from a fixed table, and everything else is data.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic_core import from_json, to_json
+
+from treadle.core.events import EVENTS, Event, UnknownEvent
+from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult
+
+VERSION = 1
+"""The format this code writes."""
+
+BLOB_OVER = 8_192
+
+UPCASTERS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""For each older version, what turns one of its event documents into the next version's."""
+
+PARTS: dict[str, type] = {
+    "text": Text,
+    "image": Image,
+    "file": File,
+    "reasoning": Reasoning,
+    "call": ToolCall,
+    "result": ToolResult,
+}
+
+_Step = Callable[[Any], Any]
+
+
+class UnreadableRecord(ValueError):
+    """A record is not what this codec writes; the message says why."""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _encode_bytes(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode("ascii")
+
+
+def _decode_bytes(value: str | None) -> bytes | None:
+    return None if value is None else base64.b64decode(value)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """How one class is written: per field its name, its default and the two directions (None: as it is)."""
+
+    cls: type
+    rows: tuple[tuple[str, Any, _Step | None], ...]
+    decoders: dict[str, _Step]
+
+    def encode(self, value: Any, document: dict[str, Any]) -> dict[str, Any]:
+        for name, default, encoder in self.rows:
+            item = getattr(value, name)
+            if item is not default and (item != default or type(item) is not type(default)):
+                document[name] = item if encoder is None else encoder(item)
+        return document
+
+    def decode(self, document: dict[str, Any]) -> Any:
+        for name, decoder in self.decoders.items():
+            if name in document:
+                document[name] = decoder(document[name])
+        return self.cls(**document)
+
+
+def _plan(cls: type) -> _Plan:
+    hints = typing.get_type_hints(cls)
+    rows: list[tuple[str, Any, _Step | None]] = []
+    decoders: dict[str, _Step] = {}
+    for item in fields(cls):
+        if cls in EVENTS.values() and item.name in ("seq", "time"):
+            continue
+        default = item.default
+        if item.default_factory is not MISSING:
+            default = item.default_factory()
+        encode, decode = _directions(hints[item.name])
+        rows.append((item.name, default, None if encode is _same else encode))
+        if decode is not _same:
+            decoders[item.name] = decode
+    return _Plan(cls, tuple(rows), decoders)
+
+
+def _directions(hint: Any) -> tuple[_Step, _Step]:
+    """Return how to write and read a value of a type that an event may hold."""
+    origin = get_origin(hint)
+    options = [option for option in get_args(hint) if option is not type(None)]
+    if origin in (Union, types.UnionType):
+        if all(option in PARTS.values() for option in options):
+            return _encode_part, _decode_part
+        if len(options) == 1:
+            encode, decode = _directions(options[0])
+            if encode is _same:
+                return _same, _same
+            return (lambda v: None if v is None else encode(v)), (lambda v: None if v is None else decode(v))
+        return _same, _same
+    if origin is tuple:
+        encode, decode = _directions(options[0])
+        if encode is _same:
+            return list, tuple
+        return (lambda v: [encode(x) for x in v]), (lambda v: tuple([decode(x) for x in v]))
+    if hint is bytes:
+        return _encode_bytes, _decode_bytes
+    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+        plan = _plan(hint)
+        return (lambda v: plan.encode(v, {})), plan.decode
+    if origin in (dict, list, Literal) or hint in (str, int, float, bool, Any, type(None)):
+        return _same, _same
+    raise TypeError(f"the codec knows no way to write {hint!r}")
+
+
+_PART_PLANS: dict[str, _Plan] = {tag: _plan(cls) for tag, cls in PARTS.items() if cls is not ToolResult}
+_PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
+
+
+def _encode_part(part: Any) -> Any:
+    # Most parts are plain words: they are written as just that.
+    if type(part) is Text and part.meta is None:
+        return part.text
+    tag = _PART_TAGS[type(part)]
+    return _PART_PLANS[tag].encode(part, {"p": tag})
+
+
+def _decode_part(document: Any) -> Any:
+    if isinstance(document, str):
+        return Text(document)
+    plan = _PART_PLANS.get(document.pop("p", ""))
+    if plan is None:
+        return Text("", meta={"unknown_part": document})
+    return plan.decode(document)
+
+
+_PART_PLANS["result"] = _plan(ToolResult)
+_EVENT_PLANS: dict[type[Event], _Plan] = {cls: _plan(cls) for cls in EVENTS.values()}
+
+
+# ------------------------------------------------------------------------------------------- records
+
+
+def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
+    """Return a record's bytes and the large values taken out of it, by digest.
+
+    Raises `ValueError` for what JSON cannot hold (such as NaN); callers keep that out at the edge.
+    """
+    start = previous = events[0].time
+    documents: list[dict[str, Any]] = []
+    for event in events:
+        if type(event) is UnknownEvent:
+            document = {"k": event.tag, **event.data}
+        else:
+            document = _EVENT_PLANS[type(event)].encode(event, {"k": event.kind})
+        if event.time != previous:
+            document["d"] = event.time - previous
+            previous = event.time
+        documents.append(document)
+    record: dict[str, Any] = {"v": VERSION, "t": start, "e": documents}
+    data = to_json(record, inf_nan_mode="constants")
+    if len(data) <= BLOB_OVER:
+        return data, {}
+    blobs: dict[str, bytes] = {}
+    outside = _take_out(documents, blobs)
+    if not blobs:
+        return data, {}
+    return to_json({**record, "e": outside, "b": 1}), blobs
+
+
+def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
+    """Return a record's events, numbered so that the last one has `last_seq`.
+
+    Raises `UnreadableRecord` for anything but a record of this or an older version.
+    """
+    try:
+        record = from_json(data, allow_inf_nan=True)
+        version, documents = record["v"], record["e"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnreadableRecord(f"not a record: {error}") from error
+    if version > VERSION:
+        raise UnreadableRecord(f"written in format {version}, this version reads up to {VERSION}")
+    if "b" in record:
+        documents = _put_back(documents, blobs)
+    seq, time = last_seq - len(documents), record["t"]
+    events: list[Event] = []
+    for document in documents:
+        for older in range(version, VERSION):
+            document = UPCASTERS[older](document)
+        seq += 1
+        time += document.pop("d", 0)
+        event = _decode_event(document)
+        event.seq, event.time = seq, time
+        events.append(event)
+    return events
+
+
+def _decode_event(document: dict[str, Any]) -> Event:
+    tag = document.pop("k", "")
+    cls = EVENTS.get(tag)
+    if cls is None:
+        return UnknownEvent(tag, document)
+    try:
+        return _EVENT_PLANS[cls].decode(document)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UnreadableRecord(f"a {tag} event cannot be read: {error}") from error
+
+
+def as_document(event: Event) -> dict[str, Any]:
+    """Return an event as plain JSON data with its sequence number and time, for surfaces to show."""
+    head: dict[str, Any] = {"seq": event.seq, "time": event.time, "kind": event.kind}
+    if isinstance(event, UnknownEvent):
+        return {**head, "kind": event.tag, **event.data}
+    return _EVENT_PLANS[type(event)].encode(event, head)
+
+
+def chain(previous: bytes, data: bytes) -> bytes:
+    """Return the digest of a record that follows the one with digest `previous`."""
+    return hashlib.blake2b(data, key=previous, digest_size=16).digest()
+
+
+def branch_digest(digest: bytes, seq: int) -> bytes:
+    """Return what a fork's first record is chained to: the record it was cut from, and where."""
+    return hashlib.blake2b(b"fork:%d" % seq, key=digest, digest_size=16).digest()
+
+
+# --------------------------------------------------------------------------------------------- blobs
+
+
+def _take_out(value: Any, blobs: dict[str, bytes]) -> Any:
+    if isinstance(value, str):
+        if len(value) <= BLOB_OVER:
+            return value
+        raw = value.encode()
+        digest = hashlib.sha256(raw).hexdigest()
+        blobs[digest] = raw
+        return {"$blob": digest}
+    if isinstance(value, dict):
+        document = typing.cast("dict[str, Any]", value)
+        return {"$" + k if k.startswith("$") else k: _take_out(v, blobs) for k, v in document.items()}
+    if isinstance(value, (list, tuple)):
+        return [_take_out(item, blobs) for item in typing.cast("list[Any]", value)]
+    return value
+
+
+def _put_back(value: Any, blobs: dict[str, bytes]) -> Any:
+    if isinstance(value, dict):
+        document = typing.cast("dict[str, Any]", value)
+        if "$blob" in document:
+            return _blob(document["$blob"], blobs)
+        return {k[1:] if k.startswith("$") else k: _put_back(v, blobs) for k, v in document.items()}
+    if isinstance(value, list):
+        return [_put_back(item, blobs) for item in typing.cast("list[Any]", value)]
+    return value
+
+
+def _blob(digest: str, blobs: dict[str, bytes]) -> str:
+    raw = blobs.get(digest)
+    if raw is None:
+        raise UnreadableRecord(f"the large value {digest[:12]} is missing")
+    if hashlib.sha256(raw).hexdigest() != digest:
+        raise UnreadableRecord(f"the large value {digest[:12]} was changed")
+    return raw.decode()

@@ -1,0 +1,460 @@
+"""What can happen to a task: one closed list of facts, past tense, journalled and never changed.
+
+`seq` is an event's position in its task's journal (from 1) and `time` microseconds since 1970, UTC; neither is a
+field of its own in the stored record. The tag of an event is the snake_case of its class name. `Delta`s are not
+events: they tell watchers what is being written just now and are never journalled.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+from treadle.core.messages import Content, Json, Message, Role
+from treadle.core.model import Finish, Usage
+from treadle.core.tools import EffectClass
+
+Outcome = Literal["ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"]
+EndState = Literal["completed", "degraded", "failed", "cancelled"]
+StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error"]
+
+
+@dataclass(slots=True, frozen=True)
+class Failure:
+    """An error as it is kept: what kind, in whose words, and where it came from."""
+
+    source: Literal["model", "tool", "agent", "limit", "worker", "store"]
+    kind: str
+    message: str
+    call: str | None = None
+    status: int | None = None
+    retry_after: float | None = None
+
+
+@dataclass(slots=True)
+class Event:
+    """The envelope of every event."""
+
+    kind: ClassVar[str] = ""
+    seq: int = field(default=0, kw_only=True, compare=False)
+    time: int = field(default=0, kw_only=True, compare=False)
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
+
+
+# ------------------------------------------------------------------------------------------ the task
+
+
+@dataclass(slots=True)
+class TaskCreated(Event):
+    """A task exists. `base` is the version of the thread whose words it starts from."""
+
+    agent: str
+    input: tuple[Content, ...]
+    thread: str
+    base: int = 0
+    fingerprint: str = ""
+    options: Json = None
+    extra_state: Json = None
+    parent: str | None = None
+    parent_call: str | None = None
+    depth: int = 0
+
+
+@dataclass(slots=True)
+class TaskForked(Event):
+    """All events before this one are those of `parent`; from here on this task goes its own way."""
+
+    parent: str
+    agent: str
+    thread: str
+    fingerprint: str = ""
+    options: Json = None
+
+
+@dataclass(slots=True)
+class InstructionsSet(Event):
+    """The agent's instructions, as they were worked out for this task."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class VersionChanged(Event):
+    """The task goes on with another version of its agent."""
+
+    fingerprint: str
+    previous: str
+
+
+@dataclass(slots=True)
+class OptionsChanged(Event):
+    """The task goes on with other options, such as raised limits."""
+
+    options: Json
+    by: str | None = None
+
+
+@dataclass(slots=True)
+class InputReceived(Event):
+    """Somebody's words arrived; the next step that starts reads them."""
+
+    parts: tuple[Content, ...]
+    role: Role = "user"
+    observation: bool = False
+    by: str | None = None
+    inbox: str | None = None
+
+
+# ------------------------------------------------------------------------------------------- a step
+
+
+@dataclass(slots=True)
+class StepStarted(Event):
+    """A step began; the only place where unread words enter the conversation."""
+
+    step: str
+    index: int
+    attempt: int = 1
+
+
+@dataclass(slots=True)
+class ModelStarted(Event):
+    """A request went out to the model. `final` asks for a last answer without tools."""
+
+    step: str
+    model: str
+    attempt: int = 1
+    final: bool = False
+
+
+@dataclass(slots=True)
+class ModelReturned(Event):
+    """The model answered; ids of the calls in `message` are their places in the task."""
+
+    step: str
+    message: Message
+    finish: Finish = "stop"
+    usage: Usage = Usage()
+
+
+@dataclass(slots=True)
+class ModelFailed(Event):
+    """The model did not answer."""
+
+    step: str
+    error: Failure
+
+
+@dataclass(slots=True)
+class ModelStopped(Event):
+    """A request was given up before its answer arrived: it is asked again when the task goes on."""
+
+    step: str
+    reason: StopReason
+
+
+@dataclass(slots=True)
+class ToolStarted(Event):
+    """A call began: durable before a call that may write starts. With `undoes` it takes back that call."""
+
+    step: str
+    call: str
+    effect: EffectClass = "read"
+    attempt: int = 1
+    undo: bool = False
+    undoes: str | None = None
+
+
+@dataclass(slots=True)
+class ToolStopped(Event):
+    """A begun call was given up: reads and idempotent calls start again, of a writing call the outcome is unknown."""
+
+    step: str
+    call: str
+    reason: StopReason
+    error: Failure | None = None
+
+
+@dataclass(slots=True)
+class ToolEnded(Event):
+    """The one end of a call, also of one that never ran. `observation` None means: the output as text."""
+
+    step: str
+    call: str
+    outcome: Outcome = "ok"
+    output: Json = None
+    observation: tuple[Content, ...] | None = None
+    display: str | None = None
+    error: Failure | None = None
+
+
+@dataclass(slots=True)
+class OutcomeSettled(Event):
+    """Somebody or `reconcile=` found out whether a lost call took effect."""
+
+    step: str
+    call: str
+    verdict: Literal["happened", "not_happened"]
+    output: Json = None
+    by: str | None = None
+    inbox: str | None = None
+
+
+@dataclass(slots=True)
+class OutcomeUnresolved(Event):
+    """`reconcile=` could not tell whether a lost call took effect: a person or the options decide."""
+
+    step: str
+    call: str
+    error: Failure | None = None
+
+
+@dataclass(slots=True)
+class StepCompleted(Event):
+    """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer."""
+
+    step: str
+    last: bool = False
+    output: Json = None
+    direct: bool = False
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class StepFailed(Event):
+    """A step could not be finished; it stays the next one."""
+
+    step: str
+    error: Failure
+
+
+@dataclass(slots=True)
+class StepSkipped(Event):
+    """Somebody gave up a failed step; the task goes on without it."""
+
+    step: str
+    by: str | None = None
+    inbox: str | None = None
+
+
+@dataclass(slots=True)
+class InputEdited(Event):
+    """Somebody replaced the words that the next step will read."""
+
+    parts: tuple[Content, ...]
+    previous: tuple[Content, ...]
+    by: str | None = None
+
+
+@dataclass(slots=True)
+class CallEdited(Event):
+    """Somebody changed the arguments of a call that has not begun."""
+
+    step: str
+    call: str
+    arguments: Json
+    previous: Json
+    by: str | None = None
+
+
+@dataclass(slots=True)
+class ResultReplaced(Event):
+    """In a fork: what if this call had returned something else."""
+
+    call: str
+    output: Json
+    previous: Json = None
+
+
+# ------------------------------------------------------------------------------------------ control
+
+
+@dataclass(slots=True)
+class PauseRequested(Event):
+    """Running calls may end, nothing new starts."""
+
+    by: str | None = None
+    reason: str | None = None
+    inbox: str | None = None
+
+
+@dataclass(slots=True)
+class InterruptRequested(Event):
+    """What runs is stopped; the task can be resumed."""
+
+    by: str | None = None
+    reason: str | None = None
+    inbox: str | None = None
+
+
+@dataclass(slots=True)
+class Resumed(Event):
+    """A paused or interrupted task goes on."""
+
+    by: str | None = None
+    inbox: str | None = None
+
+
+@dataclass(slots=True)
+class CancelRequested(Event):
+    """The task is to end, for good."""
+
+    by: str | None = None
+    reason: str | None = None
+    inbox: str | None = None
+
+
+@dataclass(slots=True)
+class LimitReached(Event):
+    """A limit was reached: `limit` is the name of the field of `Limits`."""
+
+    limit: str
+    allowed: float
+    used: float
+
+
+@dataclass(slots=True)
+class CommandRejected(Event):
+    """A command from the inbox did not fit the task any more."""
+
+    command: str
+    reason: str
+    inbox: str
+
+
+@dataclass(slots=True)
+class UndoRequested(Event):
+    """Steps are to be taken back: those after index `to`; `calls` are compensated first, in this order."""
+
+    to: int
+    steps: tuple[str, ...]
+    calls: tuple[str, ...] = ()
+    forced: bool = False
+    by: str | None = None
+    inbox: str | None = None
+
+
+UndoVerdict = Literal["compensated", "not_compensated", "nothing_to_compensate", "unknown"]
+
+
+@dataclass(slots=True, frozen=True)
+class UndoneCall:
+    """What became of one call of an undone step."""
+
+    call: str
+    tool: str
+    verdict: UndoVerdict
+    why: str | None = None
+
+
+@dataclass(slots=True)
+class Rewound(Event):
+    """The task stands again where it stood after step index `to`; what comes next is a new branch."""
+
+    to: int
+    branch: int
+    calls: tuple[UndoneCall, ...] = ()
+
+
+@dataclass(slots=True)
+class TaskEnded(Event):
+    """An attempt ended. `thread_version` is the thread's version with this task in it, 0 if it is not in it.
+
+    `kept` says that the words of a task that did not end well stay in its thread.
+    """
+
+    state: EndState
+    output: Json = None
+    error: Failure | None = None
+    reasons: tuple[str, ...] = ()
+    thread_version: int = 0
+    kept: bool = False
+
+
+@dataclass(slots=True)
+class TaskReopened(Event):
+    """An ended task goes on in another attempt; its words leave its thread."""
+
+    attempt: int
+    reason: str
+    by: str | None = None
+
+
+@dataclass(slots=True)
+class UnknownEvent(Event):
+    """An event of a kind that this version does not know, kept as inert data."""
+
+    tag: str
+    data: Json
+
+
+# --------------------------------------------------------------------------------- ephemeral deltas
+
+
+@dataclass(slots=True)
+class Delta:
+    """Some more of what a model is writing. `channel` is `text`, `reasoning` or `arguments`."""
+
+    step: str
+    channel: Literal["text", "reasoning", "arguments"]
+    text: str
+    after: int = 0
+    """sequence number of the last event when this was written"""
+
+
+@dataclass(slots=True)
+class ToolProgress:
+    """A tool says how far it is."""
+
+    step: str
+    call: str
+    value: Json
+    after: int = 0
+
+
+Ephemeral: TypeAlias = Delta | ToolProgress
+
+TaskEvent: TypeAlias = (
+    TaskCreated
+    | TaskForked
+    | InstructionsSet
+    | VersionChanged
+    | OptionsChanged
+    | InputReceived
+    | InputEdited
+    | StepStarted
+    | ModelStarted
+    | ModelReturned
+    | ModelFailed
+    | ModelStopped
+    | CallEdited
+    | ToolStarted
+    | ToolStopped
+    | OutcomeSettled
+    | OutcomeUnresolved
+    | ToolEnded
+    | StepCompleted
+    | StepFailed
+    | StepSkipped
+    | ResultReplaced
+    | LimitReached
+    | PauseRequested
+    | InterruptRequested
+    | Resumed
+    | CancelRequested
+    | CommandRejected
+    | UndoRequested
+    | Rewound
+    | TaskEnded
+    | TaskReopened
+    | UnknownEvent
+)
+"""The closed union of journalled events."""
+
+EVENTS: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(TaskEvent) if cls is not UnknownEvent}
+"""Every journalled event by its tag."""
+
+END_STATES: tuple[str, ...] = get_args(EndState)

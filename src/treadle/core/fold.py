@@ -1,0 +1,468 @@
+"""`apply(state, event)`: the one place where state changes. Each rule is O(1), or O(what an undo takes back).
+
+`apply` trusts the journal's order (the store guards it) but not its sense: an event that cannot follow is an
+`IllegalEvent`, and the state is then not to be used any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from treadle.core import events as e
+from treadle.core.messages import Content, Message, Text, ToolCall, ToolResult
+from treadle.core.render import framed, render
+from treadle.core.state import CallState, Mark, StepState, TaskState, UndoState
+
+E = TypeVar("E", bound=e.Event)
+
+
+UNDO_SUFFIX = "-undo"
+"""What the id of a compensation adds to that of the call it takes back."""
+
+RETRY_MARK = "r"
+"""What parts a call's id from the number of its try, when a failed step is taken up again."""
+
+FAILURE_POLICY = "failure policy"
+"""Who asked for a pause after a failure."""
+
+
+class IllegalEvent(ValueError):
+    """An event that cannot follow what happened before it."""
+
+
+def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
+    """Change the state by one event. `epoch` is the ownership it was written under; driven time is counted by it."""
+    if event.seq != state.seq + 1:
+        raise IllegalEvent(f"task {state.task_id}: event {event.seq} cannot follow event {state.seq}")
+    if state.ended is not None and type(event) not in _AFTER_THE_END:
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} after the task ended")
+    state.seq = event.seq
+    if epoch == state.epoch:
+        state.driven += event.time - state.time
+    state.epoch, state.time = epoch, event.time
+    _RULES[type(event)](state, event)
+
+
+def fold(state: TaskState, events: Iterable[e.Event], epoch: int = 0) -> TaskState:
+    """Apply events in order and return the state."""
+    for event in events:
+        apply(state, event, epoch)
+    return state
+
+
+# ------------------------------------------------------------------------------------------ the task
+
+
+def _task_created(state: TaskState, event: e.TaskCreated) -> None:
+    state.created = event.time
+    state.agent, state.thread, state.base = event.agent, event.thread, event.base
+    state.fingerprint, state.options, state.extra_state = event.fingerprint, event.options, event.extra_state
+    state.parent, state.depth, state.input = event.parent, event.depth, event.input
+    first = e.InputReceived(event.input, seq=event.seq, time=event.time)
+    state.unread.append(first)
+    state.origin = Mark(len(state.messages), 0, 0, (first,), 0)
+
+
+def _task_forked(state: TaskState, event: e.TaskForked) -> None:
+    state.created = event.time
+    state.forked_from, state.fork_seq = event.parent, event.seq - 1
+    state.agent, state.thread, state.base = event.agent, event.thread, 0
+    state.fingerprint = event.fingerprint
+    if event.options is not None:
+        state.options = event.options
+    state.floor = len(state.steps)
+    # What the parent was asked to do (stop, pause, end) was not asked of its fork.
+    state.pausing = state.interrupting = state.cancelling = False
+    state.ended = state.limit = state.undo = None
+    state.attempt, state.thread_version, state.kept, state.driven = 1, 0, False, 0
+    state.end_reasons = ()
+    state.own_from = len(state.messages)
+    last = state.steps[-1].mark if state.steps else None
+    state.origin = last if last is not None else state.origin
+
+
+def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
+    state.instructions = event.text
+
+
+def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
+    state.fingerprint = event.fingerprint
+
+
+def _options_changed(state: TaskState, event: e.OptionsChanged) -> None:
+    state.options = event.options
+    state.limit = None
+
+
+def _input_received(state: TaskState, event: e.InputReceived) -> None:
+    state.unread.append(event)
+    if state.answered:
+        # Words after the answer and before the end take the task up again.
+        state.answered, state.output, state.output_text = False, None, ""
+
+
+def _input_edited(state: TaskState, event: e.InputEdited) -> None:
+    state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time)]
+
+
+# ------------------------------------------------------------------------------------------- a step
+
+
+def _step_started(state: TaskState, event: e.StepStarted) -> None:
+    step = state.step
+    if step is not None and step.id == event.step:
+        step.attempt, step.status, step.error = event.attempt, "running", None
+    else:
+        step = StepState(event.step, event.index, event.attempt, first_message=len(state.messages))
+        step.started, step.started_seq = event.time, event.seq
+        state.step = step
+    state.error = None
+    for words in state.unread:
+        state.messages.append(_spoken(words))
+        step.input += words.parts
+    state.unread.clear()
+
+
+def _spoken(words: e.InputReceived) -> Message:
+    if not words.observation:
+        return Message(words.role, words.parts)
+    return Message("user", framed(words.parts))
+
+
+def _model_started(state: TaskState, event: e.ModelStarted) -> None:
+    step = _running(state, event)
+    step.model, step.model_attempt, step.final = "begun", event.attempt, event.final
+    step.error, step.paused = None, False
+    state.model_calls += 1
+
+
+def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
+    step = _running(state, event)
+    message = event.message
+    step.model, step.finish, step.text = "returned", event.finish, message.text
+    step.usage = step.usage + event.usage
+    state.usage = state.usage + event.usage
+    state.last_request_tokens = event.usage.total_tokens
+    state.turn += 1
+    state.messages.append(message)
+    for part in message.parts:
+        if type(part) is ToolCall:
+            call = CallState(part.id, step.id, part.name, part.arguments, part.problem)
+            step.calls.append(call)
+            step.open[call.id] = call
+    state.tool_calls += len(step.open)
+
+
+def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
+    step = _running(state, event)
+    step.model, step.error = "idle", event.error
+
+
+def _model_stopped(state: TaskState, event: e.ModelStopped) -> None:
+    _running(state, event).model = "idle"
+
+
+def _call_edited(state: TaskState, event: e.CallEdited) -> None:
+    call = _open_call(state, event.call)
+    call.arguments, call.problem = event.arguments, None
+
+
+def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
+    if event.undoes is not None:
+        undone = _undone(state, event.undoes)
+        undone.undo_status, undone.undo_attempt, undone.undo_error = "begun", event.attempt, None
+        if state.undo is not None:
+            state.undo.stopped = None
+        return
+    call = _open_call(state, event.call)
+    call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
+    if not call.started:
+        call.started = event.time
+
+
+def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
+    if event.call.endswith(UNDO_SUFFIX):
+        undone = _undone(state, event.call.removesuffix(UNDO_SUFFIX))
+        undone.undo_status, undone.undo_error = "lost", event.error.message if event.error else event.reason
+        return
+    call = _open_call(state, event.call)
+    call.stopped = event.error
+    call.status = "lost" if call.effect == "write" else "proposed"
+
+
+def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
+    if event.call.endswith(UNDO_SUFFIX):
+        undone = _undone(state, event.call.removesuffix(UNDO_SUFFIX))
+        undone.undo_status = "done" if event.verdict == "happened" else "none"
+        return
+    call = _open_call(state, event.call)
+    call.status, call.stopped = "proposed", None
+    if event.verdict == "happened":
+        # Its end follows as an event of its own; until then it is not to be started.
+        call.status, call.output = "unresolved", event.output
+        call.outcome = "ok"
+
+
+def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
+    call = _open_call(state, event.call)
+    call.status = "unresolved"
+    if event.error is not None:
+        call.stopped = event.error
+
+
+def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
+    if event.call.endswith(UNDO_SUFFIX):
+        undone = _undone(state, event.call.removesuffix(UNDO_SUFFIX))
+        undone.undo_status = "done" if event.outcome == "ok" else "failed"
+        undone.undo_error = event.error.message if event.error else None
+        if state.undo is not None and event.outcome != "ok":
+            state.undo.stopped = undone
+        return
+    call = _open_call(state, event.call)
+    call.status, call.outcome, call.ended = "ended", event.outcome, event.time
+    call.output, call.observation, call.display, call.error = event.output, event.observation, event.display, event.error
+    step = state.step
+    assert step is not None
+    del step.open[call.id]
+    if not step.open:
+        state.messages.append(_results(step))
+
+
+def _results(step: StepState) -> Message:
+    """Return the message that answers all calls of a step, in call order whatever the order they ended in."""
+    return Message("tool", tuple([_result(call) for call in step.calls]))
+
+
+def _result(call: CallState) -> ToolResult:
+    parts: tuple[Content, ...]
+    if call.observation is not None:
+        parts = call.observation
+    elif call.error is not None:
+        parts = (Text(call.error.message),)
+    else:
+        parts = (Text(render(call.output)),)
+    return ToolResult(call.id.partition(RETRY_MARK)[0], call.name, parts, call.outcome != "ok")
+
+
+def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
+    step = _running(state, event)
+    if event.direct:
+        state.messages.append(Message("assistant", (Text(render(event.output)),)))
+    step.status, step.last, step.output = "completed", event.last, event.output
+    if event.reason is not None:
+        state.reasons.append(event.reason)
+    _close(state, step, event)
+    if event.last:
+        state.answered, state.output = True, event.output
+        state.output_text = render(event.output)
+
+
+def _step_failed(state: TaskState, event: e.StepFailed) -> None:
+    step = _running(state, event)
+    step.status, step.error, state.error = "failed", event.error, event.error
+
+
+def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
+    step = state.step
+    if step is None:
+        raise IllegalEvent(f"task {state.task_id}: there is no step to skip")
+    step.status = "skipped"
+    state.error = None
+    _close(state, step, event)
+
+
+def _close(state: TaskState, step: StepState, event: e.Event) -> None:
+    step.ended, step.ended_seq = event.time, event.seq
+    step.mark = Mark(len(state.messages), state.turn, state.tool_calls, tuple(state.unread), len(state.reasons))
+    state.steps.append(step)
+    state.step = None
+
+
+def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
+    call = state.find_call(event.call)
+    if call is None:
+        raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
+    messages = list(state.messages)
+    for index in range(len(messages) - 1, -1, -1):
+        parts = messages[index].parts
+        if any(type(part) is ToolResult and part.call_id == call.id for part in parts):
+            new = ToolResult(call.id, call.name, (Text(render(event.output)),))
+            changed = tuple(new if type(p) is ToolResult and p.call_id == call.id else p for p in parts)
+            messages[index] = Message("tool", changed)
+            break
+    state.messages = messages
+    call.output, call.observation, call.outcome, call.error = event.output, None, "ok", None
+
+
+# ------------------------------------------------------------------------------------------ control
+
+
+def _limit_reached(state: TaskState, event: e.LimitReached) -> None:
+    state.limit = event.limit
+
+
+def _pause_requested(state: TaskState, event: e.PauseRequested) -> None:
+    state.pausing, state.stop_reason = True, event.reason
+    if state.step is not None and event.by == FAILURE_POLICY:
+        state.step.paused = True
+
+
+def _interrupt_requested(state: TaskState, event: e.InterruptRequested) -> None:
+    state.interrupting, state.stop_reason = True, event.reason
+
+
+def _cancel_requested(state: TaskState, event: e.CancelRequested) -> None:
+    state.cancelling, state.stop_reason = True, event.reason
+
+
+def _resumed(state: TaskState, event: e.Resumed) -> None:
+    state.pausing = state.interrupting = False
+    state.stop_reason = None
+
+
+def _nothing(state: TaskState, event: e.Event) -> None:
+    pass
+
+
+def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
+    state.ended, state.end_seq = event.state, event.seq
+    state.thread_version, state.kept = event.thread_version, event.kept
+    state.error = event.error
+    state.end_reasons = event.reasons
+    state.pausing = state.interrupting = False
+    if event.state in ("completed", "degraded"):
+        state.output, state.output_text = event.output, render(event.output)
+    if event.kept and event.state in ("failed", "cancelled"):
+        state.messages.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))
+
+
+_NOTE = {"failed": "failed before it had an answer", "cancelled": "was cancelled"}
+
+
+def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
+    if state.kept:
+        state.messages = state.messages[:-1]
+    state.ended, state.attempt, state.thread_version, state.kept = None, event.attempt, 0, False
+    state.limit = state.error = None
+    if state.step is not None and state.step.status == "failed":
+        _propose_again(state, state.step)
+    elif state.answered and state.steps[-1].final:
+        _take_up(state, state.steps[-1])
+
+
+def _take_up(state: TaskState, step: StepState) -> None:
+    """Drop an answer that was only given because a limit was reached: the task goes on from before it."""
+    state.messages = state.messages[:-1]
+    state.answered, state.output, state.output_text = False, None, ""
+    step.last = False
+    if state.reasons:
+        state.reasons.pop()
+    step.mark = Mark(len(state.messages), state.turn, state.tool_calls, (), len(state.reasons))
+
+
+def _propose_again(state: TaskState, step: StepState) -> None:
+    """Put a new call in the place of each that failed; finished siblings keep their results."""
+    failed = [call for call in step.calls if call.status == "ended" and call.outcome in ("error", "timeout")]
+    if not failed or step.open:
+        return
+    state.messages = state.messages[:-1]
+    for call in failed:
+        base, _, tries = call.id.partition(RETRY_MARK)
+        again = CallState(f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments)
+        step.calls[step.calls.index(call)] = again
+        step.open[again.id] = again
+        state.tool_calls += 1
+
+
+# --------------------------------------------------------------------------------------------- undo
+
+def _undo_requested(state: TaskState, event: e.UndoRequested) -> None:
+    queue = [call for id in event.calls if (call := state.find_call(id)) is not None]
+    for call in queue:
+        if call.undo_status == "failed":
+            call.undo_status = "skipped" if event.forced else "none"
+    state.undo = UndoState(event.to, event.steps, queue, event.forced)
+
+
+def _rewound(state: TaskState, event: e.Rewound) -> None:
+    keep = event.to
+    while state.steps and state.steps[-1].index > keep:
+        state.steps.pop()
+    if state.step is not None and state.step.index > keep:
+        state.step = None
+    mark = state.steps[-1].mark if state.steps else state.origin
+    if mark is None:
+        raise IllegalEvent(f"task {state.task_id}: step {keep} has no mark to go back to")
+    # Copied, not cut: views of the list that were handed out stay what they were.
+    state.messages = state.messages[: mark.messages]
+    state.turn, state.tool_calls = mark.turn, mark.tool_calls
+    state.unread = list(mark.unread)
+    state.branch, state.last_undo, state.undo = event.branch, event.calls, None
+    state.answered, state.output, state.output_text = False, None, ""
+    state.error = state.limit = None
+    del state.reasons[mark.reasons :]
+
+
+# ------------------------------------------------------------------------------------------- finding
+
+
+def _running(state: TaskState, event: Any) -> StepState:
+    step = state.step
+    if step is None or step.id != event.step:
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} names step {event.step}, which is not running")
+    return step
+
+
+def _open_call(state: TaskState, call_id: str) -> CallState:
+    call = state.step.open.get(call_id) if state.step is not None else None
+    if call is None:
+        raise IllegalEvent(f"task {state.task_id}: call {call_id} is not open")
+    return call
+
+
+def _undone(state: TaskState, call_id: str) -> CallState:
+    queue = state.undo.queue if state.undo is not None else []
+    call = next((call for call in queue if call.id == call_id), None)
+    if call is None:
+        raise IllegalEvent(f"task {state.task_id}: call {call_id} is not being undone")
+    return call
+
+
+_RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
+    e.TaskCreated: _task_created,
+    e.TaskForked: _task_forked,
+    e.InstructionsSet: _instructions_set,
+    e.VersionChanged: _version_changed,
+    e.OptionsChanged: _options_changed,
+    e.InputReceived: _input_received,
+    e.InputEdited: _input_edited,
+    e.StepStarted: _step_started,
+    e.ModelStarted: _model_started,
+    e.ModelReturned: _model_returned,
+    e.ModelFailed: _model_failed,
+    e.ModelStopped: _model_stopped,
+    e.CallEdited: _call_edited,
+    e.ToolStarted: _tool_started,
+    e.ToolStopped: _tool_stopped,
+    e.OutcomeSettled: _outcome_settled,
+    e.OutcomeUnresolved: _outcome_unresolved,
+    e.ToolEnded: _tool_ended,
+    e.StepCompleted: _step_completed,
+    e.StepFailed: _step_failed,
+    e.StepSkipped: _step_skipped,
+    e.ResultReplaced: _result_replaced,
+    e.LimitReached: _limit_reached,
+    e.PauseRequested: _pause_requested,
+    e.InterruptRequested: _interrupt_requested,
+    e.Resumed: _resumed,
+    e.CancelRequested: _cancel_requested,
+    e.CommandRejected: _nothing,
+    e.UndoRequested: _undo_requested,
+    e.Rewound: _rewound,
+    e.TaskEnded: _task_ended,
+    e.TaskReopened: _task_reopened,
+    e.UnknownEvent: _nothing,
+}
+
+_AFTER_THE_END: frozenset[type[e.Event]] = frozenset({e.TaskReopened, e.TaskForked, e.UnknownEvent})

@@ -1,0 +1,67 @@
+"""The rules of a journal: events numbered without a gap, records chained by digest, forks sharing a prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from treadle.core import codec
+from treadle.core.events import Event
+from treadle.errors import JournalCorrupt
+
+
+class StoredRecord(Protocol):
+    """What this module needs to know of a record, wherever it lies."""
+
+    seq: int
+    count: int
+    epoch: int
+    data: bytes
+    digest: bytes
+    blobs: dict[str, bytes]
+    upto: int | None
+
+
+def unfold(
+    task_id: str, records: Iterable[StoredRecord], *, after: int = 0, previous: bytes | None = b""
+) -> Iterator[tuple[int, list[Event]]]:
+    """Yield for each record its epoch and its events, oldest first, checking each record on the way.
+
+    Args:
+        task_id: named in errors.
+        records: in order, as a store returned them.
+        after: leave out events up to this one; records before it need not be given.
+        previous: digest of the record before the first given; None if it is not known, so that the first is trusted.
+
+    Raises:
+        JournalCorrupt: a record was changed, is missing, or does not follow from the one before.
+    """
+    head: int | None = None
+    for record in records:
+        first = record.seq - record.count + 1
+        if head is not None and first != head + 1:
+            message = f"task {task_id}: events {head + 1} to {first - 1} are missing"
+            raise JournalCorrupt(message, task_id=task_id, seq=first)
+        if previous is not None:
+            _check_digest(task_id, record, previous, first - 1)
+        try:
+            found = codec.decode(record.data, record.blobs, record.seq)
+        except codec.UnreadableRecord as error:
+            raise JournalCorrupt(f"task {task_id}, event {first}: {error}", task_id=task_id, seq=first) from error
+        if len(found) != record.count:
+            message = f"task {task_id}, event {first}: {len(found)} events where {record.count} belong"
+            raise JournalCorrupt(message, task_id=task_id, seq=first)
+        head = record.seq if record.upto is None else record.upto
+        previous = record.digest
+        if after >= first or head < record.seq:
+            found = [event for event in found if after < event.seq <= head]
+        yield record.epoch, found
+
+
+def _check_digest(task_id: str, record: StoredRecord, previous: bytes, before: int) -> None:
+    if codec.chain(previous, record.data) == record.digest:
+        return
+    if codec.chain(codec.branch_digest(previous, before), record.data) == record.digest:
+        return
+    message = f"task {task_id}: the record that ends with event {record.seq} was changed or does not follow event {before}"
+    raise JournalCorrupt(message, task_id=task_id, seq=record.seq)

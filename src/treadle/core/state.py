@@ -1,0 +1,211 @@
+"""What a task's events add up to. State grows in place and is changed by `apply` alone.
+
+A step that ended keeps a mark (how long the conversation was, how many answers there were), so that taking steps back
+costs what those steps hold and never a pass over the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from treadle.core.events import (
+    EndState,
+    Failure,
+    InputReceived,
+    Outcome,
+    UndoneCall,
+)
+from treadle.core.messages import Content, Json, Message, MessageView, ToolCall
+from treadle.core.model import Usage
+from treadle.core.tools import EffectClass
+
+CallStatus = Literal["proposed", "begun", "lost", "unresolved", "ended"]
+"""`lost`: begun, and its outcome is not known. `unresolved`: `reconcile=` did not know either."""
+
+UndoStatus = Literal["none", "begun", "lost", "done", "failed", "skipped"]
+
+
+@dataclass(slots=True)
+class CallState:
+    """One tool call on the task's present branch."""
+
+    id: str
+    step: str
+    name: str
+    arguments: dict[str, Json]
+    problem: str | None = None
+    status: CallStatus = "proposed"
+    attempt: int = 0
+    effect: EffectClass = "write"
+    undo: bool = False
+    started: int = 0
+    ended: int = 0
+    outcome: Outcome | None = None
+    output: Json = None
+    observation: tuple[Content, ...] | None = None
+    display: str | None = None
+    error: Failure | None = None
+    stopped: Failure | None = None
+    undo_status: UndoStatus = "none"
+    undo_attempt: int = 0
+    undo_error: str | None = None
+
+    @property
+    def as_tool_call(self) -> ToolCall:
+        """The call as `undo=` and `reconcile=` get it."""
+        return ToolCall(self.id, self.name, self.arguments, output=self.output)
+
+
+@dataclass(slots=True)
+class Mark:
+    """Where a task stood at the end of a step: enough to stand there again."""
+
+    messages: int
+    turn: int
+    tool_calls: int
+    unread: tuple[InputReceived, ...]
+    reasons: int
+
+
+@dataclass(slots=True)
+class StepState:
+    """One step on the task's present branch."""
+
+    id: str
+    index: int
+    attempt: int = 1
+    status: Literal["running", "completed", "failed", "skipped"] = "running"
+    model: Literal["idle", "begun", "returned"] = "idle"
+    model_attempt: int = 0
+    final: bool = False
+    paused: bool = False
+    """after a failure in it the policy asked for a pause"""
+
+    finish: str = "stop"
+    text: str = ""
+    calls: list[CallState] = field(default_factory=list[CallState])
+    open: dict[str, CallState] = field(default_factory=dict[str, CallState])
+    usage: Usage = Usage()
+    input: tuple[Content, ...] = ()
+    first_message: int = 0
+    last: bool = False
+    output: Json = None
+    error: Failure | None = None
+    started: int = 0
+    ended: int = 0
+    started_seq: int = 0
+    ended_seq: int = 0
+    mark: Mark | None = None
+
+
+@dataclass(slots=True)
+class UndoState:
+    """An undo that was requested and has not rewound yet."""
+
+    to: int
+    steps: tuple[str, ...]
+    queue: list[CallState]
+    forced: bool
+    stopped: CallState | None = None
+
+
+@dataclass(slots=True)
+class TaskState:
+    """A task as its events say it is. `history` is what its thread held before, and never changes."""
+
+    task_id: str
+    history: Sequence[Message] = ()
+    seq: int = 0
+    epoch: int = 0
+    created: int = 0
+    time: int = 0
+    driven: int = 0
+    """microseconds during which somebody drove the task, over all attempts"""
+
+    agent: str = ""
+    thread: str = ""
+    base: int = 0
+    forked_from: str | None = None
+    fork_seq: int = 0
+    parent: str | None = None
+    depth: int = 0
+    fingerprint: str = ""
+    options: Json = None
+    extra_state: Json = None
+    instructions: str | None = None
+    input: tuple[Content, ...] = ()
+
+    messages: list[Message] = field(default_factory=list[Message])
+    unread: list[InputReceived] = field(default_factory=list[InputReceived])
+    steps: list[StepState] = field(default_factory=list[StepState])
+    step: StepState | None = None
+    """the step being worked on, or the failed one that is still next"""
+
+    origin: Mark = field(default_factory=lambda: Mark(0, 0, 0, (), 0))
+    own_from: int = 0
+    """where in `messages` the words begin that this task adds to a thread that has its history"""
+
+    floor: int = 0
+    """how many of `steps` were taken over from the parent of a fork"""
+
+    branch: int = 0
+    turn: int = 0
+    attempt: int = 1
+    tool_calls: int = 0
+    model_calls: int = 0
+    usage: Usage = Usage()
+    last_request_tokens: int = 0
+
+    answered: bool = False
+    output: Json = None
+    output_text: str = ""
+    error: Failure | None = None
+    reasons: list[str] = field(default_factory=list[str])
+    end_reasons: tuple[str, ...] = ()
+    limit: str | None = None
+    pausing: bool = False
+    interrupting: bool = False
+    cancelling: bool = False
+    stop_reason: str | None = None
+    undo: UndoState | None = None
+    last_undo: tuple[UndoneCall, ...] = ()
+    ended: EndState | None = None
+    end_seq: int = 0
+    thread_version: int = 0
+    kept: bool = False
+
+    @property
+    def view(self) -> MessageView:
+        """The conversation so far, shared and not copied."""
+        return MessageView(self.messages, len(self.messages))
+
+    def find_call(self, call_id: str) -> CallState | None:
+        """Return the call of this id on the present branch, newest step first."""
+        for step in (*((self.step,) if self.step else ()), *reversed(self.steps)):
+            for call in step.calls:
+                if call.id == call_id:
+                    return call
+        return None
+
+    def begun(self) -> list[CallState]:
+        """The calls that are running, or were when their driver died."""
+        calls = [call for call in self.step.open.values() if call.status == "begun"] if self.step else []
+        if self.undo is not None:
+            calls += [call for call in self.undo.queue if call.undo_status == "begun"]
+        return calls
+
+    def in_flight(self) -> bool:
+        """Whether a model call or a tool call is begun and not ended."""
+        return (self.step is not None and self.step.model == "begun") or bool(self.begun())
+
+
+def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
+    """Return the state of a task of which nothing is known yet but the words its thread holds."""
+    state = TaskState(task_id, history, messages=list(history))
+    state.own_from = len(history)
+    state.origin = Mark(len(history), 0, 0, (), 0)
+    return state
+
+
