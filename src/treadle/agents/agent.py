@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, cast
 
 from pydantic_core import to_json
 from typing_extensions import TypeVar
@@ -53,7 +53,17 @@ class Agent(Generic[C]):
         ConfigurationError: a value is not valid; the text names the field.
     """
 
-    __slots__ = ("_fingerprint", "instructions", "limits", "metadata", "model", "model_settings", "name", "tools", "worker")
+    __slots__ = (
+        "_fingerprint",
+        "instructions",
+        "limits",
+        "metadata",
+        "model",
+        "model_settings",
+        "name",
+        "tools",
+        "worker",
+    )
 
     model: str | Model
     name: str
@@ -63,6 +73,7 @@ class Agent(Generic[C]):
     limits: Limits
     model_settings: ModelSettings
     metadata: Json
+    _fingerprint: str
 
     def __init__(
         self,
@@ -76,20 +87,25 @@ class Agent(Generic[C]):
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
     ) -> None:
-        put = lambda field, value: object.__setattr__(self, field, value)  # noqa: E731  the only way into a frozen object
-        put("name", _checked_name(name))
-        put("model", _checked_model(name, model))
         if not isinstance(instructions, str) and not callable(instructions):
-            raise ConfigurationError(f"Agent {name!r}: instructions must be text or a function, got {instructions!r}")
-        put("instructions", instructions)
-        put("tools", _checked_tools(name, tools))
+            raise ConfigurationError(
+                f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
+            )
         if worker != "function_calling":
             raise ConfigurationError(f"Agent {name!r}: worker must be 'function_calling', got {worker!r}")
-        put("worker", worker)
-        put("limits", _checked(name, "limits", limits, Limits))
-        put("model_settings", _checked(name, "model_settings", model_settings, ModelSettings))
-        put("metadata", metadata)
-        put("_fingerprint", None)
+        values: dict[str, Any] = {
+            "name": _checked_name(name),
+            "model": _checked_model(name, model),
+            "instructions": instructions,
+            "tools": _checked_tools(name, tools),
+            "worker": worker,
+            "limits": _checked(name, "limits", limits, Limits),
+            "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
+            "metadata": metadata,
+            "_fingerprint": "",
+        }
+        for field, value in values.items():
+            object.__setattr__(self, field, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"an Agent is immutable; make another one with agent.replace({name}=...)")
@@ -99,7 +115,7 @@ class Agent(Generic[C]):
         kept = {field: getattr(self, field) for field in self.__slots__ if not field.startswith("_")}
         unknown = set(changes) - set(kept)
         if unknown:
-            raise ConfigurationError(f"Agent.replace: there is no argument {sorted(unknown)[0]!r}")
+            raise ConfigurationError(f"Agent.replace: there is no argument {min(unknown)!r}")
         return Agent(**{**kept, **changes})
 
     @property
@@ -110,12 +126,12 @@ class Agent(Generic[C]):
     @property
     def fingerprint(self) -> str:
         """A digest of name, model, instructions, tools and their schemas; stored with each task."""
-        if self._fingerprint is None:  # type: ignore[has-type]
-            text = self.instructions if isinstance(self.instructions, str) else f"function:{self.instructions.__qualname__}"
+        if not self._fingerprint:
+            told = self.instructions if isinstance(self.instructions, str) else self.instructions.__qualname__
             specs = [_spec_facts(tool.spec) for tool in self.tools]
-            facts = to_json([self.name, self.model_name, text, self.worker, specs])
+            facts = to_json([self.name, self.model_name, told, self.worker, specs])
             object.__setattr__(self, "_fingerprint", hashlib.sha256(facts).hexdigest()[:16])
-        return self._fingerprint  # type: ignore[no-any-return]
+        return self._fingerprint
 
     def __repr__(self) -> str:
         tools = ", ".join(tool.spec.name for tool in self.tools)
@@ -129,7 +145,7 @@ def _spec_facts(spec: ToolSpec) -> list[Any]:
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise ConfigurationError(
-            f"Agent name must be 1 to 64 letters, digits, '_', '-' or '.', beginning with a letter or digit, got {name!r}"
+            f"Agent name must be 1 to 64 letters, digits, '_', '-' or '.', first a letter or digit, got {name!r}"
         )
     return name
 
@@ -137,12 +153,14 @@ def _checked_name(name: Any) -> str:
 def _checked_model(name: str, model: Any) -> str | Model:
     if isinstance(model, str):
         if not model or model != model.strip():
-            raise ConfigurationError(f"Agent {name!r}: model must be like 'openai:gpt-5.2-mini', got {model!r}")
+            raise ConfigurationError(
+                f"Agent {name!r}: model must be like 'openai:gpt-5.2-mini', got {model!r}"
+            )
         return model
     if isinstance(model, type) or not isinstance(model, Model):
         raise ConfigurationError(
-            f"Agent {name!r}: model must be text like 'openai:gpt-5.2-mini' or an object with `name` and `stream(request)`, "
-            f"got {model!r}"
+            f"Agent {name!r}: model must be text like 'openai:gpt-5.2-mini', or an object with `name` and "
+            f"`stream(request)`, got {model!r}"
         )
     return model
 
@@ -150,17 +168,20 @@ def _checked_model(name: str, model: Any) -> str | Model:
 def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
     if isinstance(tools, (str, bytes)) or not isinstance(tools, Sequence):
         raise ConfigurationError(f"Agent {name!r}: tools must be a list, got {tools!r}")
-    seen: set[str] = set()
-    for index, tool in enumerate(tools):
+    checked: dict[str, Tool] = {}
+    for index, tool in enumerate(cast("Sequence[Any]", tools)):
         if not isinstance(tool, Tool):
             what = f"the plain function {tool.__name__!r}" if hasattr(tool, "__name__") else repr(tool)
             raise ConfigurationError(
                 f"Agent {name!r}: tools[{index}] is {what}; decorate it with @tool, which also declares its effects"
             )
-        if tool.spec.name in seen:
-            raise ConfigurationError(f"Agent {name!r}: two tools are named {tool.spec.name!r}; give one `@tool(name=...)`")
-        seen.add(tool.spec.name)
-    return tuple(tools)
+        if tool.spec.name in checked:
+            twice = tool.spec.name
+            raise ConfigurationError(
+                f"Agent {name!r}: two tools are named {twice!r}; give one `@tool(name=...)`"
+            )
+        checked[tool.spec.name] = tool
+    return tuple(checked.values())
 
 
 def _checked(name: str, field: str, value: Any, cls: type) -> Any:

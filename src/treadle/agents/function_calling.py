@@ -1,10 +1,10 @@
 """The function-calling worker: ask the model, run the calls it asks for, tell it the results, until it answers.
 
-    no step                    a step starts
-    step without an answer     the model is asked
-    answer with calls          the calls run, independent of each other; lost ones are settled
-    answer without calls       the step is the last one
-    all calls ended            the step completes, and is the last one if a `return_direct` call succeeded
+no step                    a step starts
+step without an answer     the model is asked
+answer with calls          the calls run, independent of each other; lost ones are settled
+answer without calls       the step is the last one
+all calls ended            the step completes, and is the last one if a `return_direct` call succeeded
 """
 
 from __future__ import annotations
@@ -158,7 +158,12 @@ def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReac
 def _failed_call(setup: Setup, step: StepState) -> Decision | None:
     """Return what the failure policy makes of the first call that failed, unless the model is to deal with it."""
     unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
-    if unknown is not None and step.attempt == 1 and setup.on_unknown_outcome == "fail" and unknown.error is not None:
+    if (
+        unknown is not None
+        and step.attempt == 1
+        and setup.on_unknown_outcome == "fail"
+        and unknown.error is not None
+    ):
         return Record(e.StepFailed(step.id, unknown.error))
     if setup.on_tool_failure not in ("fail", "pause"):
         return None
@@ -177,4 +182,6 @@ def _tolerated(setup: Setup, step: StepState) -> str | None:
     if setup.on_tool_failure != "degrade":
         return None
     call = next((call for call in step.calls if call.outcome in ("error", "timeout")), None)
-    return f"{call.name} failed: {call.error.message}" if call is not None and call.error is not None else None
+    return (
+        f"{call.name} failed: {call.error.message}" if call is not None and call.error is not None else None
+    )

@@ -175,7 +175,7 @@ def may_have_acted(call: CallState) -> bool:
 
 
 def settle(state: TaskState, setup: Setup, call: CallState) -> Decision | Effect | None:
-    """Return what follows for a call whose outcome is not known: ask its tool, tell, fail, or (None) wait for a person."""
+    """Return what follows for a call whose outcome is not known; None: a person has to settle it."""
     if call.status == "unresolved" and call.outcome == "ok":
         return Record(e.ToolEnded(call.step, call.id, "ok", call.output))
     spec = setup.tools.get(call.name)

@@ -25,7 +25,9 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
             problem = part.problem
             if problem is None and finish not in ("tool_calls", "stop"):
                 problem = "truncated" if finish == "length" else finish
-            parts[index] = ToolCall(f"{step}-{number}", part.name, part.arguments, part.raw, problem, part.meta)
+            parts[index] = ToolCall(
+                f"{step}-{number}", part.name, part.arguments, part.raw, problem, part.meta
+            )
             number += 1
     if number == first and message.role == "assistant":
         return message

@@ -264,7 +264,7 @@ def _put_back(value: Any, blobs: dict[str, bytes]) -> Any:
         document = typing.cast("dict[str, Any]", value)
         if "$blob" in document:
             return _blob(document["$blob"], blobs)
-        return {k[1:] if k.startswith("$") else k: _put_back(v, blobs) for k, v in document.items()}
+        return {k.removeprefix("$"): _put_back(v, blobs) for k, v in document.items()}
     if isinstance(value, list):
         return [_put_back(item, blobs) for item in typing.cast("list[Any]", value)]
     return value

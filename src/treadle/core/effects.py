@@ -13,7 +13,9 @@ from typing import Literal, TypeAlias
 from treadle.core.events import Event
 from treadle.core.state import CallState, StepState
 
-WaitReason = Literal["ended", "answered", "paused", "interrupted", "settlement", "undo_failed", "undo_unknown"]
+WaitReason = Literal[
+    "ended", "answered", "paused", "interrupted", "settlement", "undo_failed", "undo_unknown"
+]
 
 
 @dataclass(slots=True)

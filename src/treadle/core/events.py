@@ -15,7 +15,9 @@ from treadle.core.messages import Content, Json, Message, Role
 from treadle.core.model import Finish, Usage
 from treadle.core.tools import EffectClass
 
-Outcome = Literal["ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"]
+Outcome = Literal[
+    "ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"
+]
 EndState = Literal["completed", "degraded", "failed", "cancelled"]
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error"]
 

@@ -221,7 +221,12 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         return
     call = _open_call(state, event.call)
     call.status, call.outcome, call.ended = "ended", event.outcome, event.time
-    call.output, call.observation, call.display, call.error = event.output, event.observation, event.display, event.error
+    call.output, call.observation, call.display, call.error = (
+        event.output,
+        event.observation,
+        event.display,
+        event.error,
+    )
     step = state.step
     assert step is not None
     del step.open[call.id]
@@ -274,7 +279,9 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
 
 def _close(state: TaskState, step: StepState, event: e.Event) -> None:
     step.ended, step.ended_seq = event.time, event.seq
-    step.mark = Mark(len(state.messages), state.turn, state.tool_calls, tuple(state.unread), len(state.reasons))
+    step.mark = Mark(
+        len(state.messages), state.turn, state.tool_calls, tuple(state.unread), len(state.reasons)
+    )
     state.steps.append(step)
     state.step = None
 
@@ -377,8 +384,9 @@ def _propose_again(state: TaskState, step: StepState) -> None:
 
 # --------------------------------------------------------------------------------------------- undo
 
+
 def _undo_requested(state: TaskState, event: e.UndoRequested) -> None:
-    queue = [call for id in event.calls if (call := state.find_call(id)) is not None]
+    queue = [call for call_id in event.calls if (call := state.find_call(call_id)) is not None]
     for call in queue:
         if call.undo_status == "failed":
             call.undo_status = "skipped" if event.forced else "none"
@@ -410,7 +418,9 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
 def _running(state: TaskState, event: Any) -> StepState:
     step = state.step
     if step is None or step.id != event.step:
-        raise IllegalEvent(f"task {state.task_id}: {event.kind} names step {event.step}, which is not running")
+        raise IllegalEvent(
+            f"task {state.task_id}: {event.kind} names step {event.step}, which is not running"
+        )
     return step
 
 

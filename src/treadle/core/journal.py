@@ -47,7 +47,9 @@ def unfold(
         try:
             found = codec.decode(record.data, record.blobs, record.seq)
         except codec.UnreadableRecord as error:
-            raise JournalCorrupt(f"task {task_id}, event {first}: {error}", task_id=task_id, seq=first) from error
+            raise JournalCorrupt(
+                f"task {task_id}, event {first}: {error}", task_id=task_id, seq=first
+            ) from error
         if len(found) != record.count:
             message = f"task {task_id}, event {first}: {len(found)} events where {record.count} belong"
             raise JournalCorrupt(message, task_id=task_id, seq=first)
@@ -63,5 +65,7 @@ def _check_digest(task_id: str, record: StoredRecord, previous: bytes, before: i
         return
     if codec.chain(codec.branch_digest(previous, before), record.data) == record.digest:
         return
-    message = f"task {task_id}: the record that ends with event {record.seq} was changed or does not follow event {before}"
+    message = (
+        f"task {task_id}: the record of events {before + 1} to {record.seq} was changed or belongs elsewhere"
+    )
     raise JournalCorrupt(message, task_id=task_id, seq=record.seq)

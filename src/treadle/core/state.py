@@ -207,5 +207,3 @@ def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
     state.own_from = len(history)
     state.origin = Mark(len(history), 0, 0, (), 0)
     return state
-
-

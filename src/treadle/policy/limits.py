@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from treadle.core.state import TaskState
 from treadle.errors import ConfigurationError
@@ -40,8 +41,10 @@ class Limits:
 
     def tightest(self, other: Limits) -> Limits:
         """Return the smaller of each limit."""
-        pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        return Limits(**{name: _smaller(a, b) for name, (a, b) in pairs.items()})
+        smaller: dict[str, Any] = {
+            f.name: _smaller(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
+        }
+        return Limits(**smaller)
 
 
 def _smaller(a: float | None, b: float | None) -> float | None:
@@ -50,7 +53,9 @@ def _smaller(a: float | None, b: float | None) -> float | None:
     return min(a, b)
 
 
-def spent_before_a_call(limits: Limits, state: TaskState, *, reserve: bool) -> tuple[str, float, float] | None:
+def spent_before_a_call(
+    limits: Limits, state: TaskState, *, reserve: bool
+) -> tuple[str, float, float] | None:
     """Return the limit that forbids one more ordinary model call: its name, what is allowed and what is used.
 
     With `reserve`, the last call or the size of one more request is kept back for a final answer.
