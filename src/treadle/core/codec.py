@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from treadle.core.events import EVENTS, Event, UnknownEvent
 from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult
@@ -107,7 +107,7 @@ def _directions(hint: Any) -> tuple[_Step, _Step]:
     options = [option for option in get_args(hint) if option is not type(None)]
     if origin in (Union, types.UnionType):
         if all(option in PARTS.values() for option in options):
-            return _encode_part, _decode_part
+            return encode_part, decode_part
         if len(options) == 1:
             encode, decode = _directions(options[0])
             if encode is _same:
@@ -133,7 +133,8 @@ _PART_PLANS: dict[str, _Plan] = {tag: _plan(cls) for tag, cls in PARTS.items() i
 _PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
 
 
-def _encode_part(part: Any) -> Any:
+def encode_part(part: Any) -> Any:
+    """Return a message part as JSON data."""
     # Most parts are plain words: they are written as just that.
     if type(part) is Text and part.meta is None:
         return part.text
@@ -141,7 +142,8 @@ def _encode_part(part: Any) -> Any:
     return _PART_PLANS[tag].encode(part, {"p": tag})
 
 
-def _decode_part(document: Any) -> Any:
+def decode_part(document: Any) -> Any:
+    """Return the message part that `encode_part` made into the data, which is used up."""
     if isinstance(document, str):
         return Text(document)
     plan = _PART_PLANS.get(document.pop("p", ""))
@@ -160,7 +162,7 @@ _EVENT_PLANS: dict[type[Event], _Plan] = {cls: _plan(cls) for cls in EVENTS.valu
 def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     """Return a record's bytes and the large values taken out of it, by digest.
 
-    Raises `ValueError` for what JSON cannot hold (such as NaN); callers keep that out at the edge.
+    Halves of characters (lone surrogates), which UTF-8 cannot hold, are written as `?`.
     """
     start = previous = events[0].time
     documents: list[dict[str, Any]] = []
@@ -174,7 +176,11 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
             previous = event.time
         documents.append(document)
     record: dict[str, Any] = {"v": VERSION, "t": start, "e": documents}
-    data = to_json(record, inf_nan_mode="constants")
+    try:
+        data = to_json(record, inf_nan_mode="constants")
+    except PydanticSerializationError:
+        documents = record["e"] = _whole_characters(documents)
+        data = to_json(record, inf_nan_mode="constants")
     if len(data) <= BLOB_OVER:
         return data, {}
     blobs: dict[str, bytes] = {}
@@ -238,6 +244,17 @@ def chain(previous: bytes, data: bytes) -> bytes:
 def branch_digest(digest: bytes, seq: int) -> bytes:
     """Return what a fork's first record is chained to: the record it was cut from, and where."""
     return hashlib.blake2b(b"fork:%d" % seq, key=digest, digest_size=16).digest()
+
+
+def _whole_characters(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        document = typing.cast("dict[str, Any]", value)
+        return {_whole_characters(k): _whole_characters(v) for k, v in document.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole_characters(item) for item in typing.cast("list[Any]", value)]
+    return value
 
 
 # --------------------------------------------------------------------------------------------- blobs

@@ -76,6 +76,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.pausing = state.interrupting = state.cancelling = False
     state.ended = state.limit = state.undo = None
     state.attempt, state.thread_version, state.kept, state.driven = 1, 0, False, 0
+    state.began = False
     state.end_reasons = ()
     state.own_from = len(state.messages)
     last = state.steps[-1].mark if state.steps else None
@@ -117,7 +118,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         step = StepState(event.step, event.index, event.attempt, first_message=len(state.messages))
         step.started, step.started_seq = event.time, event.seq
         state.step = step
-    state.error = None
+    state.error, state.began = None, True
     for words in state.unread:
         state.messages.append(_spoken(words))
         step.input += words.parts

@@ -158,6 +158,9 @@ class TaskState:
     usage: Usage = Usage()
     last_request_tokens: int = 0
 
+    began: bool = False
+    """whether a step ever started, in this task itself if it is a fork"""
+
     answered: bool = False
     output: Json = None
     output_text: str = ""

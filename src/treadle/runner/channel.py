@@ -1,0 +1,128 @@
+"""Watching tasks: events go to any number of watchers once they are durable, deltas as they come.
+
+A watcher has a bounded buffer. One that falls behind loses its deltas and reads the events it missed from the journal:
+watching never slows or stops a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from threading import Lock
+from typing import Final
+
+from treadle.core.events import Ephemeral, Event
+
+BUFFER: Final = 4_096
+"""How many items a watcher may be behind before it has to catch up from the journal."""
+
+
+class Stopped:
+    """Marks in a watcher's buffer that the task stopped."""
+
+
+class Watcher:
+    """One consumer of a task's events, in the event loop it was made in."""
+
+    __slots__ = ("_loop", "_waiting", "items", "lagging")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Future[None] | None = None
+        self.items: deque[Event | Ephemeral | Stopped] = deque()
+        self.lagging = False
+
+    def put(self, items: Sequence[Event | Ephemeral | Stopped]) -> None:
+        """Add items and wake the consumer; from any thread."""
+        if len(self.items) + len(items) > BUFFER:
+            stopped = any(isinstance(item, Stopped) for item in items)
+            self.items.clear()
+            self.lagging = True
+            if stopped:
+                self.items.append(Stopped())
+        else:
+            self.items.extend(items)
+        if self._waiting is not None:
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the consumer look again; from any thread."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self._wake()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def wait(self) -> None:
+        """Return when there is something to look at."""
+        self._waiting = self._loop.create_future()
+        try:
+            if not self.items and not self.lagging:
+                await self._waiting
+        finally:
+            self._waiting = None
+
+
+class Channel:
+    """The watchers of one task in this process."""
+
+    __slots__ = ("watchers",)
+
+    def __init__(self) -> None:
+        self.watchers: tuple[Watcher, ...] = ()
+
+    def publish(self, items: Sequence[Event | Ephemeral | Stopped]) -> None:
+        """Hand items to every watcher."""
+        for watcher in self.watchers:
+            watcher.put(items)
+
+
+class Channels:
+    """The channels of all tasks that are driven or watched through one runner."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, Channel] = {}
+        self._lock = Lock()
+
+    def of(self, task_id: str) -> Channel:
+        """Return the task's channel, the same as long as it is used."""
+        with self._lock:
+            return self._channels.setdefault(task_id, Channel())
+
+    def subscribe(self, task_id: str) -> Watcher:
+        """Return a new watcher; events published from now on reach it."""
+        watcher = Watcher()
+        with self._lock:
+            channel = self._channels.setdefault(task_id, Channel())
+            channel.watchers = (*channel.watchers, watcher)
+        return watcher
+
+    def unsubscribe(self, task_id: str, watcher: Watcher) -> None:
+        """Forget a watcher."""
+        with self._lock:
+            channel = self._channels.get(task_id)
+            if channel is not None:
+                channel.watchers = tuple(w for w in channel.watchers if w is not watcher)
+
+    def drop(self, task_id: str) -> None:
+        """Forget a task's channel if nobody watches it."""
+        with self._lock:
+            channel = self._channels.get(task_id)
+            if channel is not None and not channel.watchers:
+                del self._channels[task_id]
+
+    def wake_all(self) -> None:
+        """Let every watcher look again: another process may have written."""
+        with self._lock:
+            watchers = [watcher for channel in self._channels.values() for watcher in channel.watchers]
+        for watcher in watchers:
+            watcher.lagging = True
+            watcher.wake()

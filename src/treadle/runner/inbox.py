@@ -1,0 +1,47 @@
+"""From what others put into a task's inbox to events: only the owner does this, naming the item."""
+
+from __future__ import annotations
+
+from treadle.core import events as e
+from treadle.core.codec import decode_part
+from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.state import TaskState
+from treadle.ports import InboxItem
+
+
+def as_event(state: TaskState, item: InboxItem) -> e.Event:
+    """Return the event that an inbox item is for a task in this state; `CommandRejected` if it does not fit."""
+    inbox, data = item.item_id, item.data
+    by, reason = data.get("by"), data.get("reason")
+    if state.cancelling and item.kind != "cancel":
+        return e.CommandRejected(item.kind, "the task is being cancelled", inbox)
+    match item.kind:
+        case "cancel":
+            return e.CancelRequested(by, reason, inbox)
+        case "interrupt":
+            return e.InterruptRequested(by, reason, inbox)
+        case "pause":
+            return e.PauseRequested(by, reason, inbox)
+        case "resume":
+            return e.Resumed(by, inbox)
+        case "send":
+            parts = tuple([decode_part(part) for part in data["parts"]])
+            return e.InputReceived(parts, data.get("role", "user"), data.get("observation", False), by, inbox)
+        case "settle":
+            return _settled(state, item)
+        case _:
+            return e.CommandRejected(item.kind, "this version does not know the command", inbox)
+
+
+def _settled(state: TaskState, item: InboxItem) -> e.Event:
+    data = item.data
+    request_id, verdict = str(data["request_id"]), data["verdict"]
+    output, by = data.get("output"), data.get("by")
+    if request_id.endswith(UNDO_SUFFIX) and state.undo is not None:
+        undone = state.find_call(request_id.removesuffix(UNDO_SUFFIX))
+        if undone is not None and undone.undo_status == "lost":
+            return e.OutcomeSettled(undone.step, request_id, verdict, output, by, item.item_id)
+    call = state.step.open.get(request_id) if state.step is not None else None
+    if call is None or call.status not in ("lost", "unresolved") or call.outcome is not None:
+        return e.CommandRejected("settle", f"nothing is to be settled under {request_id}", item.item_id)
+    return e.OutcomeSettled(call.step, call.id, verdict, output, by, item.item_id)

@@ -1,0 +1,382 @@
+"""One task being driven: decide, journal, start, wait for any, journal, apply, repeat.
+
+    commands from the inbox become events
+    decide(state) -> Record    journal it and ask again
+                  -> Wait      park: give the task back, unless something arrived for it
+                  -> effects   start what does not run yet, stop what is not wanted any more, wait for an end
+
+The same loop serves a free run, one step, an undo and a command to a task at rest; they differ in where it stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from treadle.agents import lifecycle
+from treadle.agents.setup import Setup
+from treadle.core import events as e
+from treadle.core.effects import CallModel, CallTool, Effect, Record, UndoCall, Wait
+from treadle.core.observation import unknown_tool_text
+from treadle.core.state import TaskState
+from treadle.errors import ToolArgumentsInvalid
+from treadle.ports import InboxWaiting, JournalStore, ThreadChange, ThreadMoved
+from treadle.runner import perform
+from treadle.runner.channel import Channel, Stopped
+from treadle.runner.inbox import as_event
+from treadle.runner.options import Breakpoint, RunOptions
+from treadle.runner.perform import Cut, Flight, Stage
+from treadle.runner.writer import JournalWriter
+
+GRACE: Final = 2.0
+"""Seconds a cancelled call has to end before it is cancelled again, and soon after that given up as abandoned."""
+
+INSIST: Final = 0.2
+"""Seconds between the second cancel and giving up."""
+
+Goal = Literal["end", "step", "finalize", "undo", "attend"]
+"""Where a drive stops: at the task's end, after one step, finalized, rewound, or as soon as the inbox is read."""
+
+STATE_WORDS: Final = {
+    "answered": "answered",
+    "paused": "paused",
+    "interrupted": "interrupted",
+    "settlement": "waiting",
+    "undo_unknown": "waiting",
+    "undo_failed": "waiting",
+}
+
+
+@dataclass(slots=True)
+class Terms:
+    """What a drive goes by: where it stops, the rules it decides by, the options and the worker."""
+
+    goal: Goal
+    setup: Setup
+    options: RunOptions
+    work: lifecycle.Worker
+
+
+class Drive:
+    """The driver of one task in this process, from claim to release."""
+
+    def __init__(
+        self,
+        store: JournalStore,
+        writer: JournalWriter,
+        channel: Channel,
+        state: TaskState,
+        terms: Terms,
+        stage: Stage | None,
+        clock: Callable[[], int],
+    ) -> None:
+        self.state = state
+        self._store = store
+        self._writer = writer
+        self._channel = channel
+        self._terms = terms
+        self._stage = stage
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._flights: dict[str, Flight] = {}
+        self._landed: list[Flight] = []
+        self._waker: asyncio.Future[None] | None = None
+        self._inbox_waits = True
+        self._steps_before = len(state.steps)
+        self._step_done = False
+        self._late = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self.parked_as = "running"
+        self.abandoned: list[str] = []
+
+    # -------------------------------------------------------------------------------- from outside
+
+    def poke(self) -> None:
+        """Look into the inbox soon; from any thread."""
+
+        def look() -> None:
+            self._inbox_waits = True
+            self._wake()
+
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(look)
+
+    # --------------------------------------------------------------------------------------- the loop
+
+    async def run(self) -> None:
+        """Drive the task to where its goal lies; a caller who is cancelled leaves it interrupted and resumable."""
+        cancelled: asyncio.CancelledError | None = None
+        self._watch_the_clock()
+        try:
+            while True:
+                try:
+                    if await self._turn():
+                        break
+                except asyncio.CancelledError as error:
+                    state = self.state
+                    if self._writer.released or state.ended is not None:
+                        cancelled = error
+                        break
+                    if cancelled is None and not state.cancelling:
+                        self._writer.record(e.InterruptRequested("caller", "the caller was cancelled or gone"))
+                    cancelled = error
+        finally:
+            self._stop_all()
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._channel.publish((Stopped(),))
+        if cancelled is not None:
+            raise cancelled
+
+    async def _turn(self) -> bool:
+        """Take one decision and do what it says; True when the drive is over."""
+        if self._inbox_waits:
+            await self._read_inbox()
+        if self._late:
+            self._note_lateness()
+        if self._step_done:
+            return await self._park(self._resting_word())
+        decision = lifecycle.decide(self.state, self._terms.setup, self._terms.work, finalize=self._finalizes())
+        if type(decision) is Record:
+            return await self._record(decision.event)
+        if type(decision) is Wait:
+            return decision.reason == "ended" or await self._park(self._word_for(decision))
+        await self._fly(decision)  # type: ignore[arg-type]
+        return False
+
+    def _finalizes(self) -> bool:
+        return self._terms.goal in ("end", "finalize")
+
+    def _word_for(self, wait: Wait) -> str:
+        return STATE_WORDS.get(wait.reason) or self._resting_word()
+
+    def _resting_word(self) -> str:
+        """What a task at rest between two verbs is called."""
+        state = self.state
+        if state.answered:
+            return "answered"
+        if state.step is not None and any(c.status in ("lost", "unresolved") for c in state.step.open.values()):
+            return "waiting"
+        return "running" if state.began else "created"
+
+    # --------------------------------------------------------------------------------------- recording
+
+    async def _record(self, event: e.Event) -> bool:
+        if type(event) is e.TaskEnded:
+            return await self._seal(event)
+        self._writer.record(event)
+        for stop in self._terms.options.break_on or ():
+            if _meets(stop, event):
+                self._writer.record(e.PauseRequested("breakpoint", _why(stop, event)))
+                break
+        kind = type(event)
+        if self._terms.goal == "step" and kind in (e.StepCompleted, e.StepSkipped):
+            self._step_done = True
+        return False
+
+    async def _seal(self, event: e.TaskEnded) -> bool:
+        """End the task and change its thread in one transaction, or neither."""
+        state = self.state
+        keeps = event.state in ("completed", "degraded") or self._terms.options.keep_in_thread == "always"
+        event.kept = keeps and event.state in ("failed", "cancelled")
+        if keeps and event.thread_version == 0:
+            version, _ = await self._store.thread(state.thread)
+            event.thread_version = version + 1
+        while True:
+            change = ThreadChange("add", state.thread, event.thread_version - 1) if keeps else None
+            try:
+                await self._writer.commit_alone(event, event.state, thread=change, seal=True)
+            except ThreadMoved as moved:
+                # Somebody else's words came first: ours go after them.
+                event.thread_version = moved.version + 1
+                continue
+            except InboxWaiting:
+                self._inbox_waits = True
+                return False
+            self.parked_as = event.state
+            return True
+
+    async def _park(self, word: str) -> bool:
+        """Give the task back at rest; False when something arrived that must be read first."""
+        if self._landed or self._flights:
+            await self._next_end()
+            return False
+        verdict = await self._writer.commit_alone(None, word, release=True)
+        if not verdict.released:
+            self._inbox_waits = True
+            return False
+        self.parked_as = word
+        return True
+
+    # --------------------------------------------------------------------------------------- the inbox
+
+    async def _read_inbox(self) -> None:
+        self._inbox_waits = False
+        for item in await self._store.inbox(self.state.task_id):
+            if item.item_id not in self._writer.taken:
+                self._writer.record(as_event(self.state, item), item.item_id)
+
+    # --------------------------------------------------------------------------------------- effects
+
+    async def _fly(self, wanted: tuple[Effect, ...]) -> None:
+        """Start what is wanted and does not fly, stop what flies and is not wanted, and wait for an end."""
+        if len(wanted) < len(self._flights):
+            ids = {effect.id for effect in wanted}
+            for key, flight in self._flights.items():
+                if key not in ids:
+                    self._cut(flight, "interrupted")
+        fresh = False
+        for effect in wanted:
+            if effect.id not in self._flights:
+                fresh = self._start(effect) or fresh
+        if fresh or self._flights:
+            await self._next_end()
+
+    def _start(self, effect: Effect) -> bool:
+        """Start one effect; False when it ended without starting."""
+        stage = self._stage
+        assert stage is not None, "effects are wanted only by those who know the agent"
+        flight = Flight(effect)
+        record = self._writer.record
+        if type(effect) is CallTool:
+            arguments = self._admitted(stage, effect)
+            if arguments is None:
+                return False
+            spec = stage.tools[effect.call.name].spec
+            record(e.ToolStarted(effect.call.step, effect.id, spec.effect, effect.call.attempt + 1, spec.undoable))
+            work = perform.call_tool(stage, flight, effect, arguments)
+            if spec.timeout is not None:
+                flight.timer = self._loop.call_later(spec.timeout, self._cut, flight, "timeout")
+        elif type(effect) is CallModel:
+            attempt = effect.step.model_attempt + 1
+            record(e.ModelStarted(effect.step.id, stage.model.name, attempt, effect.final))
+            work = perform.call_model(stage, flight, effect)
+        elif type(effect) is UndoCall:
+            call = effect.call
+            record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
+            work = perform.undo_call(stage, flight, effect)
+        else:
+            work = perform.reconcile(stage, flight, effect)  # type: ignore[arg-type]
+        self._flights[effect.id] = flight
+        flight.task = self._loop.create_task(self._land(flight, work))
+        return True
+
+    def _admitted(self, stage: Stage, effect: CallTool) -> Any:
+        """Return the arguments of a call as its tool wants them; None when the call ended as invalid."""
+        call = effect.call
+        tool = stage.tools.get(call.name)
+        if tool is None:
+            text = unknown_tool_text(call.name, list(stage.tools))
+        elif call.problem is not None:
+            text = f"{call.name} was not run: its arguments were {call.problem}. Send the whole call again."
+        else:
+            try:
+                return tool.validate(call.arguments)
+            except ToolArgumentsInvalid as error:
+                text = f"{call.name} was not run: {error}"
+        failure = e.Failure("tool", "invalid", text, call.id)
+        self._writer.record(e.ToolEnded(call.step, call.id, "invalid", error=failure))
+        return None
+
+    async def _land(self, flight: Flight, work: Any) -> None:
+        """Carry an effect to its one end, whatever it does."""
+        try:
+            ends: list[e.Event] = await work
+        finally:
+            if flight.timer is not None:
+                flight.timer.cancel()
+        if flight.ends is None:
+            flight.ends = ends
+            self._landed.append(flight)
+            if self._waker is not None:
+                self._wake()
+
+    async def _next_end(self) -> None:
+        """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""
+        if not self._landed:
+            self._writer.flush()
+        if not self._landed and not self._inbox_waits and not self._late:
+            self._waker = self._loop.create_future()
+            try:
+                await self._waker
+            finally:
+                self._waker = None
+        if self._writer.failure is not None:
+            raise self._writer.failure
+        landed, self._landed = self._landed, []
+        for flight in landed:
+            del self._flights[flight.effect.id]
+            for event in flight.ends or ():
+                await self._record(event)
+
+    def _wake(self) -> None:
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+
+    # ------------------------------------------------------------------------------------- stopping
+
+    def _cut(self, flight: Flight, why: Cut) -> None:
+        """Stop an effect: cancel, after a grace cancel again, then give it up as abandoned."""
+        if flight.cut is not None or flight.task is None or flight.ends is not None:
+            return
+        flight.cut = why
+        flight.task.cancel()
+        if flight.timer is not None:
+            flight.timer.cancel()
+        flight.timer = self._loop.call_later(GRACE, self._insist, flight)
+
+    def _insist(self, flight: Flight) -> None:
+        if flight.task is not None and not flight.task.done():
+            flight.task.cancel()
+            flight.timer = self._loop.call_later(INSIST, self._abandon, flight)
+
+    def _abandon(self, flight: Flight) -> None:
+        if flight.task is None or flight.task.done() or flight.ends is not None:
+            return
+        self.abandoned.append(flight.name)
+        flight.cut = "abandoned"
+        flight.ends = perform.abandoned(flight)
+        self._landed.append(flight)
+        self._wake()
+
+    def _stop_all(self) -> None:
+        for flight in self._flights.values():
+            if flight.task is not None and not flight.task.done():
+                flight.task.cancel()
+
+    def _watch_the_clock(self) -> None:
+        seconds = self._terms.setup.limits.seconds
+        if seconds is not None and self._terms.goal in ("end", "step"):
+            left = seconds - self.state.driven / 1e6
+            self._deadline = self._loop.call_later(max(0.0, left), self._out_of_time)
+
+    def _out_of_time(self) -> None:
+        self._late = True
+        self._wake()
+
+    def _note_lateness(self) -> None:
+        self._late = False
+        state, seconds = self.state, self._terms.setup.limits.seconds
+        if seconds is not None and state.ended is None and state.limit is None and not state.answered:
+            self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
+
+
+def _meets(stop: Breakpoint, event: e.Event) -> bool:
+    if stop.event is not None:
+        return event.kind == stop.event
+    if stop.after_step is not None:
+        return type(event) is e.StepCompleted and not event.last and (
+            stop.after_step == 0 or event.step.startswith(f"s{stop.after_step}")
+        )
+    if type(event) is not e.ModelReturned:
+        return False
+    return any(stop.before_tool in ("*", call.name) for call in event.message.tool_calls)
+
+
+def _why(stop: Breakpoint, event: e.Event) -> str:
+    if stop.before_tool is not None:
+        return f"before the tool {stop.before_tool}"
+    return f"after the event {event.kind} (number {event.seq})"

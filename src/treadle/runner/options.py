@@ -1,0 +1,181 @@
+"""How a task is run: one object of options, checked at construction and merged field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args, get_type_hints
+
+from treadle.agents.agent import Agent
+from treadle.agents.setup import ModelFailurePolicy, OnLimit, OnUnknownOutcome, Setup, ToolFailurePolicy
+from treadle.core.messages import Json
+from treadle.errors import ConfigurationError
+from treadle.policy.limits import Limits
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class FailurePolicy:
+    """What a failure of each source does to the task.
+
+    Args:
+        model: `fail`, `degrade` (end with what there is) or `pause`.
+        tool: `continue` (the model gets the error), `fail`, `degrade` (continue, and say so at the end) or `pause`.
+    """
+
+    model: ModelFailurePolicy = "fail"
+    tool: ToolFailurePolicy = "continue"
+
+    def __post_init__(self) -> None:
+        _check_words(self)
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Breakpoint:
+    """A condition that pauses a task: give exactly one.
+
+    Args:
+        before_tool: name of a tool, or `*` for any: pause when the model has asked for it, before it starts.
+        after_step: pause after the step of this index; 0 means after each step.
+        event: the tag of an event, such as `tool_ended`: pause once it is journalled.
+    """
+
+    before_tool: str | None = None
+    after_step: int | None = None
+    event: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(getattr(self, item.name) is not None for item in fields(self)) != 1:
+            raise ConfigurationError("Breakpoint needs exactly one of before_tool, after_step, event")
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class RunOptions:
+    """Options of a run; a field left at None is taken from the runner's options, or has the default named here.
+
+    Args:
+        limits: besides the agent's; of several limits the smallest counts.
+        on_limit: `final_answer` (default: one last answer without tools, degraded), `fail` or `pause`.
+        on_failure: what failures do.
+        on_unknown_outcome: a writing call whose outcome is unknown: `wait` for a person (default), `tell_model`, `fail`.
+        on_version_change: the agent is not the one the task began with: `accept` (default, recorded) or `refuse`.
+        keep_in_thread: what of a task enters its thread: only `success` (default), or `always`.
+        break_on: conditions that pause the task.
+        max_parallel_tools: how many calls of one turn run at a time; default 64.
+        tool_output_max_chars: how much of a result the model sees, in characters; default 8,000.
+        labels: short texts to find the task by.
+    """
+
+    limits: Limits | None = None
+    on_limit: OnLimit | None = None
+    on_failure: FailurePolicy | None = None
+    on_unknown_outcome: OnUnknownOutcome | None = None
+    on_version_change: Literal["accept", "refuse"] | None = None
+    keep_in_thread: Literal["success", "always"] | None = None
+    break_on: Sequence[Breakpoint] | None = None
+    max_parallel_tools: int | None = None
+    tool_output_max_chars: int | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        _check_words(self)
+        for name, cls in (("limits", Limits), ("on_failure", FailurePolicy)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, cls):
+                raise ConfigurationError(f"RunOptions.{name} must be {cls.__name__}(...), got {value!r}")
+        for name, least in (("max_parallel_tools", 1), ("tool_output_max_chars", 100)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise ConfigurationError(f"RunOptions.{name} must be a whole number from {least} up, got {value!r}")
+        unchecked: Any = self.break_on or ()
+        for breakpoint_ in unchecked:
+            if not isinstance(breakpoint_, Breakpoint):
+                raise ConfigurationError(f"RunOptions.break_on must hold Breakpoint(...), got {breakpoint_!r}")
+        pairs: Any = self.labels.items()
+        for key, value in pairs:
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise ConfigurationError(f"RunOptions.labels must map text to text, got {key!r}: {value!r}")
+
+    def over(self, defaults: RunOptions | None) -> RunOptions:
+        """Return these options, with what they leave open taken from `defaults`; the smaller of both limits."""
+        if defaults is None:
+            return self
+        values: dict[str, Any] = {}
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(defaults, item.name)
+            values[item.name] = theirs if mine is None else mine
+        if self.limits is not None and defaults.limits is not None:
+            values["limits"] = self.limits.tightest(defaults.limits)
+        values["labels"] = {**defaults.labels, **self.labels}
+        return RunOptions(**values)
+
+
+def _check_words(options: Any) -> None:
+    """Refuse a word that is not among those its field allows."""
+    for name, hint in get_type_hints(options.__class__).items():
+        allowed = [word for part in (hint, *get_args(hint)) for word in _words(part)]
+        value = getattr(options, name)
+        if allowed and value is not None and value not in allowed:
+            words = ", ".join(repr(word) for word in allowed)
+            raise ConfigurationError(f"{options.__class__.__name__}.{name} must be one of {words}, got {value!r}")
+
+
+def _words(hint: Any) -> tuple[str, ...]:
+    return tuple(word for word in get_args(hint) if isinstance(word, str))
+
+
+# ------------------------------------------------------------------------------- kept with the task
+
+
+def to_json(options: RunOptions) -> Json:
+    """Return the options that were set, as they are kept with a task."""
+    document: dict[str, Any] = {}
+    for item in fields(options):
+        value = getattr(options, item.name)
+        if value is None or item.name == "labels":
+            continue
+        if item.name in ("limits", "on_failure"):
+            value = {part.name: getattr(value, part.name) for part in fields(value)}
+        elif item.name == "break_on":
+            value = [{part.name: getattr(b, part.name) for part in fields(b)} for b in value]
+        document[item.name] = value
+    return document or None
+
+
+def from_json(document: Json) -> RunOptions:
+    """Return options from what `to_json` made; what a later version added is left out."""
+    if not document:
+        return RunOptions()
+    known = {item.name for item in fields(RunOptions)}
+    values: dict[str, Any] = {name: value for name, value in document.items() if name in known}
+    if "limits" in values:
+        values["limits"] = _kept(Limits, values["limits"])
+    if "on_failure" in values:
+        values["on_failure"] = _kept(FailurePolicy, values["on_failure"])
+    if "break_on" in values:
+        values["break_on"] = tuple(_kept(Breakpoint, item) for item in values["break_on"])
+    return RunOptions(**values)
+
+
+def _kept(cls: type[Any], document: dict[str, Any]) -> Any:
+    known = {item.name for item in fields(cls)}
+    return cls(**{name: value for name, value in document.items() if name in known})
+
+
+def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Setup:
+    """Return what a drive goes by. With `raised`, the options' limits replace the agent's instead of tightening them."""
+    if agent is None:
+        return Setup(limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False)
+    limits = agent.limits
+    if options.limits is not None:
+        limits = options.limits if raised else limits.tightest(options.limits)
+    failure = options.on_failure or FailurePolicy()
+    return Setup(
+        model=agent.model_name,
+        tools={tool.spec.name: tool.spec for tool in agent.tools},
+        limits=limits,
+        on_limit=options.on_limit or "final_answer",
+        on_model_failure=failure.model,
+        on_tool_failure=failure.tool,
+        on_unknown_outcome=options.on_unknown_outcome or "wait",
+        max_parallel_tools=options.max_parallel_tools or 64,
+    )

@@ -1,0 +1,274 @@
+"""Performing effects: each runs in an asyncio task of its own and yields exactly one end, whatever it does.
+
+An end is a list of events. Whoever starts an effect records its begin first; a call that may write waits here until
+that begin is durable, and only then the tool is entered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from treadle.agents.agent import Agent
+from treadle.core import events as e
+from treadle.core.answer import with_places
+from treadle.core.effects import CallModel, CallTool, Reconcile, UndoCall
+from treadle.core.messages import Content, Text
+from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta
+from treadle.core.observation import error_text, observation
+from treadle.core.render import render
+from treadle.core.state import CallState, TaskState
+from treadle.core.tools import Happened, NotHappened
+from treadle.errors import ModelError
+from treadle.ports import Model, Tool, ToolContext, ToolOutput
+from treadle.runner.channel import Channel
+
+Cut = Literal["interrupted", "timeout", "abandoned"]
+"""Why an effect in flight was stopped."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """What effects of one drive are performed with."""
+
+    state: TaskState
+    agent: Agent[Any]
+    model: Model
+    tools: dict[str, Tool]
+    channel: Channel
+    context: Any
+    max_chars: int
+    durable: Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Flight:
+    """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
+
+    effect: CallModel | CallTool | UndoCall | Reconcile
+    task: asyncio.Task[None] | None = None
+    entered: bool = False
+    cut: Cut | None = None
+    ends: list[e.Event] | None = None
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def name(self) -> str:
+        """What people call the effect."""
+        return "the model" if isinstance(self.effect, CallModel) else self.effect.call.name
+
+
+# ---------------------------------------------------------------------------------------------- model
+
+
+async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.Event]:
+    """Ask the model and return the event its answer or failure is."""
+    step = effect.step
+    request = model_request(stage, effect)
+    channel = stage.channel
+    answer: ModelAnswer | None = None
+    try:
+        async for item in stage.model.stream(request):
+            if type(item) is ModelAnswer:
+                answer = item
+            elif channel.watchers:
+                channel.publish((delta(step.id, item, stage.state.seq),))
+    except asyncio.CancelledError:
+        if flight.cut is None and not _being_cancelled():
+            failure = e.Failure("model", "unknown", "the model adapter cancelled itself")
+            return [e.ModelFailed(step.id, failure)]
+        return [e.ModelStopped(step.id, "interrupted")]
+    except ModelError as error:
+        failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
+        return [e.ModelFailed(step.id, failure)]
+    except Exception as error:  # noqa: BLE001  whatever a model raises is its failure, not the runner's
+        return [e.ModelFailed(step.id, e.Failure("model", "unknown", error_text(error)))]
+    if answer is None:
+        failure = e.Failure("model", "connection", f"{stage.model.name} ended its stream without an answer")
+        return [e.ModelFailed(step.id, failure)]
+    message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
+    return [e.ModelReturned(step.id, message, answer.finish, answer.usage)]
+
+
+def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
+    """Return what the model is asked; the conversation is shared, not copied."""
+    state, settings = stage.state, stage.agent.model_settings
+    tools = () if effect.final else tuple([tool.spec for tool in stage.tools.values()])
+    choice = settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
+    return ModelRequest(
+        state.view,
+        state.instructions or "",
+        tools,
+        "none" if effect.final else choice,
+        settings,
+        state.task_id,
+        effect.step.id,
+        state.turn,
+        effect.step.model_attempt,
+    )
+
+
+def delta(step: str, item: Any, after: int) -> e.Delta:
+    """Return a model's delta as watchers see it."""
+    if type(item) is TextDelta:
+        return e.Delta(step, "text", item.text, after)
+    if type(item) is ReasoningDelta:
+        return e.Delta(step, "reasoning", item.text, after)
+    return e.Delta(step, "arguments", item.arguments, after)
+
+
+# ---------------------------------------------------------------------------------------------- tools
+
+
+async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: Any) -> list[e.Event]:
+    """Run a tool whose begin is recorded, and return its end."""
+    call = effect.call
+    tool = stage.tools[call.name]
+    ctx = tool_context(stage, call, flight, call.attempt)
+    try:
+        if call.effect == "write":
+            await stage.durable()
+        flight.entered = True
+        result = await tool.call(arguments, ctx)
+        return [tool_end(call, result, stage.max_chars)]
+    except asyncio.CancelledError:
+        if flight.cut is None and not _being_cancelled():
+            return _tool_failed(call, tool, "the tool cancelled itself")
+        return _tool_cut(call, tool, flight)
+    except Exception as error:  # noqa: BLE001  whatever a tool raises is the call's error
+        return _tool_failed(call, tool, error_text(error))
+
+
+def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded:
+    """Return the end of a call that returned; what the model sees is bounded."""
+    seen: Sequence[Content] | None
+    if result.observation is None:
+        text = render(result.output)
+        if len(text) <= max_chars:
+            return e.ToolEnded(call.step, call.id, "ok", result.output, None, result.display)
+        seen = (Text(text),)
+    elif isinstance(result.observation, str):
+        seen = (Text(result.observation),)
+    else:
+        seen = tuple([Text(part) if isinstance(part, str) else part for part in result.observation])
+    return e.ToolEnded(
+        call.step, call.id, "ok", result.output, observation(seen, call_id=call.id, limit=max_chars), result.display
+    )
+
+
+def _tool_failed(call: CallState, tool: Tool, text: str) -> list[e.Event]:
+    failure = e.Failure("tool", "error", text, call.id)
+    if call.attempt <= tool.spec.retries and call.effect != "write":
+        return [e.ToolStopped(call.step, call.id, "error", failure)]
+    return [e.ToolEnded(call.step, call.id, "error", error=failure)]
+
+
+def _tool_cut(call: CallState, tool: Tool | None, flight: Flight) -> list[e.Event]:
+    """Return what a call that was stopped comes to: it may run again, or nobody knows what it did."""
+    cut = flight.cut or "interrupted"
+    if not flight.entered:
+        # Its begin was journalled and the tool never entered: that much is known.
+        return [
+            e.ToolStopped(call.step, call.id, cut),
+            *([e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")] if call.effect == "write" else ()),
+        ]
+    if cut == "timeout" and tool is not None:
+        failure = e.Failure("tool", "timeout", f"{call.name} took longer than {tool.spec.timeout:g} s", call.id)
+        if call.effect != "write" and call.attempt > tool.spec.retries:
+            return [e.ToolEnded(call.step, call.id, "timeout", error=failure)]
+        return [e.ToolStopped(call.step, call.id, cut, failure)]
+    if cut == "abandoned":
+        failure = e.Failure("tool", "abandoned", f"{call.name} did not stop when it was cancelled", call.id)
+        if call.effect != "write":
+            return [e.ToolEnded(call.step, call.id, "abandoned", error=failure)]
+        return [e.ToolStopped(call.step, call.id, cut, failure)]
+    return [e.ToolStopped(call.step, call.id, cut)]
+
+
+async def undo_call(stage: Stage, flight: Flight, effect: UndoCall) -> list[e.Event]:
+    """Run the compensation of a finished call and return its end."""
+    call, call_id = effect.call, effect.id
+    tool = stage.tools.get(call.name)
+    if tool is None or not tool.spec.undoable:
+        failure = e.Failure("tool", "error", f"the agent has no tool {call.name} with undo=", call_id)
+        return [e.ToolEnded(call.step, call_id, "error", error=failure)]
+    ctx = tool_context(stage, call, flight, call.undo_attempt)
+    ctx = replace(ctx, call_id=call_id, idempotency_key=f"{stage.state.task_id}/{call_id}")
+    try:
+        await stage.durable()
+        flight.entered = True
+        await tool.undo(call.as_tool_call, ctx)
+        return [e.ToolEnded(call.step, call_id, "ok")]
+    except asyncio.CancelledError:
+        if flight.cut is None and not _being_cancelled():
+            failure = e.Failure("tool", "error", "the compensation cancelled itself", call_id)
+            return [e.ToolEnded(call.step, call_id, "error", error=failure)]
+        return [e.ToolStopped(call.step, call_id, flight.cut or "interrupted")]
+    except Exception as error:  # noqa: BLE001  whatever a compensation raises is reported in the undo's report
+        failure = e.Failure("tool", "error", error_text(error), call_id)
+        return [e.ToolEnded(call.step, call_id, "error", error=failure)]
+
+
+async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.Event]:
+    """Ask a lost call's tool whether it took effect, and return the verdict."""
+    call = effect.call
+    tool = stage.tools[call.name]
+    try:
+        verdict = await tool.reconcile(call.as_tool_call, tool_context(stage, call, flight, call.attempt))
+    except asyncio.CancelledError:
+        if flight.cut is None and not _being_cancelled():
+            return [e.OutcomeUnresolved(call.step, call.id, _unresolved(call, "it cancelled itself"))]
+        return []
+    except Exception as error:  # noqa: BLE001  a failed look leaves the outcome unknown
+        return [e.OutcomeUnresolved(call.step, call.id, _unresolved(call, error_text(error)))]
+    if isinstance(verdict, Happened):
+        return [e.OutcomeSettled(call.step, call.id, "happened", verdict.output, by="reconcile")]
+    if isinstance(verdict, NotHappened):
+        return [e.OutcomeSettled(call.step, call.id, "not_happened", by="reconcile")]
+    return [e.OutcomeUnresolved(call.step, call.id)]
+
+
+def abandoned(flight: Flight) -> list[e.Event]:
+    """Return the end of an effect that did not stop when it was cancelled twice."""
+    effect = flight.effect
+    if isinstance(effect, CallModel):
+        return [e.ModelStopped(effect.step.id, "abandoned")]
+    if isinstance(effect, UndoCall):
+        return [e.ToolStopped(effect.call.step, effect.id, "abandoned")]
+    if isinstance(effect, Reconcile):
+        return [e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, "it did not stop"))]
+    return _tool_cut(effect.call, None, flight)
+
+
+def _unresolved(call: CallState, why: str) -> e.Failure:
+    return e.Failure("tool", "error", f"reconcile= of {call.name} failed: {why}", call.id)
+
+
+def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) -> ToolContext[Any]:
+    """Return what a tool may know of the call it serves."""
+    state, channel = stage.state, stage.channel
+
+    def progress(value: Any) -> None:
+        if channel.watchers:
+            channel.publish((e.ToolProgress(call.step, call.id, value, state.seq),))
+
+    return ToolContext(
+        state.task_id,
+        state.thread,
+        call.step,
+        call.id,
+        f"{state.task_id}/{call.id}",
+        state.agent,
+        attempt,
+        stage.context,
+        on_progress=progress,
+        cancelled=lambda: flight.cut is not None,
+    )
+
+
+def _being_cancelled() -> bool:
+    """Whether the running asyncio task was asked to stop, as opposed to a `CancelledError` of its own making."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,322 @@
+"""What callers get to see: results, snapshots of tasks and steps, reports. Read-only views made from the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from treadle.core import events as e
+from treadle.core.messages import Content, Json, Message
+from treadle.core.model import Usage as Tokens
+from treadle.core.render import render
+from treadle.core.state import CallState, StepState, TaskState
+from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
+from treadle.ports import TaskRow
+
+StateWord = Literal[
+    "created",
+    "running",
+    "answered",
+    "completed",
+    "degraded",
+    "failed",
+    "cancelled",
+    "paused",
+    "waiting",
+    "interrupted",
+]
+
+
+@dataclass(slots=True, frozen=True)
+class Usage:
+    """What a task spent, over all its attempts and branches.
+
+    `cached_tokens` is part of the input and `reasoning_tokens` of the output; `estimated` is true if a provider did
+    not say. `per_agent` holds the same for each agent that took part.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    estimated: bool = False
+    per_agent: dict[str, Usage] = field(default_factory=dict[str, "Usage"])
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+def _usage(tokens: Tokens, model_calls: int, tool_calls: int, agent: str | None = None) -> Usage:
+    parts = (tokens.input_tokens, tokens.output_tokens, tokens.cached_tokens, tokens.reasoning_tokens)
+    mine = Usage(*parts, model_calls, tool_calls, tokens.estimated)
+    if agent is None:
+        return mine
+    return Usage(*parts, model_calls, tool_calls, tokens.estimated, {agent: mine})
+
+
+@dataclass(slots=True, frozen=True)
+class ToolExecution:
+    """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended."""
+
+    name: str
+    call_id: str
+    arguments: dict[str, Json]
+    outcome: e.Outcome | None
+    output: Json
+    error: e.Failure | None
+    latency: float | None
+    agent: str
+    attempt: int = 1
+    depth: int = 0
+    path: tuple[str, ...] = ()
+    display: str | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Pending:
+    """Something a task waits for a person to decide; `request_id` is what `settle` takes."""
+
+    request_id: str
+    kind: Literal["settlement"]
+    tool: str
+    arguments: dict[str, Json]
+    text: str
+
+
+@dataclass(slots=True, frozen=True)
+class StepInfo:
+    """Which step: its id, its index from 1, the words it read, how often it was tried, how it stands."""
+
+    step_id: str
+    index: int
+    input: tuple[Content, ...]
+    attempt: int
+    status: str = "running"
+
+
+@dataclass(slots=True, frozen=True)
+class TaskStepOutput:
+    """What one step did. `duration` in seconds; `messages` are those this step added to the conversation."""
+
+    task_id: str
+    step: StepInfo
+    output: Json
+    is_last: bool
+    state: StateWord
+    error: e.Failure | None
+    pending: tuple[Pending, ...]
+    next_steps: tuple[StepInfo, ...]
+    messages: tuple[Message, ...]
+    tool_executions: tuple[ToolExecution, ...]
+    usage: Usage
+    duration: float
+
+    def __str__(self) -> str:
+        return render(self.output) if self.output is not None else ""
+
+
+@dataclass(slots=True, frozen=True)
+class Task:
+    """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now."""
+
+    task_id: str
+    agent: str
+    thread_id: str
+    state: StateWord
+    driven: bool
+    created: int
+    attempt: int
+    steps: int
+    input: tuple[Content, ...]
+    forked_from: str | None
+    forked_at: int | None
+    parent: str | None
+    labels: dict[str, str]
+    head: int
+    extra_state: Json = None
+
+    def __str__(self) -> str:
+        return self.task_id
+
+
+@dataclass(slots=True, frozen=True)
+class TaskPage:
+    """Some tasks, newest first; `cursor` asks for the next page, None when there is none."""
+
+    items: tuple[TaskRow, ...]
+    cursor: str | None
+
+
+@dataclass(slots=True, frozen=True)
+class UndoReport:
+    """What an undo did. `complete` is false when a compensation stopped it; `left` then names the calls still to do."""
+
+    task_id: str
+    complete: bool
+    to: int
+    steps: tuple[str, ...]
+    calls: tuple[e.UndoneCall, ...]
+    problem: str | None = None
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Ids of the calls that are not compensated."""
+        return tuple(call.call for call in self.calls if call.verdict in ("not_compensated", "unknown"))
+
+
+@dataclass(slots=True, frozen=True)
+class Difference:
+    """The first place where two tasks went different ways, None in `index` if they did not."""
+
+    a: str
+    b: str
+    shared_events: int
+    index: int | None = None
+    step_a: TaskStepOutput | None = None
+    step_b: TaskStepOutput | None = None
+    field: str | None = None
+    value_a: Json = None
+    value_b: Json = None
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return self.field is None
+
+
+@dataclass(slots=True, frozen=True)
+class RunResult:
+    """How a task stands where it stopped.
+
+    `final_text` is the answer as text (never error prose), `output` the answer, `error` what went wrong, if it did;
+    `degraded_reasons` say why an answer is only a best effort; `pending` is what the task waits for. `cost` is None as
+    long as nothing prices the tokens.
+    """
+
+    task_id: str
+    thread_id: str
+    state: StateWord
+    final_text: str
+    output: Any
+    error: e.Failure | None
+    degraded_reasons: tuple[str, ...]
+    steps: int
+    messages: tuple[Message, ...]
+    tool_executions: tuple[ToolExecution, ...]
+    subagent_executions: tuple[Any, ...]
+    usage: Usage
+    cost: float | None
+    pending: tuple[Pending, ...]
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[Json, ...] = ()
+    attempt: int = 1
+
+    def raise_for_state(self) -> RunResult:
+        """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it."""
+        classes = {"failed": TaskFailed, "cancelled": TaskCancelled, "interrupted": TaskInterrupted}
+        if self.state in classes:
+            why = f": {self.error.message}" if self.error is not None else ""
+            raise classes[self.state](f"task {self.task_id} is {self.state}{why}", self)
+        return self
+
+
+# -------------------------------------------------------------------------------- made from the state
+
+
+def execution(state: TaskState, call: CallState) -> ToolExecution:
+    """Return a call as a caller sees it."""
+    latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
+    return ToolExecution(
+        call.name,
+        call.id,
+        call.arguments,
+        call.outcome,
+        call.output,
+        call.error,
+        latency,
+        state.agent,
+        call.attempt,
+        state.depth,
+        (state.agent,),
+        call.display,
+    )
+
+
+def executions(state: TaskState, steps: Iterable[StepState]) -> tuple[ToolExecution, ...]:
+    """Return the calls of some steps, in call order."""
+    return tuple([execution(state, call) for step in steps for call in step.calls])
+
+
+def all_steps(state: TaskState) -> list[StepState]:
+    """Return the steps of the present branch, the running one last."""
+    return [*state.steps, state.step] if state.step is not None else state.steps
+
+
+def pending_of(state: TaskState) -> tuple[Pending, ...]:
+    """Return what the task waits for a person to settle."""
+    waiting: list[Pending] = []
+    if state.step is not None:
+        for call in state.step.open.values():
+            if call.status in ("lost", "unresolved") and call.outcome is None:
+                why = call.stopped.message if call.stopped is not None else "its driver died"
+                text = f"{call.name} began and its outcome is not known: {why}"
+                waiting.append(Pending(call.id, "settlement", call.name, call.arguments, text))
+    if state.undo is not None:
+        for call in state.undo.queue:
+            if call.undo_status == "lost":
+                text = f"the compensation of {call.name} began and its outcome is not known"
+                waiting.append(Pending(f"{call.id}-undo", "settlement", call.name, call.arguments, text))
+    return tuple(waiting)
+
+
+def step_info(step: StepState) -> StepInfo:
+    """Return which step it is."""
+    return StepInfo(step.id, step.index, step.input, step.attempt, step.status)
+
+
+def step_output(state: TaskState, step: StepState, word: StateWord, upcoming: tuple[StepInfo, ...]) -> TaskStepOutput:
+    """Return what a step did."""
+    end = step.mark.messages if step.mark is not None else len(state.messages)
+    return TaskStepOutput(
+        state.task_id,
+        step_info(step),
+        step.output,
+        step.last or state.ended is not None,
+        word,
+        step.error or state.error,
+        pending_of(state),
+        upcoming,
+        tuple(state.messages[step.first_message : end]),
+        executions(state, [step]),
+        _usage(step.usage, step.model_attempt, len(step.calls)),
+        max(0, (step.ended or state.time) - step.started) / 1e6,
+    )
+
+
+def run_result(state: TaskState, word: StateWord) -> RunResult:
+    """Return how the task stands."""
+    steps = all_steps(state)
+    has_answer = state.ended in ("completed", "degraded") or (state.answered and state.ended is None)
+    reasons = state.end_reasons if state.ended is not None else tuple(state.reasons)
+    return RunResult(
+        state.task_id,
+        state.thread,
+        word,
+        state.output_text if has_answer else "",
+        state.output if has_answer else None,
+        state.error,
+        reasons,
+        len(state.steps),
+        tuple(state.messages[state.own_from :]) if state.forked_from is None else tuple(state.messages),
+        executions(state, steps),
+        (),
+        _usage(state.usage, state.model_calls, state.tool_calls, state.agent),
+        None,
+        pending_of(state),
+        attempt=state.attempt,
+    )

@@ -1,0 +1,157 @@
+"""Writing a task's journal: events are applied at once, committed in the background, published when durable.
+
+One commit of a task is in flight at a time and the next takes all that waits, so a slow disk makes larger commits and
+not a longer queue. Who needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from treadle.core import codec
+from treadle.core.events import Event
+from treadle.core.fold import apply
+from treadle.core.state import TaskState
+from treadle.ports import Commit, Committed, JournalStore, NewTask, Record, ThreadChange
+from treadle.runner.channel import Channel
+
+
+@dataclass(slots=True)
+class Ownership:
+    """Under which epoch a task is written, and the digest its next record follows."""
+
+    epoch: int
+    digest: bytes
+    create: NewTask | None = None
+    """the task's row, if it is still to be made with the first commit"""
+
+
+class JournalWriter:
+    """The one writer of a task's journal while this process owns the task."""
+
+    def __init__(
+        self, store: JournalStore, channel: Channel, state: TaskState, own: Ownership, clock: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._channel = channel
+        self._state = state
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.epoch = own.epoch
+        self._digest = own.digest
+        self._create = own.create
+        self._state_word: str | None = "running"
+        self._pending: list[Event] = []
+        self._taken: list[str] = []
+        self._in_flight: list[Event] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self.failure: Exception | None = None
+        self.released = False
+        self.taken: set[str] = set()
+
+    def record(self, event: Event, inbox: str | None = None) -> None:
+        """Number an event, apply it and queue it for the next commit."""
+        state = self._state
+        event.seq, event.time = state.seq + 1, self._clock()
+        apply(state, event, self.epoch)
+        self._pending.append(event)
+        if inbox is not None:
+            self._taken.append(inbox)
+            self.taken.add(inbox)
+
+    def flush(self) -> None:
+        """Submit what waits, unless a commit is in flight: then it goes with the next."""
+        if self._in_flight is not None or not self._pending or self.failure is not None:
+            return
+        events = self._in_flight = self._pending
+        self._pending = []
+        record = self._encode(events)
+        self._digest = record.digest
+        self._store.commit(self._commit(record), self._done)
+
+    def _commit(self, record: Record | None) -> Commit:
+        commit = Commit(self._state.task_id, self.epoch, record, self._create, self._state_word)
+        if self._taken:
+            commit.taken = tuple(self._taken)
+            self._taken.clear()
+        self._create = self._state_word = None
+        return commit
+
+    def _encode(self, events: list[Event]) -> Record:
+        data, blobs = codec.encode(events)
+        digest = codec.chain(self._digest, data)
+        return Record(events[-1].seq, len(events), self.epoch, data, digest, blobs)
+
+    def _done(self, verdict: Committed | Exception) -> None:
+        events, self._in_flight = self._in_flight, None
+        if isinstance(verdict, Exception):
+            self.failure = verdict
+        elif events and self._channel.watchers:
+            self._channel.publish(events)
+        if self.failure is None and self._pending and self._waiters:
+            self.flush()
+            if self._in_flight is not None:
+                return
+        if self._waiters and (self.failure is not None or not self._pending):
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def durable(self) -> None:
+        """Return when all that was recorded is durable; raise what stopped it."""
+        self.flush()
+        while self._in_flight is not None or (self._pending and self.failure is None):
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if self.failure is not None:
+            raise self.failure
+
+    async def commit_alone(
+        self, event: Event | None, state_word: str, *, thread: ThreadChange | None = None, seal: bool = False, release: bool = True
+    ) -> Committed:
+        """Commit one event that the store may refuse, behind all that waits; it is applied only once it is durable.
+
+        Raises `Refused` when nothing of it was written, or the `StoreError` that stopped the writer.
+        """
+        await self.durable()
+        record = None
+        if event is not None:
+            event.seq, event.time = self._state.seq + 1, self._clock()
+            record = self._encode([event])
+        commit = self._commit(record)
+        commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
+        answer = self._submit(commit)
+        cancelled = False
+        while not answer.done():
+            # A commit that was handed over cannot be taken back: a caller cancelled meanwhile still learns its verdict.
+            try:
+                await asyncio.shield(answer)
+            except asyncio.CancelledError:
+                cancelled = not answer.cancelled()
+            except Exception:  # noqa: BLE001  raised below, from the answer itself
+                break
+        verdict = answer.result()
+        self.released = verdict.released
+        if event is not None and record is not None:
+            self._digest = record.digest
+            apply(self._state, event, self.epoch)
+            self._channel.publish([event])
+        if cancelled:
+            raise asyncio.CancelledError
+        return verdict
+
+    def _submit(self, commit: Commit) -> asyncio.Future[Committed]:
+        answer: asyncio.Future[Committed] = self._loop.create_future()
+
+        def done(verdict: Committed | Exception) -> None:
+            if isinstance(verdict, Exception):
+                answer.set_exception(verdict)
+            else:
+                answer.set_result(verdict)
+
+        self._store.commit(commit, done)
+        return answer
