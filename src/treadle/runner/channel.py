@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from threading import Lock
 from typing import Final
 
@@ -119,10 +119,11 @@ class Channels:
             if channel is not None and not channel.watchers:
                 del self._channels[task_id]
 
-    def wake_all(self) -> None:
-        """Let every watcher look again: another process may have written."""
+    def wake_all(self, besides: Container[str]) -> None:
+        """Let the watchers of all tasks but those driven here look again: another process may have written."""
         with self._lock:
-            watchers = [watcher for channel in self._channels.values() for watcher in channel.watchers]
+            channels = [channel for task_id, channel in self._channels.items() if task_id not in besides]
+        watchers = [watcher for channel in channels for watcher in channel.watchers]
         for watcher in watchers:
             watcher.lagging = True
             watcher.wake()

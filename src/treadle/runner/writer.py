@@ -40,7 +40,7 @@ class JournalWriter:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.epoch = own.epoch
-        self._digest = own.digest
+        self.digest = own.digest
         self._create = own.create
         self._state_word: str | None = "running"
         self._pending: list[Event] = []
@@ -68,7 +68,7 @@ class JournalWriter:
         events = self._in_flight = self._pending
         self._pending = []
         record = self._encode(events)
-        self._digest = record.digest
+        self.digest = record.digest
         self._store.commit(self._commit(record), self._done)
 
     def _commit(self, record: Record | None) -> Commit:
@@ -81,7 +81,7 @@ class JournalWriter:
 
     def _encode(self, events: list[Event]) -> Record:
         data, blobs = codec.encode(events)
-        digest = codec.chain(self._digest, data)
+        digest = codec.chain(self.digest, data)
         return Record(events[-1].seq, len(events), self.epoch, data, digest, blobs)
 
     def _done(self, verdict: Committed | Exception) -> None:
@@ -137,7 +137,7 @@ class JournalWriter:
         verdict = answer.result()
         self.released = verdict.released
         if event is not None and record is not None:
-            self._digest = record.digest
+            self.digest = record.digest
             apply(self._state, event, self.epoch)
             self._channel.publish([event])
         if cancelled:

@@ -1,0 +1,230 @@
+"""The desk of a runner: which tasks lie open here, how they are loaded, claimed and given back.
+
+State of a task at rest is kept for a while, so that the next step of a long task reads only what is new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.fold import apply
+from treadle.core.journal import unfold
+from treadle.core.messages import Message, Part, ToolCall, ToolResult
+from treadle.core.state import TaskState, start
+from treadle.errors import TaskBusy
+from treadle.ports import Commit, JournalStore
+from treadle.runner.channel import Channel, Channels
+from treadle.runner.loop import Drive
+from treadle.runner.writer import JournalWriter, Ownership
+
+KEPT: Final = 128
+"""How many tasks at rest keep their state in memory."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A task as its journal says, and the digest of its last record."""
+
+    state: TaskState
+    digest: bytes
+
+
+@dataclass(slots=True)
+class Owned:
+    """A task that this process owns: to record in, to drive, and in the end to give back."""
+
+    state: TaskState
+    writer: JournalWriter
+    channel: Channel
+    drive: Drive | None = None
+    drive_waits: bool = False
+    """something arrived before there was a drive to take it"""
+
+
+class Desk:
+    """Loads, claims and releases tasks of one store for one runner."""
+
+    def __init__(self, store: JournalStore, clock: Callable[[], int]) -> None:
+        self.store = store
+        self.clock = clock
+        self.channels = Channels()
+        self.owned: dict[str, Owned] = {}
+        self._kept: OrderedDict[str, Loaded] = OrderedDict()
+        self._lock = Lock()
+        self._unwatch: Callable[[], None] | None = None
+
+    # ------------------------------------------------------------------------------------- loading
+
+    async def load(self, task_id: str) -> Loaded:
+        """Return a task's present state; of what is kept from before, only what is new is read."""
+        with self._lock:
+            loaded = self._kept.pop(task_id, None)
+        if loaded is None:
+            loaded = Loaded(start(task_id), b"")
+        await self._catch_up(loaded)
+        self.keep(loaded)
+        return loaded
+
+    async def _catch_up(self, loaded: Loaded) -> None:
+        state = loaded.state
+        records = await self.store.read(state.task_id, after=state.seq)
+        known = loaded.digest if state.seq and records and records[0].seq - records[0].count >= state.seq else None
+        previous = known if state.seq else b""
+        for number, (epoch, found) in enumerate(unfold(state.task_id, records, after=state.seq, previous=previous)):
+            for event in found:
+                if event.seq == 1 and type(event) is e.TaskCreated and event.base:
+                    await self._begin_with_history(state, event)
+                apply(state, event, epoch)
+            record = records[number]
+            loaded.digest = record.digest
+            if record.upto is not None and number == len(records) - 1:
+                # A fork without records of its own: its first is chained to where it was cut off.
+                loaded.digest = codec.branch_digest(record.digest, record.upto)
+            if number % 256 == 255:
+                await asyncio.sleep(0)
+
+    async def _begin_with_history(self, state: TaskState, created: e.TaskCreated) -> None:
+        history = await self.thread_messages(created.thread, created.base)
+        state.history = history
+        state.messages.extend(history)
+        state.own_from = len(history)
+        state.origin.messages = len(history)
+
+    def keep(self, loaded: Loaded) -> None:
+        """Remember a task at rest."""
+        with self._lock:
+            self._kept[loaded.state.task_id] = loaded
+            self._kept.move_to_end(loaded.state.task_id)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+
+    def forget(self, task_id: str) -> None:
+        """Drop what is remembered of a task."""
+        with self._lock:
+            self._kept.pop(task_id, None)
+
+    async def thread_messages(self, thread_id: str, version: int | None = None) -> list[Message]:
+        """Return the words of a thread: what each of its tasks said, in the order they were finalized."""
+        _, members = await self.store.thread(thread_id, version=version)
+        messages: list[Message] = []
+        for number, member in enumerate(members):
+            state = start(member.task_id)
+            records = await self.store.read(member.task_id, upto=member.seq)
+            for epoch, found in unfold(member.task_id, records):
+                for event in found:
+                    if number == 0 and event.seq == 1 and type(event) is e.TaskCreated and event.base:
+                        # The first in a thread brings along all it was forked with.
+                        await self._begin_with_history(state, event)
+                    apply(state, event, epoch)
+            own = state.messages if number == 0 else state.messages[state.own_from :]
+            messages.extend(_renamed(message, member.version) for message in own)
+        return messages
+
+    # ------------------------------------------------------------------------------------ ownership
+
+    def begin(self, state: TaskState, own: Ownership) -> Owned:
+        """Return a task of which this process is the owner from now on."""
+        channel = self.channels.of(state.task_id)
+        owned = Owned(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
+        self.owned[state.task_id] = owned
+        if self._unwatch is None:
+            self._unwatch = self.store.watch(self._others_wrote)
+        return owned
+
+    async def claim(self, task_id: str) -> Owned:
+        """Become a task's owner and load it; calls its last driver left open are marked as stopped.
+
+        Raises `TaskNotFound`, `TaskBusy` or `JournalCorrupt`.
+        """
+        if task_id in self.owned:
+            raise TaskBusy(f"task {task_id} is being driven in this process", task_id=task_id)
+        claim = await self.store.claim(task_id)
+        try:
+            loaded = await self.load(task_id)
+            if loaded.state.seq != claim.head:
+                self.forget(task_id)
+                loaded = await self.load(task_id)
+        except BaseException:
+            await self._give_up(task_id, claim.epoch)
+            raise
+        self.forget(task_id)
+        owned = self.begin(loaded.state, Ownership(claim.epoch, loaded.digest))
+        recover(owned)
+        return owned
+
+    async def _give_up(self, task_id: str, epoch: int) -> None:
+        """Release a task that could not be loaded, so that the next try finds it free."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[object] = loop.create_future()
+        self.store.commit(Commit(task_id, epoch, release=True), lambda verdict: answer.set_result(verdict))
+        await answer
+
+    async def release(self, owned: Owned, word: str) -> None:
+        """Give a task back, if it was not given back yet, and remember its state."""
+        state, writer = owned.state, owned.writer
+        try:
+            if not writer.released and writer.failure is None:
+                await writer.commit_alone(None, word)
+        finally:
+            self.owned.pop(state.task_id, None)
+            if writer.failure is None:
+                self.keep(Loaded(state, writer.digest))
+            self.channels.drop(state.task_id)
+
+    # ------------------------------------------------------------------------------ other processes
+
+    def poke(self, task_id: str) -> bool:
+        """Let the task's driver, if it is here, look into its inbox; from any thread."""
+        owned = self.owned.get(task_id)
+        if owned is None:
+            return False
+        if owned.drive is not None:
+            owned.drive.poke()
+        else:
+            owned.drive_waits = True
+        return True
+
+    def _others_wrote(self, task_ids: tuple[str, ...]) -> None:
+        for task_id in task_ids:
+            self.poke(task_id)
+        self.channels.wake_all(besides=self.owned)
+
+    def close(self) -> None:
+        """Stop watching the store."""
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+
+
+def recover(owned: Owned) -> None:
+    """Mark what the last driver left open: reads are free to run again, of writes the outcome is unknown."""
+    state, writer = owned.state, owned.writer
+    step = state.step
+    if step is not None and step.model == "begun":
+        writer.record(e.ModelStopped(step.id, "crash"))
+    for call in state.begun():
+        call_id = call.id if call.undo_status != "begun" else f"{call.id}-undo"
+        writer.record(e.ToolStopped(call.step, call_id, "crash"))
+
+
+def _renamed(message: Message, version: int) -> Message:
+    """Return a message whose calls have ids that are unique in their thread, not only in their task."""
+    if all(type(part) is not ToolCall and type(part) is not ToolResult for part in message.parts):
+        return message
+    parts = tuple([_renamed_part(part, version) for part in message.parts])
+    return Message(message.role, parts, message.meta)
+
+
+def _renamed_part(part: Part, version: int) -> Part:
+    if type(part) is ToolCall:
+        return ToolCall(f"t{version}-{part.id}", part.name, part.arguments, part.raw, part.problem, part.meta)
+    if type(part) is ToolResult:
+        return ToolResult(f"t{version}-{part.call_id}", part.name, part.parts, part.is_error)
+    return part

@@ -1,0 +1,81 @@
+"""What every public verb has in common: it belongs to an instance, and what it returns has to be awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from functools import update_wrapper
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from treadle.errors import TreadleError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class MisusedVerb(TreadleError, TypeError):
+    """A verb was called on the class, or its result was used without `await`."""
+
+
+class Awaited(Coroutine[Any, Any, R], Generic[R]):
+    """A verb at work: await it. Anything else done with it says so, instead of failing far away."""
+
+    __slots__ = ("_coroutine", "_name")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, R], name: str) -> None:
+        self._coroutine = coroutine
+        self._name = name
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None) -> Any:
+        return self._coroutine.throw(typ if val is None else val)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._coroutine.close()
+        raise MisusedVerb(
+            f"{self._name}(...) was not awaited, so it has no {name!r}: write `await runner.{self._name}(...)`, "
+            f"or `runner.sync.{self._name}(...)` without asyncio"
+        )
+
+
+def verb(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Make an async method a verb: called on the class or used without `await`, it says what to write instead."""
+    return cast("Callable[P, Coroutine[Any, Any, R]]", _Verb(function))
+
+
+class _Verb:
+    def __init__(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+        self._function = function
+        update_wrapper(cast("Callable[..., Any]", self), function)
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+        function, name = self._function, self._function.__name__
+        if instance is None:
+            return _on_the_class(owner, function)
+
+        def call(*args: Any, **kwargs: Any) -> Awaited[Any]:
+            return Awaited(function(instance, *args, **kwargs), name)
+
+        return call
+
+
+def _on_the_class(owner: type, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], owner):
+            return function(*args, **kwargs)
+        raise MisusedVerb(
+            f"{owner.__name__}.{function.__name__} was called on the class: make a runner first, "
+            f"`{owner.__name__}().{function.__name__}(...)`"
+        )
+
+    return cast("Callable[..., Any]", update_wrapper(call, function))
