@@ -14,7 +14,7 @@ from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Decision, Effect, Record, Wait
 from treadle.core.fold import FAILURE_POLICY
-from treadle.core.render import render
+from treadle.core.observation import as_text
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.policy.limits import Limits, spent_before_a_call
 
@@ -42,8 +42,8 @@ def decide(state: TaskState, setup: Setup) -> Decision:
 
 def _begin(state: TaskState, setup: Setup) -> Decision:
     index = state.steps[-1].index + 1 if state.steps else 1
-    allowed = setup.limits.steps
-    if state.limit is None and allowed is not None and index > allowed:
+    allowed = setup.limits.allowed_steps
+    if state.limit is None and index > allowed:
         return Record(e.LimitReached("steps", allowed, index - 1))
     return Record(e.StepStarted(step_id(state.branch, index), index))
 
@@ -134,7 +134,7 @@ def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
     for call in step.calls:
         spec = setup.tools.get(call.name)
         if spec is not None and spec.return_direct and call.outcome == "ok":
-            output = call.display if call.display is not None else render(call.output)
+            output = call.display if call.display is not None else as_text(call.output)
             return Record(e.StepCompleted(step.id, True, output, True, _tolerated(setup, step)))
     if state.limit is None:
         reached = _limit_after(state, setup, step)
@@ -150,8 +150,8 @@ def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReac
     limits = setup.limits
     if any(call.outcome == "refused" for call in step.calls) and limits.tool_calls is not None:
         return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
-    if setup.on_limit == "final_answer" and limits.steps is not None and step.index >= limits.steps:
-        return e.LimitReached("steps", limits.steps, step.index)
+    if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
+        return e.LimitReached("steps", limits.allowed_steps, step.index)
     return None
 
 

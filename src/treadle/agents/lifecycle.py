@@ -26,12 +26,12 @@ def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> D
     if state.interrupting:
         return () if state.in_flight() else Wait("interrupted")
     if state.undo is not None:
-        return _undo(state, state.undo)
+        return _undo(state, setup, state.undo)
     if state.pausing:
         return _wanted_in_flight(state) or Wait("paused")
     if state.answered:
         return Record(_end(state)) if finalize else Wait("answered")
-    if state.limit is not None:
+    if state.limit is not None and setup.knows_agent:
         at_limit = _at_limit(state, setup)
         if at_limit is not None:
             return at_limit
@@ -129,7 +129,7 @@ def partial_answer(state: TaskState) -> str:
 # ----------------------------------------------------------------------------------------------- undo
 
 
-def _undo(state: TaskState, undo: UndoState) -> Decision:
+def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
     """Compensate one call after the other, newest first, then rewind."""
     for call in undo.queue:
         if call.undo_status == "begun":
@@ -137,6 +137,8 @@ def _undo(state: TaskState, undo: UndoState) -> Decision:
         if call.undo_status == "lost":
             return Wait("undo_unknown", (call,))
         if call.undo_status == "failed":
+            return Wait("undo_failed", (call,))
+        if call.undo_status == "none" and not setup.knows_agent:
             return Wait("undo_failed", (call,))
         if call.undo_status == "none":
             return (UndoCall(call.id + UNDO_SUFFIX, call),)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from treadle.core import events as e
 from treadle.core.messages import Content, Message, Text, ToolCall, ToolResult
-from treadle.core.render import framed, render
+from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text, framed
 from treadle.core.state import CallState, Mark, StepState, TaskState, UndoState
 
 E = TypeVar("E", bound=e.Event)
@@ -68,7 +68,8 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.created = event.time
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
     state.agent, state.thread, state.base = event.agent, event.thread, 0
-    state.fingerprint = event.fingerprint
+    if event.fingerprint != state.fingerprint:
+        state.fingerprint, state.instructions = event.fingerprint, None
     if event.options is not None:
         state.options = event.options
     state.floor = len(state.steps)
@@ -114,11 +115,14 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
     step = state.step
     if step is not None and step.id == event.step:
         step.attempt, step.status, step.error = event.attempt, "running", None
+        _propose_again(state, step)
     else:
         step = StepState(event.step, event.index, event.attempt, first_message=len(state.messages))
         step.started, step.started_seq = event.time, event.seq
         state.step = step
     state.error, state.began = None, True
+    if step.open:
+        return  # between calls and their results nobody else may speak
     for words in state.unread:
         state.messages.append(_spoken(words))
         step.input += words.parts
@@ -247,21 +251,21 @@ def _result(call: CallState) -> ToolResult:
     elif call.error is not None:
         parts = (Text(call.error.message),)
     else:
-        parts = (Text(render(call.output)),)
+        parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
     return ToolResult(call.id.partition(RETRY_MARK)[0], call.name, parts, call.outcome != "ok")
 
 
 def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
     step = _running(state, event)
     if event.direct:
-        state.messages.append(Message("assistant", (Text(render(event.output)),)))
+        state.messages.append(Message("assistant", (Text(as_text(event.output) or EMPTY_OUTPUT),)))
     step.status, step.last, step.output = "completed", event.last, event.output
     if event.reason is not None:
         state.reasons.append(event.reason)
     _close(state, step, event)
     if event.last:
         state.answered, state.output = True, event.output
-        state.output_text = render(event.output)
+        state.output_text = answer_text(event.output)
 
 
 def _step_failed(state: TaskState, event: e.StepFailed) -> None:
@@ -295,7 +299,7 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     for index in range(len(messages) - 1, -1, -1):
         parts = messages[index].parts
         if any(type(part) is ToolResult and part.call_id == call.id for part in parts):
-            new = ToolResult(call.id, call.name, (Text(render(event.output)),))
+            new = ToolResult(call.id, call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
             changed = tuple(new if type(p) is ToolResult and p.call_id == call.id else p for p in parts)
             messages[index] = Message("tool", changed)
             break
@@ -340,7 +344,7 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
     state.end_reasons = event.reasons
     state.pausing = state.interrupting = False
     if event.state in ("completed", "degraded"):
-        state.output, state.output_text = event.output, render(event.output)
+        state.output, state.output_text = event.output, answer_text(event.output)
     if event.kept and event.state in ("failed", "cancelled"):
         state.messages.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))
 
@@ -353,9 +357,7 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
         state.messages = state.messages[:-1]
     state.ended, state.attempt, state.thread_version, state.kept = None, event.attempt, 0, False
     state.limit = state.error = None
-    if state.step is not None and state.step.status == "failed":
-        _propose_again(state, state.step)
-    elif state.answered and state.steps[-1].final:
+    if state.answered and state.steps[-1].final:
         _take_up(state, state.steps[-1])
 
 

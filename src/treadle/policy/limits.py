@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from treadle.core.state import TaskState
 from treadle.errors import ConfigurationError
 
+DEFAULT_STEPS: Final = 200
+
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Limits:
-    """Hard limits of one task; None means no limit.
+    """Hard limits of one task; what is left at None is not limited, but for steps.
 
     Args:
-        steps: turns of the decision cycle; those undone are given back.
+        steps: turns of the decision cycle; those undone are given back. Left open by everybody, it is 200.
         model_calls: requests to the model, attempts included.
         tool_calls: calls asked for by the model; those undone are given back.
         tokens: input and output tokens together.
         seconds: time during which the task is driven, over all attempts.
     """
 
-    steps: int | None = 200
+    steps: int | None = None
     model_calls: int | None = None
     tool_calls: int | None = None
     tokens: int | None = None
@@ -38,6 +40,11 @@ class Limits:
                 raise ConfigurationError(f"Limits.{item.name} must be {kind} or None, got {value!r}")
             if value < 0 or value != value:
                 raise ConfigurationError(f"Limits.{item.name} must not be negative, got {value!r}")
+
+    @property
+    def allowed_steps(self) -> int:
+        """How many steps may be taken."""
+        return DEFAULT_STEPS if self.steps is None else self.steps
 
     def tightest(self, other: Limits) -> Limits:
         """Return the smaller of each limit."""

@@ -19,8 +19,8 @@ from treadle.core.journal import unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.state import TaskState, start
 from treadle.errors import TaskBusy
-from treadle.ports import Commit, JournalStore
-from treadle.runner.channel import Channel, Channels
+from treadle.ports import Commit, Committed, JournalStore
+from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.loop import Drive
 from treadle.runner.writer import JournalWriter, Ownership
 
@@ -75,9 +75,15 @@ class Desk:
     async def _catch_up(self, loaded: Loaded) -> None:
         state = loaded.state
         records = await self.store.read(state.task_id, after=state.seq)
-        known = loaded.digest if state.seq and records and records[0].seq - records[0].count >= state.seq else None
+        known = (
+            loaded.digest
+            if state.seq and records and records[0].seq - records[0].count >= state.seq
+            else None
+        )
         previous = known if state.seq else b""
-        for number, (epoch, found) in enumerate(unfold(state.task_id, records, after=state.seq, previous=previous)):
+        for number, (epoch, found) in enumerate(
+            unfold(state.task_id, records, after=state.seq, previous=previous)
+        ):
             for event in found:
                 if event.seq == 1 and type(event) is e.TaskCreated and event.base:
                     await self._begin_with_history(state, event)
@@ -134,9 +140,13 @@ class Desk:
         channel = self.channels.of(state.task_id)
         owned = Owned(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
         self.owned[state.task_id] = owned
+        self.watch_store()
+        return owned
+
+    def watch_store(self) -> None:
+        """Hear of what other processes write, from now on."""
         if self._unwatch is None:
             self._unwatch = self.store.watch(self._others_wrote)
-        return owned
 
     async def claim(self, task_id: str) -> Owned:
         """Become a task's owner and load it; calls its last driver left open are marked as stopped.
@@ -152,31 +162,34 @@ class Desk:
                 self.forget(task_id)
                 loaded = await self.load(task_id)
         except BaseException:
-            await self._give_up(task_id, claim.epoch)
+            # The next try is to find the task free.
+            await self.commit(Commit(task_id, claim.epoch, release=True))
             raise
         self.forget(task_id)
         owned = self.begin(loaded.state, Ownership(claim.epoch, loaded.digest))
         recover(owned)
         return owned
 
-    async def _give_up(self, task_id: str, epoch: int) -> None:
-        """Release a task that could not be loaded, so that the next try finds it free."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[object] = loop.create_future()
-        self.store.commit(Commit(task_id, epoch, release=True), lambda verdict: answer.set_result(verdict))
-        await answer
+    async def commit(self, commit: Commit) -> Committed:
+        """Commit outside of a drive and return when it is durable; raises what stopped it."""
+        answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
-    async def release(self, owned: Owned, word: str) -> None:
-        """Give a task back, if it was not given back yet, and remember its state."""
-        state, writer = owned.state, owned.writer
-        try:
-            if not writer.released and writer.failure is None:
-                await writer.commit_alone(None, word)
-        finally:
-            self.owned.pop(state.task_id, None)
-            if writer.failure is None:
-                self.keep(Loaded(state, writer.digest))
-            self.channels.drop(state.task_id)
+        def done(verdict: Committed | Exception) -> None:
+            if isinstance(verdict, Exception):
+                answer.set_exception(verdict)
+            else:
+                answer.set_result(verdict)
+
+        self.store.commit(commit, done)
+        return await answer
+
+    def lay_down(self, owned: Owned) -> None:
+        """Forget an owned task that was given back, but remember its state if the journal holds all of it."""
+        self.owned.pop(owned.state.task_id, None)
+        if owned.writer.released:
+            self.keep(Loaded(owned.state, owned.writer.digest))
+        owned.channel.publish((Stopped(),))
+        self.channels.drop(owned.state.task_id)
 
     # ------------------------------------------------------------------------------ other processes
 

@@ -11,7 +11,6 @@ The same loop serves a free run, one step, an undo and a command to a task at re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -20,14 +19,15 @@ from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Effect, Record, UndoCall, Wait
 from treadle.core.observation import unknown_tool_text
-from treadle.core.state import TaskState
+from treadle.core.state import StepState, TaskState
 from treadle.errors import ToolArgumentsInvalid
 from treadle.ports import InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 from treadle.runner import perform
-from treadle.runner.channel import Channel, Stopped
+from treadle.runner.channel import Channel
 from treadle.runner.inbox import as_event
 from treadle.runner.options import Breakpoint, RunOptions
 from treadle.runner.perform import Cut, Flight, Stage
+from treadle.runner.results import resting_word
 from treadle.runner.writer import JournalWriter
 
 GRACE: Final = 2.0
@@ -70,7 +70,6 @@ class Drive:
         state: TaskState,
         terms: Terms,
         stage: Stage | None,
-        clock: Callable[[], int],
     ) -> None:
         self.state = state
         self._store = store
@@ -78,20 +77,26 @@ class Drive:
         self._channel = channel
         self._terms = terms
         self._stage = stage
-        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._flights: dict[str, Flight] = {}
         self._landed: list[Flight] = []
         self._waker: asyncio.Future[None] | None = None
-        self._inbox_waits = True
-        self._steps_before = len(state.steps)
-        self._step_done = False
+        self._inbox_waits = not writer.is_new
+        self.step_done: StepState | None = None
         self._late = False
         self._deadline: asyncio.TimerHandle | None = None
-        self.parked_as = "running"
+        self.over = False
+        self._leave: str | None = None
         self.abandoned: list[str] = []
 
     # -------------------------------------------------------------------------------- from outside
+
+    async def stop(self, reason: str) -> None:
+        """Interrupt the task and return when it is given back; from any loop."""
+        self._leave = reason
+        self.poke()
+        while not self.over:
+            await asyncio.sleep(0.01)
 
     def poke(self) -> None:
         """Look into the inbox soon; from any thread."""
@@ -121,13 +126,15 @@ class Drive:
                         cancelled = error
                         break
                     if cancelled is None and not state.cancelling:
-                        self._writer.record(e.InterruptRequested("caller", "the caller was cancelled or gone"))
+                        self._writer.record(
+                            e.InterruptRequested("caller", "the caller was cancelled or gone")
+                        )
                     cancelled = error
         finally:
             self._stop_all()
             if self._deadline is not None:
                 self._deadline.cancel()
-            self._channel.publish((Stopped(),))
+            self.over = True
         if cancelled is not None:
             raise cancelled
 
@@ -137,9 +144,14 @@ class Drive:
             await self._read_inbox()
         if self._late:
             self._note_lateness()
-        if self._step_done:
-            return await self._park(self._resting_word())
-        decision = lifecycle.decide(self.state, self._terms.setup, self._terms.work, finalize=self._finalizes())
+        if self._leave is not None and self.state.ended is None:
+            self._writer.record(e.InterruptRequested("runner", self._leave))
+            self._leave = None
+        if self.step_done is not None:
+            return await self._park(resting_word(self.state))
+        decision = lifecycle.decide(
+            self.state, self._terms.setup, self._terms.work, finalize=self._finalizes()
+        )
         if type(decision) is Record:
             return await self._record(decision.event)
         if type(decision) is Wait:
@@ -151,16 +163,7 @@ class Drive:
         return self._terms.goal in ("end", "finalize")
 
     def _word_for(self, wait: Wait) -> str:
-        return STATE_WORDS.get(wait.reason) or self._resting_word()
-
-    def _resting_word(self) -> str:
-        """What a task at rest between two verbs is called."""
-        state = self.state
-        if state.answered:
-            return "answered"
-        if state.step is not None and any(c.status in ("lost", "unresolved") for c in state.step.open.values()):
-            return "waiting"
-        return "running" if state.began else "created"
+        return STATE_WORDS.get(wait.reason) or resting_word(self.state)
 
     # --------------------------------------------------------------------------------------- recording
 
@@ -173,8 +176,8 @@ class Drive:
                 self._writer.record(e.PauseRequested("breakpoint", _why(stop, event)))
                 break
         kind = type(event)
-        if self._terms.goal == "step" and kind in (e.StepCompleted, e.StepSkipped):
-            self._step_done = True
+        if self._terms.goal == "step" and kind is e.StepCompleted:
+            self.step_done = self.state.steps[-1]
         return False
 
     async def _seal(self, event: e.TaskEnded) -> bool:
@@ -183,8 +186,7 @@ class Drive:
         keeps = event.state in ("completed", "degraded") or self._terms.options.keep_in_thread == "always"
         event.kept = keeps and event.state in ("failed", "cancelled")
         if keeps and event.thread_version == 0:
-            version, _ = await self._store.thread(state.thread)
-            event.thread_version = version + 1
+            event.thread_version = state.base + 1
         while True:
             change = ThreadChange("add", state.thread, event.thread_version - 1) if keeps else None
             try:
@@ -196,7 +198,6 @@ class Drive:
             except InboxWaiting:
                 self._inbox_waits = True
                 return False
-            self.parked_as = event.state
             return True
 
     async def _park(self, word: str) -> bool:
@@ -208,7 +209,6 @@ class Drive:
         if not verdict.released:
             self._inbox_waits = True
             return False
-        self.parked_as = word
         return True
 
     # --------------------------------------------------------------------------------------- the inbox
@@ -246,7 +246,11 @@ class Drive:
             if arguments is None:
                 return False
             spec = stage.tools[effect.call.name].spec
-            record(e.ToolStarted(effect.call.step, effect.id, spec.effect, effect.call.attempt + 1, spec.undoable))
+            record(
+                e.ToolStarted(
+                    effect.call.step, effect.id, spec.effect, effect.call.attempt + 1, spec.undoable
+                )
+            )
             work = perform.call_tool(stage, flight, effect, arguments)
             if spec.timeout is not None:
                 flight.timer = self._loop.call_later(spec.timeout, self._cut, flight, "timeout")
@@ -368,8 +372,10 @@ def _meets(stop: Breakpoint, event: e.Event) -> bool:
     if stop.event is not None:
         return event.kind == stop.event
     if stop.after_step is not None:
-        return type(event) is e.StepCompleted and not event.last and (
-            stop.after_step == 0 or event.step.startswith(f"s{stop.after_step}")
+        return (
+            type(event) is e.StepCompleted
+            and not event.last
+            and (stop.after_step == 0 or event.step.startswith(f"s{stop.after_step}"))
         )
     if type(event) is not e.ModelReturned:
         return False

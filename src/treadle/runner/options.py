@@ -85,11 +85,15 @@ class RunOptions:
         for name, least in (("max_parallel_tools", 1), ("tool_output_max_chars", 100)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-                raise ConfigurationError(f"RunOptions.{name} must be a whole number from {least} up, got {value!r}")
+                raise ConfigurationError(
+                    f"RunOptions.{name} must be a whole number from {least} up, got {value!r}"
+                )
         unchecked: Any = self.break_on or ()
         for breakpoint_ in unchecked:
             if not isinstance(breakpoint_, Breakpoint):
-                raise ConfigurationError(f"RunOptions.break_on must hold Breakpoint(...), got {breakpoint_!r}")
+                raise ConfigurationError(
+                    f"RunOptions.break_on must hold Breakpoint(...), got {breakpoint_!r}"
+                )
         pairs: Any = self.labels.items()
         for key, value in pairs:
             if not isinstance(key, str) or not isinstance(value, str):
@@ -116,7 +120,9 @@ def _check_words(options: Any) -> None:
         value = getattr(options, name)
         if allowed and value is not None and value not in allowed:
             words = ", ".join(repr(word) for word in allowed)
-            raise ConfigurationError(f"{options.__class__.__name__}.{name} must be one of {words}, got {value!r}")
+            raise ConfigurationError(
+                f"{options.__class__.__name__}.{name} must be one of {words}, got {value!r}"
+            )
 
 
 def _words(hint: Any) -> tuple[str, ...]:
@@ -164,7 +170,9 @@ def _kept(cls: type[Any], document: dict[str, Any]) -> Any:
 def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Setup:
     """Return what a drive goes by. With `raised`, the options' limits replace the agent's instead of tightening them."""
     if agent is None:
-        return Setup(limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False)
+        return Setup(
+            limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False
+        )
     limits = agent.limits
     if options.limits is not None:
         limits = options.limits if raised else limits.tightest(options.limits)

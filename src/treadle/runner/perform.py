@@ -17,8 +17,7 @@ from treadle.core.answer import with_places
 from treadle.core.effects import CallModel, CallTool, Reconcile, UndoCall
 from treadle.core.messages import Content, Text
 from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta
-from treadle.core.observation import error_text, observation
-from treadle.core.render import render
+from treadle.core.observation import as_text, error_text, observation
 from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import ModelError
@@ -96,7 +95,9 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
     """Return what the model is asked; the conversation is shared, not copied."""
     state, settings = stage.state, stage.agent.model_settings
     tools = () if effect.final else tuple([tool.spec for tool in stage.tools.values()])
-    choice = settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
+    choice = (
+        settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
+    )
     return ModelRequest(
         state.view,
         state.instructions or "",
@@ -145,7 +146,7 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
     """Return the end of a call that returned; what the model sees is bounded."""
     seen: Sequence[Content] | None
     if result.observation is None:
-        text = render(result.output)
+        text = as_text(result.output)
         if len(text) <= max_chars:
             return e.ToolEnded(call.step, call.id, "ok", result.output, None, result.display)
         seen = (Text(text),)
@@ -154,7 +155,12 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
     else:
         seen = tuple([Text(part) if isinstance(part, str) else part for part in result.observation])
     return e.ToolEnded(
-        call.step, call.id, "ok", result.output, observation(seen, call_id=call.id, limit=max_chars), result.display
+        call.step,
+        call.id,
+        "ok",
+        result.output,
+        observation(seen, call_id=call.id, limit=max_chars),
+        result.display,
     )
 
 
@@ -172,10 +178,16 @@ def _tool_cut(call: CallState, tool: Tool | None, flight: Flight) -> list[e.Even
         # Its begin was journalled and the tool never entered: that much is known.
         return [
             e.ToolStopped(call.step, call.id, cut),
-            *([e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")] if call.effect == "write" else ()),
+            *(
+                [e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")]
+                if call.effect == "write"
+                else ()
+            ),
         ]
     if cut == "timeout" and tool is not None:
-        failure = e.Failure("tool", "timeout", f"{call.name} took longer than {tool.spec.timeout:g} s", call.id)
+        failure = e.Failure(
+            "tool", "timeout", f"{call.name} took longer than {tool.spec.timeout:g} s", call.id
+        )
         if call.effect != "write" and call.attempt > tool.spec.retries:
             return [e.ToolEnded(call.step, call.id, "timeout", error=failure)]
         return [e.ToolStopped(call.step, call.id, cut, failure)]
@@ -238,7 +250,9 @@ def abandoned(flight: Flight) -> list[e.Event]:
     if isinstance(effect, UndoCall):
         return [e.ToolStopped(effect.call.step, effect.id, "abandoned")]
     if isinstance(effect, Reconcile):
-        return [e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, "it did not stop"))]
+        return [
+            e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, "it did not stop"))
+        ]
     return _tool_cut(effect.call, None, flight)
 
 

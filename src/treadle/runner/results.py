@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from treadle.core import events as e
 from treadle.core.messages import Content, Json, Message
 from treadle.core.model import Usage as Tokens
-from treadle.core.render import render
+from treadle.core.observation import as_text
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import TaskRow
@@ -117,7 +117,7 @@ class TaskStepOutput:
     duration: float
 
     def __str__(self) -> str:
-        return render(self.output) if self.output is not None else ""
+        return as_text(self.output) if self.output is not None else ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -145,10 +145,24 @@ class Task:
 
 
 @dataclass(slots=True, frozen=True)
+class TaskSummary:
+    """A task as a list shows it; `created` in microseconds since 1970, UTC."""
+
+    task_id: str
+    agent: str
+    thread_id: str
+    state: StateWord
+    driven: bool
+    created: int
+    forked_from: str | None
+    labels: dict[str, str]
+
+
+@dataclass(slots=True, frozen=True)
 class TaskPage:
     """Some tasks, newest first; `cursor` asks for the next page, None when there is none."""
 
-    items: tuple[TaskRow, ...]
+    items: tuple[TaskSummary, ...]
     cursor: str | None
 
 
@@ -228,6 +242,26 @@ class RunResult:
 # -------------------------------------------------------------------------------- made from the state
 
 
+def resting_word(state: TaskState) -> StateWord:
+    """Return what a task at rest is called."""
+    if state.ended is not None:
+        return state.ended
+    if state.pausing:
+        return "paused"
+    if state.interrupting:
+        return "interrupted"
+    if state.undo is not None or any(True for _ in _unsettled(state)):
+        return "waiting"
+    if state.answered:
+        return "answered"
+    return "running" if state.began else "created"
+
+
+def _unsettled(state: TaskState) -> Iterable[CallState]:
+    calls = state.step.open.values() if state.step is not None else ()
+    return (call for call in calls if call.status in ("lost", "unresolved") and call.outcome is None)
+
+
 def execution(state: TaskState, call: CallState) -> ToolExecution:
     """Return a call as a caller sees it."""
     latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
@@ -260,12 +294,10 @@ def all_steps(state: TaskState) -> list[StepState]:
 def pending_of(state: TaskState) -> tuple[Pending, ...]:
     """Return what the task waits for a person to settle."""
     waiting: list[Pending] = []
-    if state.step is not None:
-        for call in state.step.open.values():
-            if call.status in ("lost", "unresolved") and call.outcome is None:
-                why = call.stopped.message if call.stopped is not None else "its driver died"
-                text = f"{call.name} began and its outcome is not known: {why}"
-                waiting.append(Pending(call.id, "settlement", call.name, call.arguments, text))
+    for call in _unsettled(state):
+        why = call.stopped.message if call.stopped is not None else "its driver died"
+        text = f"{call.name} began and its outcome is not known: {why}"
+        waiting.append(Pending(call.id, "settlement", call.name, call.arguments, text))
     if state.undo is not None:
         for call in state.undo.queue:
             if call.undo_status == "lost":
@@ -279,7 +311,9 @@ def step_info(step: StepState) -> StepInfo:
     return StepInfo(step.id, step.index, step.input, step.attempt, step.status)
 
 
-def step_output(state: TaskState, step: StepState, word: StateWord, upcoming: tuple[StepInfo, ...]) -> TaskStepOutput:
+def step_output(
+    state: TaskState, step: StepState, word: StateWord, upcoming: tuple[StepInfo, ...]
+) -> TaskStepOutput:
     """Return what a step did."""
     end = step.mark.messages if step.mark is not None else len(state.messages)
     return TaskStepOutput(
@@ -295,6 +329,42 @@ def step_output(state: TaskState, step: StepState, word: StateWord, upcoming: tu
         executions(state, [step]),
         _usage(step.usage, step.model_attempt, len(step.calls)),
         max(0, (step.ended or state.time) - step.started) / 1e6,
+    )
+
+
+def word_of(row: TaskRow) -> StateWord:
+    """Return a task's state as its row tells it: a dead driver leaves it interrupted."""
+    if row.driver is None:
+        return cast("StateWord", row.state)
+    return "running" if row.driver.alive else "interrupted"
+
+
+def summary(row: TaskRow) -> TaskSummary:
+    """Return a row as a list shows it."""
+    driven = row.driver is not None and row.driver.alive
+    return TaskSummary(
+        row.task_id, row.agent, row.thread_id, word_of(row), driven, row.created, row.base, row.labels
+    )
+
+
+def snapshot(state: TaskState, row: TaskRow) -> Task:
+    """Return a task as it stands."""
+    return Task(
+        state.task_id,
+        state.agent,
+        state.thread,
+        word_of(row),
+        row.driver is not None and row.driver.alive,
+        state.created,
+        state.attempt,
+        len(state.steps),
+        state.input,
+        state.forked_from,
+        state.fork_seq or None,
+        state.parent,
+        row.labels,
+        state.seq,
+        state.extra_state,
     )
 
 

@@ -32,7 +32,12 @@ class JournalWriter:
     """The one writer of a task's journal while this process owns the task."""
 
     def __init__(
-        self, store: JournalStore, channel: Channel, state: TaskState, own: Ownership, clock: Callable[[], int]
+        self,
+        store: JournalStore,
+        channel: Channel,
+        state: TaskState,
+        own: Ownership,
+        clock: Callable[[], int],
     ) -> None:
         self._store = store
         self._channel = channel
@@ -51,6 +56,11 @@ class JournalWriter:
         self.released = False
         self.taken: set[str] = set()
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the task is not in the store yet, so that nobody can have written to it."""
+        return self._create is not None
+
     def record(self, event: Event, inbox: str | None = None) -> None:
         """Number an event, apply it and queue it for the next commit."""
         state = self._state
@@ -67,7 +77,7 @@ class JournalWriter:
             return
         events = self._in_flight = self._pending
         self._pending = []
-        record = self._encode(events)
+        record = encode_record(events, self.epoch, self.digest)
         self.digest = record.digest
         self._store.commit(self._commit(record), self._done)
 
@@ -78,11 +88,6 @@ class JournalWriter:
             self._taken.clear()
         self._create = self._state_word = None
         return commit
-
-    def _encode(self, events: list[Event]) -> Record:
-        data, blobs = codec.encode(events)
-        digest = codec.chain(self.digest, data)
-        return Record(events[-1].seq, len(events), self.epoch, data, digest, blobs)
 
     def _done(self, verdict: Committed | Exception) -> None:
         events, self._in_flight = self._in_flight, None
@@ -111,7 +116,13 @@ class JournalWriter:
             raise self.failure
 
     async def commit_alone(
-        self, event: Event | None, state_word: str, *, thread: ThreadChange | None = None, seal: bool = False, release: bool = True
+        self,
+        event: Event | None,
+        state_word: str,
+        *,
+        thread: ThreadChange | None = None,
+        seal: bool = False,
+        release: bool = True,
     ) -> Committed:
         """Commit one event that the store may refuse, behind all that waits; it is applied only once it is durable.
 
@@ -121,7 +132,7 @@ class JournalWriter:
         record = None
         if event is not None:
             event.seq, event.time = self._state.seq + 1, self._clock()
-            record = self._encode([event])
+            record = encode_record([event], self.epoch, self.digest)
         commit = self._commit(record)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
         answer = self._submit(commit)
@@ -155,3 +166,9 @@ class JournalWriter:
 
         self._store.commit(commit, done)
         return answer
+
+
+def encode_record(events: list[Event], epoch: int, previous: bytes) -> Record:
+    """Return events as the record that follows the one with digest `previous`."""
+    data, blobs = codec.encode(events)
+    return Record(events[-1].seq, len(events), epoch, data, codec.chain(previous, data), blobs)

@@ -1,0 +1,351 @@
+"""From a caller's wish to a driven task: which agent, which options, claim, drive, give back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from uuid_utils import uuid7
+
+from treadle.agents import function_calling
+from treadle.agents.agent import Agent, RunContext
+from treadle.agents.setup import Setup
+from treadle.core import events as e
+from treadle.core.effects import Decision, Wait
+from treadle.core.messages import Content, Json, content
+from treadle.core.state import TaskState, start
+from treadle.errors import (
+    AgentUnknown,
+    ConfigurationError,
+    TaskBusy,
+    TaskConflict,
+    TaskNotFound,
+    UndoUnfinished,
+    VersionRefused,
+)
+from treadle.ports import (
+    InboxItem,
+    JournalStore,
+    Model,
+    NewTask,
+    TaskExists,
+    TaskFilter,
+    TaskRow,
+    ThreadChange,
+)
+from treadle.runner.desk import Desk, Owned
+from treadle.runner.loop import Drive, Goal, Terms
+from treadle.runner.options import RunOptions, from_json, setup_for, to_json
+from treadle.runner.perform import Stage
+from treadle.runner.writer import Ownership
+
+
+@dataclass(slots=True, frozen=True)
+class Parts:
+    """What the composition root hands to a runner."""
+
+    store: JournalStore
+    resolve_model: Callable[[str | Model], Model]
+    load_parts: Callable[[tuple[Content, ...]], tuple[Content, ...]]
+    agents: tuple[Agent[Any], ...] = ()
+    options: RunOptions = RunOptions()
+    context_factory: Callable[[], Any] | None = None
+    clock: Callable[[], int] = lambda: time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class NewRun:
+    """What a caller asks for with a new task."""
+
+    agent: Agent[Any]
+    input: tuple[Content, ...]
+    thread_id: str | None = None
+    task_id: str | None = None
+    options: RunOptions | None = None
+    extra_state: Json = None
+
+
+def new_id() -> str:
+    """Return an id that sorts by time."""
+    return str(uuid7())
+
+
+def idle(state: TaskState, setup: Setup) -> Decision:
+    """Want nothing: the worker of a drive that only carries out what was commanded."""
+    return Wait("idle")
+
+
+class Driving:
+    """Makes tasks, finds the code for them and drives them to a goal."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.store = parts.store
+        self.desk = Desk(parts.store, parts.clock)
+        self._agents: dict[str, Agent[Any]] = {}
+        self._models: dict[int, tuple[Any, Model]] = {}
+        for agent in parts.agents:
+            self.know(agent)
+
+    # ------------------------------------------------------------------------------ agents, options
+
+    def know(self, agent: Agent[Any]) -> None:
+        """Remember an agent by its name."""
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"agent must be an Agent, got {agent!r}")
+        self._agents[agent.name] = agent
+
+    def agent_for(self, name: str, given: Agent[Any] | None, task_id: str) -> Agent[Any]:
+        """Return the agent of a task, as given or as this runner knows it; raises `AgentUnknown` or `TaskConflict`."""
+        if given is not None:
+            self.know(given)
+            if given.name != name:
+                message = f"task {task_id} belongs to agent {name!r}, got agent {given.name!r}; to change agents, fork"
+                raise TaskConflict(message, task_id=task_id, field="agent")
+            return given
+        agent = self._agents.get(name)
+        if agent is None:
+            raise AgentUnknown(
+                f"task {task_id} belongs to agent {name!r}, which this process was not given: pass agent=..., or make the "
+                "runner with Runner(agents=[...]); on the command line use --agent module:agent, `agents` under "
+                "[tool.treadle] in pyproject.toml, or TREADLE_AGENTS"
+            )
+        return agent
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        """Return the agent's model; text is resolved once."""
+        known = self._models.get(id(agent.model))
+        if known is None:
+            # The key's object is kept beside it, so that the id stays its own.
+            known = self._models[id(agent.model)] = (agent.model, self.parts.resolve_model(agent.model))
+        return known[1]
+
+    def options_of(self, state: TaskState) -> RunOptions:
+        """Return the options a task is driven with."""
+        return from_json(state.options)
+
+    def terms(self, goal: Goal, state: TaskState, agent: Agent[Any] | None) -> Terms:
+        """Return what a drive goes by."""
+        options = self.options_of(state)
+        raised = bool(state.options and state.options.get("raised"))
+        work = function_calling.decide if agent is not None and goal in ("end", "step") else idle
+        return Terms(goal, setup_for(agent, options, raised=raised), options, work)
+
+    # ------------------------------------------------------------------------------------- new tasks
+
+    async def create(self, new: NewRun, made_id: str | None = None) -> Owned:
+        """Return a new task that this process owns; it is made in the store with its first commit.
+
+        With `made_id` the id was made by this process just now, so that nobody can have used it before. Raises
+        `TaskExists` only when the caller chose the id.
+        """
+        await self.store.open()
+        self.know(new.agent)
+        options = (new.options or RunOptions()).over(self.parts.options)
+        task_id = new.task_id or made_id or new_id()
+        state = start(task_id)
+        base = 0
+        if new.thread_id is not None:
+            base = await self._begin_in_thread(state, new.thread_id)
+        thread = new.thread_id or new_id()
+        row = NewTask(task_id, new.agent.name, thread, self.parts.clock(), labels=options.labels)
+        owned = self.desk.begin(state, Ownership(1, b"", row))
+        parts = self.parts.load_parts(new.input)
+        fingerprint = new.agent.fingerprint
+        kept = to_json(options)
+        owned.writer.record(
+            e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
+        )
+        if new.task_id is not None:
+            try:
+                await owned.writer.durable()
+            except TaskExists:
+                self.desk.owned.pop(task_id, None)
+                raise
+        return owned
+
+    async def _begin_in_thread(self, state: TaskState, thread_id: str) -> int:
+        if not thread_id or not isinstance(thread_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"thread_id must be text, got {thread_id!r}")
+        version, _ = await self.store.thread(thread_id)
+        if version:
+            history = await self.desk.thread_messages(thread_id, version)
+            state.history = history
+            state.messages.extend(history)
+            state.own_from = len(history)
+        return version
+
+    # ----------------------------------------------------------------------------------------- drive
+
+    @asynccontextmanager
+    async def own(self, task_id: str) -> AsyncIterator[Owned]:
+        """Own a task for the length of a block; it is given back at rest, whatever happens."""
+        owned = await self.desk.claim(task_id)
+        async with self.giving_back(owned):
+            yield owned
+
+    @asynccontextmanager
+    async def giving_back(self, owned: Owned) -> AsyncIterator[None]:
+        """Give an owned task back at the end of a block, once its inbox is read."""
+        try:
+            yield
+        finally:
+            try:
+                if not owned.writer.released and owned.writer.failure is None:
+                    await self.drive(owned, "attend", None, None)
+            finally:
+                self.desk.lay_down(owned)
+
+    async def drive(self, owned: Owned, goal: Goal, agent: Agent[Any] | None, context: Any) -> Drive:
+        """Drive an owned task to a goal and return the drive, at rest; the owner gives the task back."""
+        state, writer = owned.state, owned.writer
+        terms = self.terms(goal, state, agent)
+        stage = None
+        if agent is not None:
+            if context is None and self.parts.context_factory is not None:
+                context = self.parts.context_factory()
+            if goal in ("end", "step"):
+                self._introduce(owned, agent, context, terms.options)
+            tools = {tool.spec.name: tool for tool in agent.tools}
+            limit = terms.options.tool_output_max_chars or 8_000
+            model = self.model_of(agent)
+            stage = Stage(state, agent, model, tools, owned.channel, context, limit, writer.durable)
+        drive = Drive(self.store, writer, owned.channel, state, terms, stage)
+        owned.drive = drive
+        await drive.run()
+        return drive
+
+    def _introduce(self, owned: Owned, agent: Agent[Any], context: Any, options: RunOptions) -> None:
+        """Record what this agent is, where it differs from what the task knows."""
+        state, record = owned.state, owned.writer.record
+        changed = bool(state.fingerprint) and state.fingerprint != agent.fingerprint
+        if changed:
+            if options.on_version_change == "refuse":
+                message = (
+                    f"task {state.task_id} began with version {state.fingerprint} of agent {agent.name!r} and this is "
+                    f"version {agent.fingerprint}; options say on_version_change='refuse'"
+                )
+                raise VersionRefused(message, task_id=state.task_id)
+            record(e.VersionChanged(agent.fingerprint, state.fingerprint))
+        if state.instructions is not None and not changed:
+            return
+        told = agent.instructions
+        if not isinstance(told, str):
+            told = told(RunContext(state.task_id, state.thread, state.input, context))
+            if not isinstance(told, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(f"Agent {agent.name!r}: instructions must return text, got {told!r}")
+        elif not told and state.instructions is None:
+            return
+        if told != state.instructions:
+            record(e.InstructionsSet(told))
+
+    # ---------------------------------------------------------------------------------- between drives
+
+    async def reopen(self, owned: Owned, reason: str, by: str | None = None) -> None:
+        """Take up an ended task in a new attempt; its words leave its thread in the same transaction.
+
+        Raises `AlreadyFinalized` when newer words follow its own.
+        """
+        state = owned.state
+        change = ThreadChange("remove", state.thread) if state.thread_version else None
+        event = e.TaskReopened(state.attempt + 1, reason, by)
+        await owned.writer.commit_alone(event, "running", thread=change, release=False)
+
+    def go_on(self, owned: Owned, by: str | None = None) -> None:
+        """Lift a pause or an interrupt."""
+        state = owned.state
+        if state.pausing or state.interrupting:
+            owned.writer.record(e.Resumed(by))
+
+    def kept_options(self, state: TaskState, options: RunOptions | None) -> Json:
+        """Return what a fork keeps of options: its parent's, with what is given now over them."""
+        if options is None:
+            return state.options
+        return to_json(options.over(from_json(state.options)))
+
+    def set_options(self, owned: Owned, options: RunOptions | None) -> None:
+        """Record options given with a resume: they come before those stored, also where they loosen them."""
+        if options is None:
+            return
+        stored = from_json(owned.state.options)
+        merged = options.over(stored)
+        document = dict(to_json(merged) or {})
+        if options.limits is not None:
+            document["limits"] = (to_json(options) or {})["limits"]
+            document["raised"] = True
+        if document != (owned.state.options or {}):
+            owned.writer.record(e.OptionsChanged(document or None))
+
+    def check_no_undo(self, state: TaskState) -> None:
+        """Raise `UndoUnfinished` while an undo has begun and not ended."""
+        if state.undo is not None:
+            raise UndoUnfinished(
+                f"task {state.task_id}: an undo to step {state.undo.to} has begun and not ended; call undo_step again, "
+                "or settle the compensation it waits for",
+                task_id=state.task_id,
+            )
+
+    # -------------------------------------------------------------------------------------- commands
+
+    async def command(self, task_id: str, kind: str, data: dict[str, Json]) -> None:
+        """Put a command into a task's inbox; it is carried out by its driver, or here and now if it has none."""
+        await self.store.post(task_id, InboxItem(new_id(), kind, data, self.parts.clock()))
+        if self.desk.poke(task_id):
+            return
+        try:
+            async with self.own(task_id) as owned:
+                await self.drive(owned, "attend", None, None)
+        except TaskBusy:
+            # Its driver, in this process or another, finds the command in the inbox.
+            self.desk.poke(task_id)
+
+    async def stopped(self, task_id: str) -> TaskRow:
+        """Return a task's row once nobody drives it."""
+        watcher = self.desk.channels.subscribe(task_id)
+        try:
+            while True:
+                if task_id not in self.desk.owned:
+                    row = await self.row(task_id)
+                    if row.driver is None or not row.driver.alive:
+                        return row
+                    self.desk.watch_store()
+                watcher.items.clear()
+                await watcher.wait()
+                watcher.lagging = False
+        finally:
+            self.desk.channels.unsubscribe(task_id, watcher)
+
+    async def row_or_none(self, task_id: str) -> TaskRow | None:
+        """Return a task's row, None if there is no such task."""
+        try:
+            return await self.store.row(task_id)
+        except TaskNotFound:
+            return None
+
+    async def row(self, task_id: str) -> TaskRow:
+        """Return a task's row; raises `TaskNotFound`, which says so if the id is that of a thread."""
+        if not isinstance(task_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"a task is named by a Task or its id, got {task_id!r}")
+        await self.store.open()
+        try:
+            return await self.store.row(task_id)
+        except TaskNotFound:
+            version, members = await self.store.thread(task_id)
+            if version or await self.store.rows(TaskFilter(thread_id=task_id, limit=1)):
+                last = f"; its last task is {members[-1].task_id}" if members else ""
+                raise TaskNotFound(f"{task_id} is a thread, not a task{last}") from None
+            raise TaskNotFound(f"no task {task_id!r} in {self.store.url}") from None
+
+
+def parts_of(given: Any) -> tuple[Content, ...]:
+    """Return a caller's input as content parts; raises `ConfigurationError` for anything else."""
+    try:
+        parts = content(given)
+    except TypeError:
+        parts = ()
+    if not parts or any(not hasattr(part, "meta") for part in parts):
+        raise ConfigurationError(f"input must be text or content parts (text, Image, File), got {given!r}")
+    return parts

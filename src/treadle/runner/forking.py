@@ -1,0 +1,116 @@
+"""Forks: a new task that shares another's journal up to a point. And where two tasks went different ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.core.fold import apply
+from treadle.core.journal import unfold
+from treadle.core.state import StepState, TaskState, start
+from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
+from treadle.ports import JournalStore
+from treadle.runner.results import Difference, StepInfo, all_steps, resting_word, step_output
+
+
+def fork_point(state: TaskState, at: str | int | None, replace: dict[str, Any] | None) -> int:
+    """Return the sequence number after which a fork goes its own way."""
+    if replace:
+        return _end_of_calls(state, at, replace)
+    if at is None:
+        return state.steps[-1].ended_seq if state.steps else 1
+    if isinstance(at, bool) or not isinstance(at, (int, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"at must be a step id or the sequence number of an event, got {at!r}")
+    if isinstance(at, int):
+        if not 1 <= at <= state.seq:
+            raise StepNotFound(f"task {state.task_id} has events 1 to {state.seq}, not {at}")
+        return at
+    step = next((step for step in state.steps if step.id == at), None)
+    if step is None:
+        raise StepNotFound(f"task {state.task_id} has no completed step {at!r} on its present branch")
+    return step.ended_seq
+
+
+def _end_of_calls(state: TaskState, at: str | int | None, replace: dict[str, Any]) -> int:
+    if at is not None:
+        raise ConfigurationError(
+            "fork takes at= or replace=, not both: replace= forks at the end of the call's step"
+        )
+    steps: set[str] = set()
+    for call_id in replace:
+        call = state.find_call(call_id)
+        if call is None or call.status != "ended":
+            raise CallNotFound(f"task {state.task_id} has no finished call {call_id!r} on its present branch")
+        steps.add(call.step)
+    step = next((step for step in state.steps if step.id in steps), None)
+    if len(steps) != 1 or step is None:
+        raise ConfigurationError("replace= takes calls of one completed step")
+    return step.ended_seq
+
+
+async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
+    """Raise `ForkPointBusy` if a call is begun and not ended just after this event."""
+    state = start(task_id)
+    for epoch, found in unfold(task_id, await store.read(task_id, upto=seq)):
+        for event in found:
+            apply(state, event, epoch)
+    if state.in_flight() or (state.undo is not None):
+        raise ForkPointBusy(
+            f"task {task_id}: at event {seq} a call or an undo is begun and not ended; fork after a step, or later",
+            task_id=task_id,
+        )
+
+
+# ---------------------------------------------------------------------------------------------- diff
+
+
+def difference(a: TaskState, b: TaskState) -> Difference:
+    """Return the first step in which two tasks differ, with both values."""
+    shared = _shared_events(a, b)
+    steps_a, steps_b = all_steps(a), all_steps(b)
+    for place in range(max(len(steps_a), len(steps_b))):
+        one = steps_a[place] if place < len(steps_a) else None
+        other = steps_b[place] if place < len(steps_b) else None
+        if one is other and one is not None:
+            continue
+        found = _first_difference(one, other)
+        if found is not None:
+            field, value_a, value_b = found
+            outputs = [
+                step_output(s, t, resting_word(s), _NONE) if t else None for s, t in ((a, one), (b, other))
+            ]
+            return Difference(
+                a.task_id, b.task_id, shared, place + 1, outputs[0], outputs[1], field, value_a, value_b
+            )
+    if a.ended != b.ended or a.output != b.output:
+        return Difference(
+            a.task_id, b.task_id, shared, None, None, None, "end", [a.ended, a.output], [b.ended, b.output]
+        )
+    return Difference(a.task_id, b.task_id, shared)
+
+
+_NONE: tuple[StepInfo, ...] = ()
+
+
+def _shared_events(a: TaskState, b: TaskState) -> int:
+    if a.forked_from == b.task_id:
+        return a.fork_seq
+    if b.forked_from == a.task_id:
+        return b.fork_seq
+    if a.forked_from is not None and a.forked_from == b.forked_from:
+        return min(a.fork_seq, b.fork_seq)
+    return 0
+
+
+def _first_difference(a: StepState | None, b: StepState | None) -> tuple[str, Any, Any] | None:
+    if a is None or b is None:
+        return "step", a.id if a else None, b.id if b else None
+    facts: list[tuple[str, Any, Any]] = [
+        ("input", a.input, b.input),
+        ("text", a.text, b.text),
+        ("calls", [(c.name, c.arguments) for c in a.calls], [(c.name, c.arguments) for c in b.calls]),
+    ]
+    for one, other in zip(a.calls, b.calls, strict=False):
+        facts.append((f"outcome of {one.id}", one.outcome, other.outcome))
+        facts.append((f"output of {one.id}", one.output, other.output))
+    facts += [("output", a.output, b.output), ("status", a.status, b.status)]
+    return next((fact for fact in facts if fact[1] != fact[2]), None)

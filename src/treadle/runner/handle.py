@@ -1,0 +1,93 @@
+"""A handle on one task: watch it, wait for it, control it, from wherever it is driven."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from treadle.core.events import Ephemeral, Event
+from treadle.core.tools import Happened, NotHappened
+from treadle.runner.results import RunResult, Task, UndoReport
+from treadle.runner.stream import watch
+
+if TYPE_CHECKING:
+    from treadle.runner.runner import Input, Role, TaskRunner
+
+
+class RunHandle:
+    """A task under its id. Watching never affects it; the verbs are those of the runner."""
+
+    def __init__(self, runner: TaskRunner, task_id: str) -> None:
+        self._runner = runner
+        self.task_id = task_id
+        self._driven: asyncio.Task[RunResult] | None = None
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.task_id!r})"
+
+    def drive_with(self, work: Coroutine[Any, Any, RunResult]) -> None:
+        """Drive the task in this event loop, on behalf of whoever holds the handle."""
+        self._driven = asyncio.ensure_future(work)
+        self._runner.hold(self._driven)
+
+    async def events(self, *, after: int = 0, deltas: bool = True) -> AsyncGenerator[Event | Ephemeral, None]:
+        """Yield the task's events with sequence numbers greater than `after`, until it stops; can be opened again.
+
+        Args:
+            after: sequence number of the last event already seen.
+            deltas: also yield what the model is writing just now, which is never stored.
+        """
+        desk = self._runner.desk
+        watcher = desk.channels.subscribe(self.task_id)
+        try:
+            async for event in watch(
+                desk, self.task_id, watcher, after=after, deltas=deltas, over=self._at_rest
+            ):
+                yield event
+        finally:
+            desk.channels.unsubscribe(self.task_id, watcher)
+
+    async def _at_rest(self) -> bool:
+        return await self._runner.at_rest(self.task_id)
+
+    async def result(self) -> RunResult:
+        """Return how the task stands once it stops."""
+        if self._driven is not None:
+            return await asyncio.shield(self._driven)
+        return await self._runner.stopped(self.task_id)
+
+    async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.pause`."""
+        return await self._runner.pause(self.task_id, reason=reason, by=by)
+
+    async def resume(self, **how: Any) -> RunResult:
+        """See `Runner.resume`."""
+        self._driven = None
+        return await self._runner.resume(self.task_id, **how)
+
+    async def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.interrupt`."""
+        return await self._runner.interrupt(self.task_id, reason=reason, by=by)
+
+    async def cancel(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.cancel`."""
+        return await self._runner.cancel(self.task_id, reason=reason, by=by)
+
+    async def send(self, message: Input, *, role: Role = "user", by: str | None = None) -> None:
+        """See `Runner.send`."""
+        await self._runner.send(self.task_id, message, role=role, by=by)
+
+    async def settle(
+        self, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None
+    ) -> None:
+        """See `Runner.settle`."""
+        await self._runner.settle(self.task_id, request_id, verdict, by=by)
+
+    async def undo_step(self, **how: Any) -> UndoReport:
+        """See `Runner.undo_step`."""
+        return await self._runner.undo_step(self.task_id, **how)
+
+    async def fork(self, **how: Any) -> Task:
+        """See `Runner.fork`."""
+        return await self._runner.fork(self.task_id, **how)

@@ -1,0 +1,147 @@
+"""Streams of events: watching a task, and running one while watching it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from treadle.core.events import Ephemeral, Event
+from treadle.core.journal import unfold
+from treadle.errors import TaskUnfinished
+from treadle.runner.channel import Stopped, Watcher
+from treadle.runner.desk import Desk
+from treadle.runner.results import RunResult, TaskStepOutput
+
+R = TypeVar("R")
+
+
+async def watch(
+    desk: Desk,
+    task_id: str,
+    watcher: Watcher,
+    *,
+    after: int,
+    deltas: bool,
+    over: Callable[[], Awaitable[bool]],
+) -> AsyncGenerator[Event | Ephemeral, None]:
+    """Yield a task's events after a sequence number, each once and in order, until it is over.
+
+    A delta is held back until the events before it were yielded. What the watcher's buffer does not hold is read from
+    the journal.
+    """
+    last, behind = after, True
+    held: deque[Ephemeral] = deque()
+    while True:
+        ended = await over()
+        if behind or watcher.lagging or ended:
+            watcher.lagging = behind = False
+            for _, found in unfold(
+                task_id, await desk.store.read(task_id, after=last), after=last, previous=None
+            ):
+                for event in found:
+                    last = event.seq
+                    yield event
+        while watcher.items:
+            item = watcher.items.popleft()
+            if isinstance(item, Event):
+                if item.seq == last + 1:
+                    last = item.seq
+                    yield item
+                elif item.seq > last:
+                    behind = True
+                while held and held[0].after <= last:
+                    yield held.popleft()
+            elif not isinstance(item, Stopped) and deltas:
+                if item.after <= last:
+                    yield item
+                else:
+                    held.append(item)
+        if ended and not behind:
+            return
+        if not behind:
+            await watcher.wait()
+
+
+class Stream(Generic[R]):
+    """A task being driven by whoever iterates over its events; leaving the block early interrupts it."""
+
+    def __init__(self, desk: Desk, task_id: str, work: Callable[[], Awaitable[R]]) -> None:
+        self._desk = desk
+        self.task_id = task_id
+        self._work = work
+        self._task: asyncio.Task[R] | None = None
+        self._watcher: Watcher | None = None
+        self._events: AsyncGenerator[Event | Ephemeral, None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._desk.store.open()
+        after = await self._head()
+        self._watcher = watcher = self._desk.channels.subscribe(self.task_id)
+
+        async def work() -> R:
+            try:
+                return await self._work()
+            finally:
+                watcher.put((Stopped(),))
+
+        self._task = asyncio.ensure_future(work())
+        self._events = watch(self._desk, self.task_id, watcher, after=after, deltas=True, over=self._over)
+        return self
+
+    async def _head(self) -> int:
+        """Return where the task's journal ends before this stream drives it on."""
+        return 0
+
+    async def _over(self) -> bool:
+        return self._task is not None and self._task.done()
+
+    def __aiter__(self) -> AsyncIterator[Event | Ephemeral]:
+        if self._events is None:
+            raise TaskUnfinished("a stream is opened with `async with`", task_id=self.task_id)
+        return self._events
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._task is not None and self._watcher is not None and self._events is not None
+        try:
+            if not self._task.done():
+                self._task.cancel()
+                await asyncio.wait([self._task])
+            await self._events.aclose()
+        finally:
+            self._desk.channels.unsubscribe(self.task_id, self._watcher)
+            self._desk.channels.drop(self.task_id)
+        if error is None and not self._task.cancelled():
+            self._task.result()
+
+    def _value(self) -> R:
+        if self._task is None or not self._task.done():
+            raise TaskUnfinished(
+                "the stream has not ended yet: read it to its end first", task_id=self.task_id
+            )
+        return self._task.result()
+
+
+class EventStream(Stream[RunResult]):
+    """A run with its events; `result` when they have ended."""
+
+    @property
+    def result(self) -> RunResult:
+        """What `run` would have returned; raises `TaskUnfinished` before the stream's end."""
+        return self._value()
+
+
+class StepStream(Stream[TaskStepOutput]):
+    """One step with its events; `output` when they have ended."""
+
+    async def _head(self) -> int:
+        return (await self._desk.store.row(self.task_id)).head
+
+    @property
+    def output(self) -> TaskStepOutput:
+        """What `run_step` would have returned; raises `TaskUnfinished` before the stream's end."""
+        return self._value()

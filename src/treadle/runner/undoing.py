@@ -1,0 +1,93 @@
+"""What an undo would take back, and what it took back. Pure rules over the state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.agents.lifecycle import may_have_acted, undo_report
+from treadle.core import events as e
+from treadle.core.state import CallState, StepState, TaskState
+from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished
+from treadle.runner.results import UndoReport, all_steps
+
+
+@dataclass(slots=True, frozen=True)
+class UndoPlan:
+    """The event that asks for an undo, and whether it needs the tools' own code."""
+
+    event: e.UndoRequested
+    needs_agent: bool
+
+
+def plan(state: TaskState, to: int | str | None, *, force: bool, by: str | None) -> UndoPlan:
+    """Return what to record for an undo.
+
+    Raises:
+        StepNotFound: there is no such step, or none to take back.
+        IrreversibleStep: a step holds effectful calls without `undo=`, and `force` is not given.
+        UndoUnfinished: another undo has begun and not ended.
+    """
+    keep = _step_to_keep(state, to)
+    if state.undo is not None:
+        if to is not None and keep != state.undo.to:
+            message = f"task {state.task_id}: an undo to step {state.undo.to} has begun; finish it first"
+            raise UndoUnfinished(message, task_id=state.task_id)
+        keep = state.undo.to
+    steps = [step for step in all_steps(state) if step.index > keep]
+    calls = [call for step in reversed(steps) for call in reversed(step.calls) if may_have_acted(call)]
+    stuck = [call for call in calls if _irreversible(call)]
+    if stuck and not force:
+        named = ", ".join(f"{call.name} ({call.id})" for call in stuck)
+        message = (
+            f"task {state.task_id}: {named} may have changed something and cannot be taken back; give the tool undo=, "
+            "settle what is unknown, or use force=True to rewind without compensating"
+        )
+        raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in stuck))
+    queue = tuple(call.id for call in calls if call.undo and call.outcome == "ok")
+    left = any(call.undo_status in ("none", "failed") for call in calls if call.id in queue)
+    event = e.UndoRequested(keep, tuple(step.id for step in steps), queue, force, by)
+    return UndoPlan(event, left)
+
+
+def _irreversible(call: CallState) -> bool:
+    if call.outcome in ("ok", "unknown", None):
+        return not call.undo or call.outcome != "ok"
+    return False
+
+
+def _step_to_keep(state: TaskState, to: int | str | None) -> int:
+    steps = all_steps(state)
+    floor = steps[state.floor - 1].index if state.floor else 0
+    last = steps[-1].index if steps else 0
+    keep = _named(state, steps, to) if to is not None else last - 1
+    if last <= floor or keep < floor:
+        where = f"step {floor} was taken over from task {state.forked_from}" if floor else "there is none"
+        raise StepNotFound(f"task {state.task_id}: no step to take back ({where})")
+    if keep >= last:
+        raise StepNotFound(f"task {state.task_id}: step {keep} is the last one, so nothing comes after it")
+    return keep
+
+
+def _named(state: TaskState, steps: list[StepState], to: int | str) -> int:
+    if isinstance(to, int) and not isinstance(to, bool):
+        if to < 0 or (to > 0 and not any(step.index == to for step in steps)):
+            raise StepNotFound(f"task {state.task_id} has no step {to}; it has {len(steps)} steps")
+        return to
+    for step in steps:
+        if step.id == to:
+            return step.index
+    raise StepNotFound(f"task {state.task_id} has no step {to!r} on its present branch")
+
+
+def report(state: TaskState, asked: e.UndoRequested) -> UndoReport:
+    """Return what an undo has done so far."""
+    undo = state.undo
+    if undo is None:
+        return UndoReport(state.task_id, True, asked.to, asked.steps, state.last_undo)
+    stuck = next((call for call in undo.queue if call.undo_status in ("failed", "lost")), None)
+    problem = None
+    if stuck is not None:
+        what = "failed" if stuck.undo_status == "failed" else "began, and its outcome is not known"
+        why = f": {stuck.undo_error}" if stuck.undo_error else ""
+        problem = f"the compensation of {stuck.name} ({stuck.id}) {what}{why}"
+    return UndoReport(state.task_id, False, asked.to, asked.steps, undo_report(state, undo), problem)
