@@ -1,1 +1,62 @@
-"""Treadle: LLM agents as durable tasks made of steps."""
+"""Treadle: LLM agents as durable tasks made of steps.
+
+An `Agent` says what should run, a `Runner` runs it as a task: stepped or freely, streamed, paused, fed back to,
+cancelled, resumed, undone, forked. Each task is an append-only journal of events; its state is what they add up to.
+"""
+
+from treadle.agents.agent import Agent, RunContext
+from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.model import (
+    ModelAnswer,
+    ModelRequest,
+    ModelSettings,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown
+from treadle.llm.scripted import ScriptedModel
+from treadle.policy.limits import Limits
+from treadle.ports import ToolContext, ToolOutput
+from treadle.runner.handle import RunHandle
+from treadle.runner.options import Breakpoint, FailurePolicy, RunOptions
+from treadle.runner.results import RunResult, Task, TaskStepOutput, UndoReport, Usage
+from treadle.tools.function import tool
+from treadle.wiring import Runner
+
+__all__ = [
+    "Agent",
+    "Breakpoint",
+    "FailurePolicy",
+    "File",
+    "Happened",
+    "Image",
+    "Limits",
+    "Message",
+    "ModelAnswer",
+    "ModelRequest",
+    "ModelSettings",
+    "NotHappened",
+    "Reasoning",
+    "ReasoningDelta",
+    "RunContext",
+    "RunHandle",
+    "RunOptions",
+    "RunResult",
+    "Runner",
+    "ScriptedModel",
+    "Task",
+    "TaskStepOutput",
+    "Text",
+    "TextDelta",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolContext",
+    "ToolOutput",
+    "ToolResult",
+    "ToolSpec",
+    "UndoReport",
+    "Unknown",
+    "Usage",
+    "tool",
+]

@@ -204,8 +204,8 @@ class Desk:
             owned.drive_waits = True
         return True
 
-    def _others_wrote(self, task_ids: tuple[str, ...]) -> None:
-        for task_id in task_ids:
+    def _others_wrote(self) -> None:
+        for task_id in list(self.owned):
             self.poke(task_id)
         self.channels.wake_all(besides=self.owned)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +50,8 @@ class Parts:
     store: JournalStore
     resolve_model: Callable[[str | Model], Model]
     load_parts: Callable[[tuple[Content, ...]], tuple[Content, ...]]
+    options: RunOptions
     agents: tuple[Agent[Any], ...] = ()
-    options: RunOptions = RunOptions()
     context_factory: Callable[[], Any] | None = None
     clock: Callable[[], int] = lambda: time.time_ns() // 1000
 
@@ -109,8 +109,8 @@ class Driving:
         agent = self._agents.get(name)
         if agent is None:
             raise AgentUnknown(
-                f"task {task_id} belongs to agent {name!r}, which this process was not given: pass agent=..., or make the "
-                "runner with Runner(agents=[...]); on the command line use --agent module:agent, `agents` under "
+                f"task {task_id} belongs to agent {name!r}, which this process was not given: pass agent=..., or make "
+                "the runner with Runner(agents=[...]); on the command line use --agent module:agent, `agents` under "
                 "[tool.treadle] in pyproject.toml, or TREADLE_AGENTS"
             )
         return agent
@@ -181,14 +181,14 @@ class Driving:
     # ----------------------------------------------------------------------------------------- drive
 
     @asynccontextmanager
-    async def own(self, task_id: str) -> AsyncIterator[Owned]:
+    async def own(self, task_id: str) -> AsyncGenerator[Owned]:
         """Own a task for the length of a block; it is given back at rest, whatever happens."""
         owned = await self.desk.claim(task_id)
         async with self.giving_back(owned):
             yield owned
 
     @asynccontextmanager
-    async def giving_back(self, owned: Owned) -> AsyncIterator[None]:
+    async def giving_back(self, owned: Owned) -> AsyncGenerator[None]:
         """Give an owned task back at the end of a block, once its inbox is read."""
         try:
             yield

@@ -42,7 +42,7 @@ class RunHandle:
         watcher = desk.channels.subscribe(self.task_id)
         try:
             async for event in watch(
-                desk, self.task_id, watcher, after=after, deltas=deltas, over=self._at_rest
+                desk, self.task_id, watcher, after=after, deltas=deltas, behind=True, over=self._at_rest
             ):
                 yield event
         finally:

@@ -11,6 +11,7 @@ The same loop serves a free run, one step, an undo and a command to a task at re
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -85,7 +86,7 @@ class Drive:
         self.step_done: StepState | None = None
         self._late = False
         self._deadline: asyncio.TimerHandle | None = None
-        self.over = False
+        self.over: Future[None] = Future()
         self._leave: str | None = None
         self.abandoned: list[str] = []
 
@@ -95,8 +96,7 @@ class Drive:
         """Interrupt the task and return when it is given back; from any loop."""
         self._leave = reason
         self.poke()
-        while not self.over:
-            await asyncio.sleep(0.01)
+        await asyncio.wrap_future(self.over)
 
     def poke(self) -> None:
         """Look into the inbox soon; from any thread."""
@@ -134,7 +134,7 @@ class Drive:
             self._stop_all()
             if self._deadline is not None:
                 self._deadline.cancel()
-            self.over = True
+            self.over.set_result(None)
         if cancelled is not None:
             raise cancelled
 

@@ -56,7 +56,7 @@ class RunOptions:
         limits: besides the agent's; of several limits the smallest counts.
         on_limit: `final_answer` (default: one last answer without tools, degraded), `fail` or `pause`.
         on_failure: what failures do.
-        on_unknown_outcome: a writing call whose outcome is unknown: `wait` for a person (default), `tell_model`, `fail`.
+        on_unknown_outcome: of a writing call: `wait` for a person (default), `tell_model` or `fail`.
         on_version_change: the agent is not the one the task began with: `accept` (default, recorded) or `refuse`.
         keep_in_thread: what of a task enters its thread: only `success` (default), or `always`.
         break_on: conditions that pause the task.
@@ -168,7 +168,7 @@ def _kept(cls: type[Any], document: dict[str, Any]) -> Any:
 
 
 def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Setup:
-    """Return what a drive goes by. With `raised`, the options' limits replace the agent's instead of tightening them."""
+    """Return what a drive goes by. With `raised`, the options' limits take the place of the agent's."""
     if agent is None:
         return Setup(
             limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False

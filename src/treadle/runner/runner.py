@@ -31,6 +31,7 @@ from treadle.errors import (
 )
 from treadle.ports import Commit, JournalStore, NewTask, TaskExists, TaskFilter, TaskRow
 from treadle.runner import forking, results, undoing
+from treadle.runner.bridge import BRIDGE
 from treadle.runner.desk import Desk, Owned
 from treadle.runner.driving import Driving, NewRun, Parts, new_id, parts_of
 from treadle.runner.handle import RunHandle
@@ -111,7 +112,7 @@ class TaskRunner:
     async def run(
         self,
         agent: Agent[Any],
-        input: Input,  # noqa: A002  the field's own word
+        input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
@@ -134,6 +135,21 @@ class TaskRunner:
         """
         new = NewRun(agent, parts_of(input), thread_id, task_id, options)
         return await self._run(new, context)
+
+    def run_sync(
+        self,
+        agent: Agent[Any],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        options: RunOptions | None = None,
+        context: Any = None,
+    ) -> RunResult:
+        """Run like `run`, without asyncio; works also inside a running event loop."""
+        return BRIDGE.run(
+            self.run(agent, input, thread_id=thread_id, task_id=task_id, options=options, context=context)
+        )
 
     async def _run(self, new: NewRun, context: Any) -> RunResult:
         owned = await self._create_or_none(new)
@@ -187,7 +203,7 @@ class TaskRunner:
     def run_stream(
         self,
         agent: Agent[Any],
-        input: Input,  # noqa: A002
+        input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
@@ -215,7 +231,7 @@ class TaskRunner:
     async def start(
         self,
         agent: Agent[Any],
-        input: Input,  # noqa: A002
+        input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
@@ -289,7 +305,7 @@ class TaskRunner:
     async def create_task(
         self,
         agent: Agent[Any],
-        input: Input,  # noqa: A002
+        input: Input,
         *,
         thread_id: str | None = None,
         task_id: str | None = None,
@@ -310,7 +326,7 @@ class TaskRunner:
         self,
         task: Ref,
         *,
-        input: Input | None = None,  # noqa: A002
+        input: Input | None = None,
         step: str | None = None,
         agent: Agent[Any] | None = None,
         context: Any = None,
@@ -363,7 +379,7 @@ class TaskRunner:
         self,
         task: Ref,
         *,
-        input: Input | None = None,  # noqa: A002
+        input: Input | None = None,
         agent: Agent[Any] | None = None,
         context: Any = None,
     ) -> StepStream:
@@ -380,7 +396,7 @@ class TaskRunner:
 
     @verb
     async def finalize(self, task: Ref) -> RunResult:
-        """End a task that has answered: its thread gets its words in the same transaction. A second call changes nothing.
+        """End a task that has answered: its thread gets its words in the same transaction. Idempotent.
 
         Raises:
             TaskUnfinished: the task has not answered.
@@ -475,7 +491,7 @@ class TaskRunner:
 
     @verb
     async def delete_task(self, task: Ref) -> None:
-        """Delete a task with its children; a prefix that living forks share stays. Raises `TaskBusy` while it is driven."""
+        """Delete a task with its children; a prefix that living forks share stays. Raises `TaskBusy` if driven."""
         task_id = id_of(task)
         await self._driving.row(task_id)
         await self._store.delete(task_id)
@@ -514,7 +530,7 @@ class TaskRunner:
         await self._driving.command(task_id, "send", data)
 
     @verb
-    async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:  # noqa: A002
+    async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
         """Replace the words that the next step will read; both versions are kept. Returns the step."""
         parts = self._driving.parts.load_parts(parts_of(input))
         async with self._driving.own(await self._existing(task)) as owned:
@@ -677,7 +693,7 @@ class TaskRunner:
         *,
         at: str | int | None = None,
         agent: Agent[Any] | None = None,
-        input: Input | None = None,  # noqa: A002
+        input: Input | None = None,
         replace: dict[str, Json] | None = None,
         thread_id: str | None = None,
         options: RunOptions | None = None,

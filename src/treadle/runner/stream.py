@@ -10,7 +10,8 @@ from typing import Generic, Self, TypeVar
 
 from treadle.core.events import Ephemeral, Event
 from treadle.core.journal import unfold
-from treadle.errors import TaskUnfinished
+from treadle.errors import TaskNotFound, TaskUnfinished
+from treadle.ports import Record
 from treadle.runner.channel import Stopped, Watcher
 from treadle.runner.desk import Desk
 from treadle.runner.results import RunResult, TaskStepOutput
@@ -25,22 +26,21 @@ async def watch(
     *,
     after: int,
     deltas: bool,
+    behind: bool,
     over: Callable[[], Awaitable[bool]],
 ) -> AsyncGenerator[Event | Ephemeral, None]:
     """Yield a task's events after a sequence number, each once and in order, until it is over.
 
     A delta is held back until the events before it were yielded. What the watcher's buffer does not hold is read from
-    the journal.
+    the journal; `behind` says that there may be such events from the start.
     """
-    last, behind = after, True
+    last = after
     held: deque[Ephemeral] = deque()
     while True:
         ended = await over()
         if behind or watcher.lagging or ended:
             watcher.lagging = behind = False
-            for _, found in unfold(
-                task_id, await desk.store.read(task_id, after=last), after=last, previous=None
-            ):
+            for _, found in unfold(task_id, await _read(desk, task_id, last), after=last, previous=None):
                 for event in found:
                     last = event.seq
                     yield event
@@ -63,6 +63,14 @@ async def watch(
             return
         if not behind:
             await watcher.wait()
+
+
+async def _read(desk: Desk, task_id: str, after: int) -> list[Record]:
+    """Return a task's records after an event; none if it was never made, which whoever made it is told."""
+    try:
+        return await desk.store.read(task_id, after=after)
+    except TaskNotFound:
+        return []
 
 
 class Stream(Generic[R]):
@@ -88,7 +96,9 @@ class Stream(Generic[R]):
                 watcher.put((Stopped(),))
 
         self._task = asyncio.ensure_future(work())
-        self._events = watch(self._desk, self.task_id, watcher, after=after, deltas=True, over=self._over)
+        self._events = watch(
+            self._desk, self.task_id, watcher, after=after, deltas=True, behind=False, over=self._over
+        )
         return self
 
     async def _head(self) -> int:
@@ -106,7 +116,9 @@ class Stream(Generic[R]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._task is not None and self._watcher is not None and self._events is not None
+        assert self._task is not None
+        assert self._watcher is not None
+        assert self._events is not None
         try:
             if not self._task.done():
                 self._task.cancel()

@@ -1,0 +1,233 @@
+"""`runner.sync`: every verb without asyncio. One bridge to the same code; works inside a running event loop too."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from treadle.agents.agent import Agent
+from treadle.core.messages import Json, Message
+from treadle.core.tools import Happened, NotHappened
+from treadle.runner.bridge import BRIDGE
+from treadle.runner.options import RunOptions
+from treadle.runner.results import Difference, RunResult, StepInfo, Task, TaskPage, TaskStepOutput, UndoReport
+
+if TYPE_CHECKING:
+    from treadle.runner.runner import Input, Ref, Role, TaskRunner
+
+
+class SyncRunner:
+    """The verbs of a runner, each waiting for its end. Ctrl-C interrupts the task durably and is raised again."""
+
+    def __init__(self, runner: TaskRunner) -> None:
+        self._runner = runner
+
+    def __enter__(self) -> Self:
+        BRIDGE.run(self._runner.store.open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """See `Runner.aclose`."""
+        BRIDGE.run(self._runner.aclose())
+
+    def run(
+        self,
+        agent: Agent[Any],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        options: RunOptions | None = None,
+        context: Any = None,
+    ) -> RunResult:
+        """See `Runner.run`."""
+        return BRIDGE.run(
+            self._runner.run(
+                agent, input, thread_id=thread_id, task_id=task_id, options=options, context=context
+            )
+        )
+
+    def resume(
+        self,
+        task: Ref,
+        *,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        options: RunOptions | None = None,
+        by: str | None = None,
+    ) -> RunResult:
+        """See `Runner.resume`."""
+        return BRIDGE.run(self._runner.resume(task, agent=agent, context=context, options=options, by=by))
+
+    def result(self, task: Ref) -> RunResult:
+        """See `Runner.result`."""
+        return BRIDGE.run(self._runner.result(task))
+
+    def create_task(
+        self,
+        agent: Agent[Any],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        extra_state: Json = None,
+        options: RunOptions | None = None,
+    ) -> Task:
+        """See `Runner.create_task`."""
+        return BRIDGE.run(
+            self._runner.create_task(
+                agent, input, thread_id=thread_id, task_id=task_id, extra_state=extra_state, options=options
+            )
+        )
+
+    def run_step(
+        self,
+        task: Ref,
+        *,
+        input: Input | None = None,
+        step: str | None = None,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+    ) -> TaskStepOutput:
+        """See `Runner.run_step`."""
+        return BRIDGE.run(self._runner.run_step(task, input=input, step=step, agent=agent, context=context))
+
+    def run_ready_steps(self, task: Ref, *, context: Any = None) -> list[TaskStepOutput]:
+        """See `Runner.run_ready_steps`."""
+        return BRIDGE.run(self._runner.run_ready_steps(task, context=context))
+
+    def finalize(self, task: Ref) -> RunResult:
+        """See `Runner.finalize`."""
+        return BRIDGE.run(self._runner.finalize(task))
+
+    def get_task(self, task: Ref) -> Task:
+        """See `Runner.get_task`."""
+        return BRIDGE.run(self._runner.get_task(task))
+
+    def list_tasks(
+        self,
+        *,
+        state: str | None = None,
+        agent: str | None = None,
+        thread_id: str | None = None,
+        parent: str | None = None,
+        forked_from: str | None = None,
+        since: int | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        """See `Runner.list_tasks`."""
+        return BRIDGE.run(
+            self._runner.list_tasks(
+                state=state,
+                agent=agent,
+                thread_id=thread_id,
+                parent=parent,
+                forked_from=forked_from,
+                since=since,
+                limit=limit,
+                cursor=cursor,
+            )
+        )
+
+    def get_upcoming_steps(self, task: Ref) -> tuple[StepInfo, ...]:
+        """See `Runner.get_upcoming_steps`."""
+        return BRIDGE.run(self._runner.get_upcoming_steps(task))
+
+    def get_completed_steps(self, task: Ref) -> tuple[TaskStepOutput, ...]:
+        """See `Runner.get_completed_steps`."""
+        return BRIDGE.run(self._runner.get_completed_steps(task))
+
+    def get_step(self, task: Ref, step: str | int) -> TaskStepOutput:
+        """See `Runner.get_step`."""
+        return BRIDGE.run(self._runner.get_step(task, step))
+
+    def get_thread(self, thread_id: str) -> tuple[Message, ...]:
+        """See `Runner.get_thread`."""
+        return BRIDGE.run(self._runner.get_thread(thread_id))
+
+    def verify(self, task: Ref) -> int:
+        """See `Runner.verify`."""
+        return BRIDGE.run(self._runner.verify(task))
+
+    def delete_task(self, task: Ref) -> None:
+        """See `Runner.delete_task`."""
+        BRIDGE.run(self._runner.delete_task(task))
+
+    def send(self, task: Ref, message: Input, *, role: Role = "user", by: str | None = None) -> None:
+        """See `Runner.send`."""
+        BRIDGE.run(self._runner.send(task, message, role=role, by=by))
+
+    def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
+        """See `Runner.edit_step`."""
+        return BRIDGE.run(self._runner.edit_step(task, input, by=by))
+
+    def edit_call(
+        self, task: Ref, call_id: str, arguments: dict[str, Json], *, by: str | None = None
+    ) -> None:
+        """See `Runner.edit_call`."""
+        BRIDGE.run(self._runner.edit_call(task, call_id, arguments, by=by))
+
+    def skip_step(self, task: Ref, *, by: str | None = None) -> None:
+        """See `Runner.skip_step`."""
+        BRIDGE.run(self._runner.skip_step(task, by=by))
+
+    def pause(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.pause`."""
+        return BRIDGE.run(self._runner.pause(task, reason=reason, by=by))
+
+    def interrupt(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.interrupt`."""
+        return BRIDGE.run(self._runner.interrupt(task, reason=reason, by=by))
+
+    def cancel(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.cancel`."""
+        return BRIDGE.run(self._runner.cancel(task, reason=reason, by=by))
+
+    def settle(
+        self, task: Ref, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None
+    ) -> None:
+        """See `Runner.settle`."""
+        BRIDGE.run(self._runner.settle(task, request_id, verdict, by=by))
+
+    def undo_step(
+        self,
+        task: Ref,
+        *,
+        to: int | str | None = None,
+        force: bool = False,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        by: str | None = None,
+    ) -> UndoReport:
+        """See `Runner.undo_step`."""
+        return BRIDGE.run(
+            self._runner.undo_step(task, to=to, force=force, agent=agent, context=context, by=by)
+        )
+
+    def fork(
+        self,
+        task: Ref,
+        *,
+        at: str | int | None = None,
+        agent: Agent[Any] | None = None,
+        input: Input | None = None,
+        replace: dict[str, Json] | None = None,
+        thread_id: str | None = None,
+        options: RunOptions | None = None,
+    ) -> Task:
+        """See `Runner.fork`."""
+        return BRIDGE.run(
+            self._runner.fork(
+                task, at=at, agent=agent, input=input, replace=replace, thread_id=thread_id, options=options
+            )
+        )
+
+    def diff(self, a: Ref, b: Ref) -> Difference:
+        """See `Runner.diff`."""
+        return BRIDGE.run(self._runner.diff(a, b))

@@ -1,0 +1,148 @@
+"""The composition root: the one place that knows the concrete classes. It makes the public `Runner`."""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from treadle.agents.agent import Agent
+from treadle.core.messages import Content, File, Text
+from treadle.errors import ConfigurationError
+from treadle.llm.registry import resolve
+from treadle.ports import JournalStore
+from treadle.runner.driving import Parts
+from treadle.runner.options import RunOptions
+from treadle.runner.runner import TaskRunner
+from treadle.runner.sync import SyncRunner
+
+DEFAULT_STORE = Path(".treadle") / "journal.db"
+
+
+class Runner(TaskRunner):
+    """Runs agents as durable tasks.
+
+    Works with `async with`, and without: then its store is closed when the process ends. Holds no state of a run and
+    may be shared by any number of concurrent tasks, event loops and threads.
+
+    Args:
+        store: where journals live: a path or `sqlite:///path`, `memory:`, or a `JournalStore`; by default what
+            TREADLE_STORE names, else `.treadle/journal.db` in the working directory.
+        agents: the agents this process has the code of, so that it can resume their tasks.
+        options: defaults for every run.
+        context_factory: makes the context of drives that are given none.
+
+    Raises:
+        ConfigurationError: an argument is not valid; the text names it.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | JournalStore | None = None,
+        *,
+        agents: Sequence[Agent[Any]] = (),
+        options: RunOptions | None = None,
+        context_factory: Callable[[], Any] | None = None,
+    ) -> None:
+        if options is not None and not isinstance(options, RunOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"Runner: options must be RunOptions(...), got {options!r}")
+        if isinstance(agents, Agent):
+            raise ConfigurationError("Runner: agents must be a list: Runner(agents=[agent])")
+        if context_factory is not None and not callable(context_factory):
+            raise ConfigurationError(f"Runner: context_factory must be a function, got {context_factory!r}")
+        names = [agent.name for agent in agents if isinstance(agent, Agent)]  # pyright: ignore[reportUnnecessaryIsInstance]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError(
+                    f"Runner: two agents are named {name!r}; tasks find their agent by its name"
+                )
+        super().__init__(
+            Parts(
+                open_store(store),
+                resolve,
+                load_parts,
+                options if options is not None else RunOptions(),
+                tuple(agents),
+                context_factory,
+            )
+        )
+        self.sync = SyncRunner(self)
+
+    async def __aenter__(self) -> Self:
+        await self.store.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"Runner({self.store.url!r})"
+
+
+def open_store(store: str | os.PathLike[str] | JournalStore | None) -> JournalStore:
+    """Return the store that a URL, a path, an object or nothing means; it is opened at first use."""
+    if store is None:
+        store = os.environ.get("TREADLE_STORE") or DEFAULT_STORE
+    if not isinstance(store, (str, os.PathLike)):
+        if isinstance(store, type) or not hasattr(store, "commit") or not hasattr(store, "claim"):
+            raise ConfigurationError(f"store must be a path, a URL or a JournalStore, got {store!r}")
+        return store
+    text = os.fspath(store)
+    if text in ("memory", "memory:", "memory://"):
+        from treadle.stores.memory import MemoryStore
+
+        return MemoryStore()
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme != "sqlite":
+        known = "a path, sqlite:///path and memory:"
+        raise ConfigurationError(f"store {_without_secrets(text)!r}: this version knows {known}")
+    from treadle.stores.sqlite import SQLiteStore
+
+    # As elsewhere, three slashes begin a relative path and four an absolute one.
+    return SQLiteStore(rest.removeprefix("/") if separator else text)
+
+
+def _without_secrets(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://...@{rest.rpartition('@')[2]}" if "@" in rest else url
+
+
+def load_parts(parts: tuple[Content, ...]) -> tuple[Content, ...]:
+    """Return content parts with local files read, so that what is stored does not depend on them any more.
+
+    Raises:
+        ConfigurationError: a part has not exactly one of path, url and data, or its file cannot be read.
+    """
+    return tuple([part if type(part) is Text else _loaded(part) for part in parts])
+
+
+def _loaded(part: Content) -> Content:
+    if isinstance(part, Text):
+        return part
+    kind = type(part).__name__
+    given = [name for name in ("path", "url", "data") if getattr(part, name) is not None]
+    if len(given) != 1:
+        raise ConfigurationError(
+            f"{kind} needs exactly one of path, url and data, got {', '.join(given) or 'none'}"
+        )
+    where = part.path or part.url
+    media_type = part.media_type or (mimetypes.guess_type(where)[0] if where else None)
+    if media_type is None and part.url is None:
+        raise ConfigurationError(f"{kind}: say which media_type it has, such as 'image/png'")
+    if part.path is None:
+        return replace(part, media_type=media_type)
+    try:
+        data = Path(part.path).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{kind}: {part.path} cannot be read: {error.strerror}") from error
+    if isinstance(part, File):
+        return replace(
+            part, path=None, data=data, media_type=media_type, name=part.name or Path(part.path).name
+        )
+    return replace(part, path=None, data=data, media_type=media_type)
