@@ -371,6 +371,9 @@ class JournalStore(Protocol):
         """Return a thread's version and its members in order, or those of an earlier version."""
         ...
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop."""
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop.
+
+        `wake` gets the ids of the tasks whose inbox holds something not yet taken.
+        """
         ...

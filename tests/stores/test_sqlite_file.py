@@ -369,7 +369,7 @@ async def test_what_this_store_writes_does_not_wake_its_watchers(tmp_path: Path)
     async with opened(tmp_path / "j.db") as store:
         await Owner.create(store, "t")
         woken: list[None] = []
-        end = store.watch(lambda: woken.append(None))
+        end = store.watch(lambda _: woken.append(None))
         await asyncio.sleep(0.2)
         woken.clear()
         await Owner.create(store, "u")

@@ -71,8 +71,15 @@ def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Record | None
             error = e.Failure("tool", outcome, f"{call.name} was not run: {why}.", call.id)
             return Record(e.ToolEnded(step.id, call.id, outcome, error=error))
         if call.status in ("lost", "unresolved"):
-            return Record(unknown_end(call))
+            return Record(settled_end(call) or unknown_end(call))
     return None
+
+
+def settled_end(call: CallState) -> e.ToolEnded | None:
+    """Return the end of a lost call that was found to have happened."""
+    if call.status != "unresolved" or call.outcome != "ok":
+        return None
+    return e.ToolEnded(call.step, call.id, "ok", call.output)
 
 
 def unknown_end(call: CallState) -> e.ToolEnded:
@@ -178,8 +185,9 @@ def may_have_acted(call: CallState) -> bool:
 
 def settle(state: TaskState, setup: Setup, call: CallState) -> Decision | Effect | None:
     """Return what follows for a call whose outcome is not known; None: a person has to settle it."""
-    if call.status == "unresolved" and call.outcome == "ok":
-        return Record(e.ToolEnded(call.step, call.id, "ok", call.output))
+    settled = settled_end(call)
+    if settled is not None:
+        return Record(settled)
     spec = setup.tools.get(call.name)
     if call.status == "lost" and spec is not None and spec.reconcilable:
         return Reconcile(call.id, call)

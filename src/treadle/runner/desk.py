@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -18,7 +18,7 @@ from treadle.core.fold import apply
 from treadle.core.journal import unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.state import TaskState, start
-from treadle.errors import TaskBusy
+from treadle.errors import Fenced, TaskBusy
 from treadle.ports import Commit, Committed, JournalStore
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.loop import Drive
@@ -57,6 +57,9 @@ class Desk:
         self.channels = Channels()
         self.owned: dict[str, Owned] = {}
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
+        self._unreleased: dict[str, int] = {}
+        """the epochs of tasks that could not be given back, since the store could not be written"""
+
         self._lock = Lock()
         self._unwatch: Callable[[], None] | None = None
 
@@ -155,6 +158,9 @@ class Desk:
         """
         if task_id in self.owned:
             raise TaskBusy(f"task {task_id} is being driven in this process", task_id=task_id)
+        epoch = self._unreleased.pop(task_id, None)
+        if epoch is not None:
+            await self._release_late(task_id, epoch)
         claim = await self.store.claim(task_id)
         try:
             loaded = await self.load(task_id)
@@ -169,6 +175,16 @@ class Desk:
         owned = self.begin(loaded.state, Ownership(claim.epoch, loaded.digest))
         recover(owned)
         return owned
+
+    async def _release_late(self, task_id: str, epoch: int) -> None:
+        """Give back a task whose release failed when the store could not be written."""
+        try:
+            await self.commit(Commit(task_id, epoch, release=True))
+        except Fenced:
+            return  # somebody else owns it by now
+        except BaseException:
+            self._unreleased[task_id] = epoch
+            raise
 
     async def commit(self, commit: Commit) -> Committed:
         """Commit outside of a drive and return when it is durable; raises what stopped it."""
@@ -186,6 +202,8 @@ class Desk:
     def lay_down(self, owned: Owned) -> None:
         """Forget an owned task that was given back, but remember its state if the journal holds all of it."""
         self.owned.pop(owned.state.task_id, None)
+        if not owned.writer.released and not isinstance(owned.writer.failure, Fenced):
+            self._unreleased[owned.state.task_id] = owned.writer.epoch
         if owned.writer.released:
             self.keep(Loaded(owned.state, owned.writer.digest))
         owned.channel.publish((Stopped(),))
@@ -204,8 +222,8 @@ class Desk:
             owned.drive_waits = True
         return True
 
-    def _others_wrote(self) -> None:
-        for task_id in list(self.owned):
+    def _others_wrote(self, with_mail: Sequence[str]) -> None:
+        for task_id in with_mail:
             self.poke(task_id)
         self.channels.wake_all(besides=self.owned)
 

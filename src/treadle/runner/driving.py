@@ -86,7 +86,7 @@ class Driving:
         self.store = parts.store
         self.desk = Desk(parts.store, parts.clock)
         self._agents: dict[str, Agent[Any]] = {}
-        self._models: dict[int, tuple[Any, Model]] = {}
+        self._models: dict[str, Model] = {}
         for agent in parts.agents:
             self.know(agent)
 
@@ -117,11 +117,12 @@ class Driving:
 
     def model_of(self, agent: Agent[Any]) -> Model:
         """Return the agent's model; text is resolved once."""
-        known = self._models.get(id(agent.model))
-        if known is None:
-            # The key's object is kept beside it, so that the id stays its own.
-            known = self._models[id(agent.model)] = (agent.model, self.parts.resolve_model(agent.model))
-        return known[1]
+        if not isinstance(agent.model, str):
+            return self.parts.resolve_model(agent.model)
+        model = self._models.get(agent.model)
+        if model is None:
+            model = self._models[agent.model] = self.parts.resolve_model(agent.model)
+        return model
 
     def options_of(self, state: TaskState) -> RunOptions:
         """Return the options a task is driven with."""
@@ -144,6 +145,7 @@ class Driving:
         """
         await self.store.open()
         self.know(new.agent)
+        parts = self.parts.load_parts(new.input)
         options = (new.options or RunOptions()).over(self.parts.options)
         task_id = new.task_id or made_id or new_id()
         state = start(task_id)
@@ -153,7 +155,6 @@ class Driving:
         thread = new.thread_id or new_id()
         row = NewTask(task_id, new.agent.name, thread, self.parts.clock(), labels=options.labels)
         owned = self.desk.begin(state, Ownership(1, b"", row))
-        parts = self.parts.load_parts(new.input)
         fingerprint = new.agent.fingerprint
         kept = to_json(options)
         owned.writer.record(
@@ -215,6 +216,8 @@ class Driving:
             stage = Stage(state, agent, model, tools, owned.channel, context, limit, writer.durable)
         drive = Drive(self.store, writer, owned.channel, state, terms, stage)
         owned.drive = drive
+        if owned.drive_waits:
+            drive.poke()
         await drive.run()
         return drive
 
@@ -307,14 +310,14 @@ class Driving:
         watcher = self.desk.channels.subscribe(task_id)
         try:
             while True:
+                watcher.items.clear()
+                watcher.lagging = False
                 if task_id not in self.desk.owned:
                     row = await self.row(task_id)
                     if row.driver is None or not row.driver.alive:
                         return row
                     self.desk.watch_store()
-                watcher.items.clear()
                 await watcher.wait()
-                watcher.lagging = False
         finally:
             self.desk.channels.unsubscribe(task_id, watcher)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from treadle.agents import lifecycle
@@ -82,6 +83,7 @@ class Drive:
         self._flights: dict[str, Flight] = {}
         self._landed: list[Flight] = []
         self._waker: asyncio.Future[None] | None = None
+        writer.on_failure = self._wake
         self._inbox_waits = not writer.is_new
         self.step_done: StepState | None = None
         self._late = False
@@ -223,7 +225,7 @@ class Drive:
 
     async def _fly(self, wanted: tuple[Effect, ...]) -> None:
         """Start what is wanted and does not fly, stop what flies and is not wanted, and wait for an end."""
-        if len(wanted) < len(self._flights):
+        if self._flights:
             ids = {effect.id for effect in wanted}
             for key, flight in self._flights.items():
                 if key not in ids:
@@ -265,7 +267,8 @@ class Drive:
         else:
             work = perform.reconcile(stage, flight, effect)  # type: ignore[arg-type]
         self._flights[effect.id] = flight
-        flight.task = self._loop.create_task(self._land(flight, work))
+        flight.task = self._loop.create_task(work)
+        flight.task.add_done_callback(partial(self._land, flight))
         return True
 
     def _admitted(self, stage: Stage, effect: CallTool) -> Any:
@@ -285,18 +288,14 @@ class Drive:
         self._writer.record(e.ToolEnded(call.step, call.id, "invalid", error=failure))
         return None
 
-    async def _land(self, flight: Flight, work: Any) -> None:
-        """Carry an effect to its one end, whatever it does."""
-        try:
-            ends: list[e.Event] = await work
-        finally:
-            if flight.timer is not None:
-                flight.timer.cancel()
+    def _land(self, flight: Flight, task: asyncio.Task[list[e.Event]]) -> None:
+        """Take down the one end of an effect; one cancelled before it began has none of its own."""
+        if flight.timer is not None:
+            flight.timer.cancel()
         if flight.ends is None:
-            flight.ends = ends
+            flight.ends = perform.given_up(flight) if task.cancelled() else task.result()
             self._landed.append(flight)
-            if self._waker is not None:
-                self._wake()
+            self._wake()
 
     async def _next_end(self) -> None:
         """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""
@@ -342,7 +341,7 @@ class Drive:
             return
         self.abandoned.append(flight.name)
         flight.cut = "abandoned"
-        flight.ends = perform.abandoned(flight)
+        flight.ends = perform.given_up(flight)
         self._landed.append(flight)
         self._wake()
 

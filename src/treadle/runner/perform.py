@@ -47,7 +47,7 @@ class Flight:
     """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
 
     effect: CallModel | CallTool | UndoCall | Reconcile
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[list[e.Event]] | None = None
     entered: bool = False
     cut: Cut | None = None
     ends: list[e.Event] | None = None
@@ -217,10 +217,18 @@ async def undo_call(stage: Stage, flight: Flight, effect: UndoCall) -> list[e.Ev
         if flight.cut is None and not _being_cancelled():
             failure = e.Failure("tool", "error", "the compensation cancelled itself", call_id)
             return [e.ToolEnded(call.step, call_id, "error", error=failure)]
-        return [e.ToolStopped(call.step, call_id, flight.cut or "interrupted")]
+        return _undo_cut(effect, flight)
     except Exception as error:  # noqa: BLE001  whatever a compensation raises is reported in the undo's report
         failure = e.Failure("tool", "error", error_text(error), call_id)
         return [e.ToolEnded(call.step, call_id, "error", error=failure)]
+
+
+def _undo_cut(effect: UndoCall, flight: Flight) -> list[e.Event]:
+    step = effect.call.step
+    stopped = e.ToolStopped(step, effect.id, flight.cut or "interrupted")
+    if flight.entered:
+        return [stopped]
+    return [stopped, e.OutcomeSettled(step, effect.id, "not_happened", by="runner")]
 
 
 async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.Event]:
@@ -242,14 +250,16 @@ async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.E
     return [e.OutcomeUnresolved(call.step, call.id)]
 
 
-def abandoned(flight: Flight) -> list[e.Event]:
-    """Return the end of an effect that did not stop when it was cancelled twice."""
+def given_up(flight: Flight) -> list[e.Event]:
+    """Return the end of an effect that cannot tell it: cancelled before it began, or abandoned."""
     effect = flight.effect
     if isinstance(effect, CallModel):
-        return [e.ModelStopped(effect.step.id, "abandoned")]
+        return [e.ModelStopped(effect.step.id, flight.cut or "interrupted")]
     if isinstance(effect, UndoCall):
-        return [e.ToolStopped(effect.call.step, effect.id, "abandoned")]
+        return _undo_cut(effect, flight)
     if isinstance(effect, Reconcile):
+        if flight.cut != "abandoned":
+            return []
         return [
             e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, "it did not stop"))
         ]

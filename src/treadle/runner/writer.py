@@ -53,6 +53,7 @@ class JournalWriter:
         self._in_flight: list[Event] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self.failure: Exception | None = None
+        self.on_failure: Callable[[], None] | None = None
         self.released = False
         self.taken: set[str] = set()
 
@@ -93,6 +94,8 @@ class JournalWriter:
         events, self._in_flight = self._in_flight, None
         if isinstance(verdict, Exception):
             self.failure = verdict
+            if self.on_failure is not None:
+                self.on_failure()
         elif events and self._channel.watchers:
             self._channel.publish(events)
         if self.failure is None and self._pending and self._waiters:

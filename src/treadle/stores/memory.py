@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from uuid import uuid4
@@ -348,7 +348,7 @@ class MemoryStore(JournalStore):
             members = [m for m in thread.members if m.version <= at and (m.gone is None or m.gone > at)]
             return at, [ThreadMember(m.version, m.task.new.task_id, m.seq) for m in members]
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Do nothing: no other process can write here."""
         return lambda: None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -162,7 +162,7 @@ class SQLiteStore(JournalStore):
         """Return a thread's version and its members in order, or those of an earlier version."""
         return await self._ask(sqlite_reading.thread, thread_id, version)
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Call `wake` from the writer's thread soon after another connection wrote; return how to stop."""
         return self._active().watch(wake)
 

@@ -63,6 +63,13 @@ class Journal:
         """Look tasks up again, for another connection has written."""
         self._heads.clear()
 
+    def tasks_with_mail(self) -> tuple[str, ...]:
+        """Return the ids of the tasks whose inbox holds something not yet taken."""
+        found = self._connection.execute(
+            "SELECT DISTINCT tasks.key FROM inbox JOIN tasks ON tasks.id = inbox.task WHERE inbox.taken = 0"
+        )
+        return tuple([str(key) for (key,) in found])
+
     def committed(self) -> None:
         """Take note of what this transaction did to ownership."""
         for key, owned in self._moves:

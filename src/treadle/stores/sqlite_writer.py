@@ -10,7 +10,7 @@ import atexit
 import os
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -64,7 +64,7 @@ class Writer:
         self.finished = 0
         self._lock = Lock()
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
-        self._watchers: dict[object, Callable[[], None]] = {}
+        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._beat = 0.0
         self._version: Any = None
         self._paths = (str(path), f"{path}-wal")
@@ -89,7 +89,7 @@ class Writer:
                 self.closing = reason
                 self._queue.put(None)
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Call `wake` soon after other connections wrote; return how to stop."""
         token = object()
         self._watchers[token] = wake
@@ -196,9 +196,12 @@ class Writer:
         if version != self._version:
             self._version = version
             self._journal.forget()
+            if not self._watchers:
+                return
+            waiting = self._journal.tasks_with_mail()
             for token, wake in list(self._watchers.items()):
                 try:
-                    wake()
+                    wake(waiting)
                 except RuntimeError:  # its event loop is closed: nobody is there to wake
                     self._watchers.pop(token, None)
 

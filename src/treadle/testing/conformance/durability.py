@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
@@ -24,7 +25,7 @@ from typing import Any, ClassVar
 import pytest
 
 from treadle.errors import Fenced, StoreError, TaskBusy
-from treadle.ports import Committed, JournalStore, Record, TaskFilter, ThreadChange
+from treadle.ports import Committed, InboxItem, JournalStore, Record, TaskFilter, ThreadChange
 from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.crashing import script
 from treadle.testing.conformance.owner import Owner, dump, item, send
@@ -114,7 +115,10 @@ class PersistentStoreConformance(StoreConformance):
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
             loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
-            def wake() -> None:
+            mail: list[Sequence[str]] = []
+
+            def wake(task_ids: Sequence[str]) -> None:
+                mail.append(task_ids)
                 loop.call_soon_threadsafe(woken.set)
 
             end = one.watch(wake)
@@ -122,6 +126,10 @@ class PersistentStoreConformance(StoreConformance):
             woken.clear()
             await Owner.create(two, "t")
             await asyncio.wait_for(woken.wait(), 5)
+            woken.clear()
+            await two.post("t", InboxItem("hello", "send", {}, 0))
+            await asyncio.wait_for(woken.wait(), 5)
+            assert list(mail[-1]) == ["t"]
             end()
             await asyncio.sleep(0.3)
             woken.clear()

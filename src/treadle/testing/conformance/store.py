@@ -131,6 +131,6 @@ class StoreConformance(CommitConformance, SharingConformance):
 
     async def test_a_watch_can_be_ended_twice(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            end = store.watch(lambda: None)
+            end = store.watch(lambda _: None)
             end()
             end()
