@@ -146,7 +146,7 @@ class Driving:
         await self.store.open()
         self.know(new.agent)
         parts = self.parts.load_parts(new.input)
-        options = (new.options or RunOptions()).over(self.parts.options)
+        options = self.parts.options if new.options is None else new.options.over(self.parts.options)
         task_id = new.task_id or made_id or new_id()
         state = start(task_id)
         base = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
 from treadle.agents.agent import Agent
@@ -115,14 +116,21 @@ class RunOptions:
 
 def _check_words(options: Any) -> None:
     """Refuse a word that is not among those its field allows."""
-    for name, hint in get_type_hints(options.__class__).items():
-        allowed = [word for part in (hint, *get_args(hint)) for word in _words(part)]
+    for name, allowed in _allowed_words(options.__class__).items():
         value = getattr(options, name)
-        if allowed and value is not None and value not in allowed:
+        if value is not None and value not in allowed:
             words = ", ".join(repr(word) for word in allowed)
             raise ConfigurationError(
                 f"{options.__class__.__name__}.{name} must be one of {words}, got {value!r}"
             )
+
+
+@cache
+def _allowed_words(cls: type) -> dict[str, list[str]]:
+    """Work out once per class which of its fields take only certain words."""
+    hints = get_type_hints(cls).items()
+    allowed = {name: [w for part in (hint, *get_args(hint)) for w in _words(part)] for name, hint in hints}
+    return {name: words for name, words in allowed.items() if words}
 
 
 def _words(hint: Any) -> tuple[str, ...]:
@@ -150,7 +158,7 @@ def to_json(options: RunOptions) -> Json:
 def from_json(document: Json) -> RunOptions:
     """Return options from what `to_json` made; what a later version added is left out."""
     if not document:
-        return RunOptions()
+        return _NOTHING_SET
     known = {item.name for item in fields(RunOptions)}
     values: dict[str, Any] = {name: value for name, value in document.items() if name in known}
     if "limits" in values:
@@ -160,6 +168,9 @@ def from_json(document: Json) -> RunOptions:
     if "break_on" in values:
         values["break_on"] = tuple(_kept(Breakpoint, item) for item in values["break_on"])
     return RunOptions(**values)
+
+
+_NOTHING_SET = RunOptions()
 
 
 def _kept(cls: type[Any], document: dict[str, Any]) -> Any:
