@@ -157,7 +157,9 @@ class Drive:
         if type(decision) is Record:
             return await self._record(decision.event)
         if type(decision) is Wait:
-            return decision.reason == "ended" or await self._park(self._word_for(decision))
+            if decision.reason == "ended" and self._writer.released:
+                return True
+            return await self._park(self._word_for(decision))
         await self._fly(decision)  # type: ignore[arg-type]
         return False
 
@@ -218,7 +220,12 @@ class Drive:
     async def _read_inbox(self) -> None:
         self._inbox_waits = False
         for item in await self._store.inbox(self.state.task_id):
-            if item.item_id not in self._writer.taken:
+            if item.item_id in self._writer.taken:
+                continue
+            if self.state.ended is not None:
+                # Nothing follows the end, and a command that came too late is not to wait for the next attempt.
+                self._writer.dismiss(item.item_id)
+            else:
                 self._writer.record(as_event(self.state, item), item.item_id)
 
     # --------------------------------------------------------------------------------------- effects

@@ -316,14 +316,15 @@ def step_output(
 ) -> TaskStepOutput:
     """Return what a step did."""
     end = step.mark.messages if step.mark is not None else len(state.messages)
+    newest = not state.steps or step.index >= state.steps[-1].index
     return TaskStepOutput(
         state.task_id,
         step_info(step),
         step.output,
-        step.last or state.ended is not None,
+        step.last or (newest and state.ended is not None),
         word,
-        step.error or state.error,
-        pending_of(state),
+        step.error or (state.error if newest else None),
+        pending_of(state) if newest else (),
         upcoming,
         tuple(state.messages[step.first_message : end]),
         executions(state, [step]),
@@ -355,7 +356,7 @@ def snapshot(state: TaskState, row: TaskRow) -> Task:
         state.thread,
         word_of(row),
         row.driver is not None and row.driver.alive,
-        state.created,
+        row.created,
         state.attempt,
         len(state.steps),
         state.input,

@@ -441,10 +441,11 @@ class TaskRunner:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"list_tasks: limit must be 1 to 1000, got {limit!r}")
         await self._store.open()
-        wanted = TaskFilter(state, agent, thread_id, parent, forked_from, since, limit, cursor)
+        # One more than asked for tells whether there is a next page.
+        wanted = TaskFilter(state, agent, thread_id, parent, forked_from, since, limit + 1, cursor)
         rows = await self._store.rows(wanted)
-        more = rows[-1].task_id if len(rows) == limit else None
-        return TaskPage(tuple(results.summary(row) for row in rows), more)
+        more = rows[limit - 1].task_id if len(rows) > limit else None
+        return TaskPage(tuple(results.summary(row) for row in rows[:limit]), more)
 
     async def _state(self, task: Ref) -> TaskState:
         await self._driving.row(id_of(task))
@@ -759,11 +760,11 @@ def _outcome_of_step(state: TaskState, drive: Drive) -> TaskStepOutput:
     word = results.resting_word(state)
     if drive.step_done is not None:
         return results.step_output(state, drive.step_done, word, _upcoming(state))
-    last = state.step or (state.steps[-1] if state.steps else StepState("s0", 0))
-    output = results.step_output(state, last, word, ())
-    if state.ended == "failed":
+    step = state.step or _next_step(state)
+    output = results.step_output(state, step, word, ())
+    if step.status == "failed" and state.ended == "failed":
         why = state.error.message if state.error is not None else "no reason was given"
-        message = f"task {state.task_id}, step {last.id} failed: {why}"
+        message = f"task {state.task_id}, step {step.id} failed: {why}"
         raise StepFailed(message, task_id=state.task_id, output=output, error=state.error)
     if state.ended is not None:
         return output
@@ -775,9 +776,15 @@ def _upcoming(state: TaskState) -> tuple[StepInfo, ...]:
         return ()
     if state.step is not None:
         return (results.step_info(state.step),)
-    index = state.steps[-1].index + 1 if state.steps else 1
+    step = _next_step(state)
     words = tuple(part for received in state.unread for part in received.parts)
-    return (StepInfo(step_id(state.branch, index), index, words, 1, "next"),)
+    return (StepInfo(step.id, step.index, words, 1, "next"),)
+
+
+def _next_step(state: TaskState) -> StepState:
+    """Return the step that has not begun yet."""
+    index = state.steps[-1].index + 1 if state.steps else 1
+    return StepState(step_id(state.branch, index), index, first_message=len(state.messages))
 
 
 def _finished(state: TaskState, why: str) -> TaskFinished:

@@ -72,6 +72,11 @@ class JournalWriter:
             self._taken.append(inbox)
             self.taken.add(inbox)
 
+    def dismiss(self, inbox: str) -> None:
+        """Take an item from the inbox, with the next commit, without an event of its own."""
+        self._taken.append(inbox)
+        self.taken.add(inbox)
+
     def flush(self) -> None:
         """Submit what waits, unless a commit is in flight: then it goes with the next."""
         if self._in_flight is not None or not self._pending or self.failure is not None:
