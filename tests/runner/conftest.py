@@ -1,0 +1,22 @@
+"""What the tests of the runner share: one store of each kind, and a runner on it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Runner
+from treadle.stores.memory import MemoryStore
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A store that several runners may be made on, one after the other or side by side."""
+    return MemoryStore() if request.param == "memory" else tmp_path / "journal.db"
+
+
+@pytest.fixture
+async def runner(store: Any) -> AsyncIterator[Runner]:
+    async with Runner(store) as runner:
+        yield runner

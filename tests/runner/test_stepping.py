@@ -1,0 +1,545 @@
+"""Creating without running, one step at a time, views, failed steps."""
+
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import (
+    Ledger,
+    add,
+    both,
+    calculator,
+    journal,
+    kinds,
+    only,
+    said,
+    sayer,
+    step_to_answer,
+)
+from treadle import Agent, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel
+from treadle.errors import (
+    AgentUnknown,
+    StepFailed,
+    StepNotFound,
+    TaskFinished,
+    TaskNotFound,
+    TaskParked,
+    TaskUnfinished,
+)
+from treadle.llm.scripted import call, fail, text
+
+pytestmark = pytest.mark.anyio
+
+# ------------------------------------------------------------------------------------- create and step
+
+
+async def test_creating_a_task_runs_nothing(runner: Runner) -> None:
+    agent = calculator()
+    task = await runner.create_task(agent, "What is (121 * 3) + 42?")
+    assert (task.state, task.driven, task.steps) == ("created", False, 0)
+    assert agent.model.requests == []
+    assert await kinds(runner, task) == ["task_created"]
+
+
+async def test_a_task_is_stepped_to_its_answer_and_finalized(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "What is (121 * 3) + 42?")
+    outputs = await step_to_answer(runner, task)
+    assert [out.step.step_id for out in outputs] == ["s1", "s2", "s3"]
+    assert [out.is_last for out in outputs] == [False, False, True]
+    assert [out.state for out in outputs] == ["running", "running", "answered"]
+    result = await runner.finalize(task)
+    assert (result.state, result.final_text, result.steps) == ("completed", "405", 3)
+
+
+async def test_between_steps_a_task_is_running_and_nobody_drives_it(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task)
+    now = await runner.get_task(task)
+    assert (now.state, now.driven, now.steps) == ("running", False, 1)
+
+
+async def test_a_step_ends_at_its_step_completed_event(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task)
+    assert await kinds(runner, task) == [
+        "task_created",
+        "step_started",
+        "model_started",
+        "model_returned",
+        "tool_started",
+        "tool_ended",
+        "step_completed",
+    ]
+
+
+async def test_a_step_output_says_all_that_the_step_did(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    out = await runner.run_step(task)
+    assert out.task_id == task.task_id
+    assert (out.step.step_id, out.step.index, out.step.attempt) == ("s1", 1, 1)
+    assert [part.text for part in out.step.input] == ["?"]
+    assert (out.output, out.error, out.pending) == (None, None, ())
+    assert [(info.step_id, info.index, info.status) for info in out.next_steps] == [("s2", 2, "next")]
+    assert said(out.messages) == [("user", "?"), ("assistant", "multiply"), ("tool", "363")]
+    assert [(run.name, run.call_id, run.output) for run in out.tool_executions] == [("multiply", "s1-0", 363)]
+    assert (out.usage.model_calls, out.usage.tool_calls) == (1, 1)
+    assert out.usage.total_tokens > 0
+    assert out.duration >= 0
+    last = (await step_to_answer(runner, task))[-1]
+    assert (last.output, str(last), last.next_steps) == ("405", "405", ())
+    assert said(last.messages) == [("assistant", "405")]
+
+
+async def test_a_verb_takes_a_task_or_its_id(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task)
+    out = await runner.run_step(task.task_id)
+    assert out.step.index == 2
+
+
+async def test_a_step_can_be_named_and_only_the_next_one(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task, step="s1")
+    with pytest.raises(StepNotFound, match="'s1' is not the next step"):
+        await runner.run_step(task, step="s1")
+    assert (await runner.run_step(task, step="s2")).step.step_id == "s2"
+    assert (await runner.get_task(task)).steps == 2
+
+
+async def test_run_ready_steps_runs_the_one_step_that_is_ready(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    assert [out.step.step_id for out in await runner.run_ready_steps(task)] == ["s1"]
+
+
+async def test_streaming_a_step_gives_its_events_and_its_output(runner: Runner) -> None:
+    task = await runner.create_task(sayer(text("one two three", chunk=4)), "?")
+    async with runner.stream_step(task) as stream:
+        seen = [event async for event in stream]
+    kinds_seen = [event.kind for event in seen if hasattr(event, "kind")]
+    assert kinds_seen == ["step_started", "model_started", "model_returned", "step_completed"]
+    words = "".join(event.text for event in seen if not hasattr(event, "kind"))
+    assert words == "one two three"
+    assert (stream.output.is_last, stream.output.output) == (True, "one two three")
+
+
+async def test_streaming_a_later_step_leaves_out_what_came_before(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task)
+    async with runner.stream_step(task) as stream:
+        seen = [event async for event in stream if hasattr(event, "kind")]
+    assert seen[0].kind == "step_started"
+    assert seen[0].step == "s2"
+    assert seen[-1].kind == "step_completed"
+
+
+async def test_leaving_a_streamed_step_early_interrupts_the_task_which_goes_on_later(runner: Runner) -> None:
+    task = await runner.create_task(sayer(text("slow", delay=30)), "?")
+    async with runner.stream_step(task) as stream:
+        async for event in stream:
+            if getattr(event, "kind", "") == "model_started":
+                break
+    assert (await runner.get_task(task)).state == "interrupted"
+    fast = sayer("quick")
+    out = await runner.run_step(task, agent=fast)
+    assert (out.step.step_id, out.output) == ("s1", "quick")
+
+
+async def test_stepping_needs_the_agent_and_says_how_to_give_it(store: Any) -> None:
+    async with Runner(store) as runner:
+        task = await runner.create_task(calculator(), "?")
+    async with Runner(store) as runner:
+        with pytest.raises(AgentUnknown, match=r"agent 'math'.*Runner\(agents=\[\.\.\.\]\)"):
+            await runner.run_step(task)
+        assert (await runner.run_step(task, agent=calculator())).step.index == 1
+    async with Runner(store, agents=[calculator()]) as runner:
+        assert (await runner.run_step(task)).step.index == 2
+
+
+async def test_a_step_of_a_limit_that_is_reached_is_the_last_and_degraded(runner: Runner) -> None:
+    agent = calculator(call("add", a=1, b=1), "about 2", limits=Limits(steps=1))
+    task = await runner.create_task(agent, "?")
+    out = await runner.run_step(task)
+    assert (out.is_last, out.output, out.step.step_id) == (True, "about 2", "s1")
+    result = await runner.finalize(task)
+    assert (result.state, result.degraded_reasons) == ("degraded", ("limit reached: steps",))
+
+
+async def test_a_step_that_meets_a_limit_that_ends_the_task_is_the_last(runner: Runner) -> None:
+    agent = calculator(limits=Limits(steps=1))
+    task = await runner.create_task(agent, "?", options=RunOptions(on_limit="fail"))
+    await runner.run_step(task)
+    out = await runner.run_step(task)
+    assert (out.is_last, out.state) == (True, "failed")
+    assert out.error is not None
+    assert out.error.kind == "steps"
+
+
+# ------------------------------------------------------------------------------------------ what is over
+
+
+async def test_an_answered_task_is_not_stepped_but_finalized(runner: Runner) -> None:
+    task = await runner.create_task(sayer("Hi."), "Hello")
+    await runner.run_step(task)
+    assert (await runner.get_task(task)).state == "answered"
+    with pytest.raises(TaskFinished, match="has answered; call finalize") as caught:
+        await runner.run_step(task)
+    assert (caught.value.task_id, caught.value.state) == (task.task_id, "answered")
+
+
+@pytest.mark.parametrize("verb", ["run_step", "finalize", "send", "edit_step", "skip_step", "undo_step"])
+async def test_a_verb_that_a_finished_task_refuses_leaves_it_free_and_as_it_was(
+    runner: Runner, verb: str
+) -> None:
+    result = await runner.run(sayer("Hi."), "Hello")
+    task_id = result.task_id
+    arguments = {"send": ["more"], "edit_step": ["other"]}.get(verb, [])
+    before = await journal(runner, task_id)
+    if verb == "undo_step":
+        with pytest.raises(StepNotFound):
+            await runner.undo_step(task_id, to=7)
+    elif verb == "skip_step":
+        with pytest.raises(StepNotFound):
+            await runner.skip_step(task_id)
+    elif verb == "finalize":
+        assert (await runner.finalize(task_id)).final_text == "Hi."
+    else:
+        with pytest.raises(TaskFinished, match="is completed"):
+            await getattr(runner, verb)(task_id, *arguments)
+    task = await runner.get_task(task_id)
+    assert (task.state, task.driven) == ("completed", False)
+    assert await journal(runner, task_id) == before
+
+
+async def test_a_cancelled_task_is_not_stepped(runner: Runner) -> None:
+    task = await runner.create_task(sayer(), "?")
+    await runner.cancel(task)
+    with pytest.raises(TaskFinished, match="is cancelled"):
+        await runner.run_step(task)
+    assert (await runner.get_task(task)).driven is False
+
+
+async def test_finalizing_what_has_not_answered_is_refused_and_says_what_to_do(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    with pytest.raises(TaskUnfinished, match="is created and has no answer to finalize; step or resume it"):
+        await runner.finalize(task)
+    assert (await runner.get_task(task)).state == "created"
+    await runner.run_step(task)
+    with pytest.raises(TaskUnfinished, match="is running"):
+        await runner.finalize(task)
+    await runner.cancel(task)
+    with pytest.raises(TaskUnfinished, match="is cancelled"):
+        await runner.finalize(task)
+    assert (await runner.get_task(task)).driven is False
+
+
+async def test_finalizing_twice_changes_nothing(runner: Runner) -> None:
+    task = await runner.create_task(sayer("Hi."), "Hello", thread_id="talk")
+    await runner.run_step(task)
+    first = await runner.finalize(task)
+    assert await runner.finalize(task) == first
+    assert len(await runner.get_thread("talk")) == 2
+    assert (await kinds(runner, task)).count("task_ended") == 1
+
+
+async def test_resume_finalizes_what_has_answered(runner: Runner) -> None:
+    task = await runner.create_task(sayer("Hi."), "Hello")
+    await runner.run_step(task)
+    assert (await runner.resume(task)).state == "completed"
+
+
+async def test_the_answer_can_be_had_without_finalizing(runner: Runner) -> None:
+    task = await runner.create_task(sayer("Hi."), "Hello", thread_id="talk")
+    await runner.run_step(task)
+    result = await runner.result(task)
+    assert (result.state, result.final_text) == ("answered", "Hi.")
+    assert await runner.get_thread("talk") == ()
+
+
+async def test_a_paused_task_is_not_stepped_but_resumed(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task)
+    await runner.pause(task, reason="lunch")
+    with pytest.raises(TaskParked, match="is paused: lunch") as caught:
+        await runner.run_step(task)
+    assert (caught.value.state, caught.value.pending) == ("paused", ())
+    assert (await runner.resume(task)).final_text == "405"
+
+
+# ------------------------------------------------------------------------------------------------ views
+
+
+async def test_views_of_an_unknown_task_name_it_and_the_store(runner: Runner) -> None:
+    for view in (
+        runner.get_task,
+        runner.result,
+        runner.get_upcoming_steps,
+        runner.get_completed_steps,
+        runner.run_step,
+        runner.resume,
+        runner.finalize,
+        runner.delete_task,
+        runner.undo_step,
+        runner.fork,
+        runner.skip_step,
+        runner.cancel,
+    ):
+        with pytest.raises(TaskNotFound, match=r"no task 'nobody' in (memory|sqlite)"):
+            await view("nobody")  # type: ignore[operator]
+    with pytest.raises(TaskNotFound, match="nobody"):
+        await runner.get_step("nobody", "s1")
+    with pytest.raises(LookupError, match="nobody"):
+        await runner.get_task("nobody")
+
+
+async def test_a_snapshot_does_not_change_and_a_newer_one_does(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?", extra_state={"tries": 3})
+    await runner.run_step(task)
+    assert (task.state, task.steps) == ("created", 0)
+    newer = await runner.get_task(task)
+    assert (newer.state, newer.steps, newer.extra_state) == ("running", 1, {"tries": 3})
+
+
+async def test_upcoming_steps_are_a_copy_of_what_comes_next(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    (first,) = await runner.get_upcoming_steps(task)
+    assert (first.step_id, first.index, first.attempt, first.status) == ("s1", 1, 1, "next")
+    assert [part.text for part in first.input] == ["?"]
+    await runner.run_step(task)
+    (second,) = await runner.get_upcoming_steps(task)
+    assert (second.step_id, second.input) == ("s2", ())
+    await step_to_answer(runner, task)
+    assert await runner.get_upcoming_steps(task) == ()
+
+
+async def test_completed_steps_are_told_in_order(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    assert await runner.get_completed_steps(task) == ()
+    await step_to_answer(runner, task)
+    steps = await runner.get_completed_steps(task)
+    assert [(out.step.step_id, out.step.status) for out in steps] == [
+        ("s1", "completed"),
+        ("s2", "completed"),
+        ("s3", "completed"),
+    ]
+    assert [out.is_last for out in steps] == [False, False, True]
+
+
+async def test_a_completed_step_of_an_ended_task_is_still_only_the_last_if_it_answered(
+    runner: Runner,
+) -> None:
+    result = await runner.run(calculator(), "?")
+    steps = await runner.get_completed_steps(result.task_id)
+    assert [out.is_last for out in steps] == [False, False, True]
+
+
+async def test_one_step_is_got_by_id_or_index(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await step_to_answer(runner, task)
+    by_id = await runner.get_step(task, "s2")
+    assert by_id == await runner.get_step(task, 2)
+    assert said(by_id.messages) == [("assistant", "add"), ("tool", "405")]
+    with pytest.raises(StepNotFound, match="has no step 's9'"):
+        await runner.get_step(task, "s9")
+    with pytest.raises(StepNotFound, match="has no step 0"):
+        await runner.get_step(task, 0)
+
+
+async def test_lists_filter_by_state_agent_thread_time_and_go_on_at_a_cursor(runner: Runner) -> None:
+    made = []
+    for number in range(5):
+        agent = sayer(name="even" if number % 2 == 0 else "odd")
+        task = await runner.create_task(agent, str(number), thread_id=f"t{number % 2}")
+        made.append(task.task_id)
+    await runner.resume(made[0])
+    newest_first = made[::-1]
+
+    async def ids(**wanted: Any) -> list[str]:
+        return [item.task_id for item in (await runner.list_tasks(**wanted)).items]
+
+    assert await ids() == newest_first
+    assert await ids(state="completed") == [made[0]]
+    assert await ids(state="created") == newest_first[:-1]
+    assert await ids(agent="odd") == [made[3], made[1]]
+    assert await ids(thread_id="t0") == [made[4], made[2], made[0]]
+    assert await ids(agent="odd", thread_id="t0") == []
+    assert await ids(parent="nobody") == []
+    third = await runner.get_task(made[2])
+    assert await ids(since=third.created) == newest_first[:3]
+    page = await runner.list_tasks(limit=2)
+    assert [item.task_id for item in page.items] == newest_first[:2]
+    rest: list[str] = []
+    while page.cursor is not None:
+        page = await runner.list_tasks(limit=2, cursor=page.cursor)
+        rest += [item.task_id for item in page.items]
+    assert rest == newest_first[2:]
+    fork = await runner.fork(made[0])
+    assert await ids(forked_from=made[0]) == [fork.task_id]
+
+
+async def test_a_page_that_ends_the_list_has_no_cursor(runner: Runner) -> None:
+    for number in range(2):
+        await runner.create_task(sayer(), str(number))
+    assert (await runner.list_tasks(limit=2)).cursor is None
+    assert (await runner.list_tasks(limit=1)).cursor is not None
+
+
+async def test_a_task_that_is_being_driven_is_listed_as_running(runner: Runner) -> None:
+    handle = await runner.start(sayer(text("slow", delay=30)), "?")
+    (item,) = (await runner.list_tasks(state="running")).items
+    assert (item.task_id, item.driven) == (handle.task_id, True)
+    await handle.cancel()
+    assert (await runner.list_tasks(state="running")).items == ()
+
+
+# ------------------------------------------------------------------------------------------ failed steps
+
+
+async def test_a_failed_step_stays_next_with_its_attempts_counted_until_it_succeeds(runner: Runner) -> None:
+    agent = sayer(fail(500), fail(500), "Hi.")
+    task = await runner.create_task(agent, "Hello")
+    for attempt in (1, 2):
+        with pytest.raises(StepFailed, match="step s1 failed: scripted failure: 500") as caught:
+            await runner.run_step(task)
+        assert caught.value.output.step.attempt == attempt
+        assert caught.value.error.kind == "server"
+        now = await runner.get_task(task)
+        assert (now.state, now.driven, now.attempt) == ("failed", False, attempt)
+        (upcoming,) = await runner.get_upcoming_steps(task)
+        assert (upcoming.step_id, upcoming.attempt, upcoming.status) == ("s1", attempt, "failed")
+    out = await runner.run_step(task)
+    assert (out.step.step_id, out.step.attempt, out.output) == ("s1", 3, "Hi.")
+    assert (await runner.finalize(task)).state == "completed"
+
+
+async def test_a_step_fails_like_a_free_run_with_one_end_per_attempt(runner: Runner) -> None:
+    task = await runner.create_task(sayer(fail(500), "Hi."), "Hello")
+    with pytest.raises(StepFailed):
+        await runner.run_step(task)
+    assert (await kinds(runner, task))[-2:] == ["step_failed", "task_ended"]
+    await runner.run_step(task)
+    await runner.finalize(task)
+    seen = await kinds(runner, task)
+    assert (seen.count("task_ended"), seen.count("task_reopened")) == (2, 1)
+    (reopened,) = await only(runner, task, "task_reopened")
+    assert (reopened.attempt, reopened.reason) == (2, "run_step")
+
+
+async def test_a_failed_tool_fails_the_step_if_the_policy_says_so_and_is_tried_anew(runner: Runner) -> None:
+    broken = {"look a": True}
+    ledger = Ledger(fails=lambda entry: broken.get(entry, False))
+    agent = ledger.agent(both(call("look", what="a"), call("look", what="b")), "done")
+    options = RunOptions(on_failure=FailurePolicy(tool="fail"))
+    task = await runner.create_task(agent, "?", options=options)
+    with pytest.raises(StepFailed, match="cannot look a"):
+        await runner.run_step(task)
+    broken.clear()
+    out = await runner.run_step(task)
+    assert (out.step.step_id, out.step.attempt) == ("s1", 2)
+    assert ledger.entries == ["look b", "look a"], "the sibling that succeeded is not repeated"
+    assert [run.outcome for run in out.tool_executions] == ["ok", "ok"]
+    assert (await step_to_answer(runner, task))[-1].output == "done"
+
+
+async def test_a_failed_step_can_be_skipped_on_record(runner: Runner) -> None:
+    def script(request: Any) -> Any:
+        return fail(500) if request.step == "s1" else "Never mind."
+
+    task = await runner.create_task(Agent(ScriptedModel(script), name="sayer"), "Hello")
+    with pytest.raises(StepFailed):
+        await runner.run_step(task)
+    await runner.skip_step(task, by="ann")
+    (skipped,) = await only(runner, task, "step_skipped")
+    assert (skipped.step, skipped.by) == ("s1", "ann")
+    assert (await runner.get_step(task, "s1")).step.status == "skipped"
+    out = await runner.run_step(task)
+    assert (out.step.step_id, out.output) == ("s2", "Never mind.")
+
+
+async def test_only_a_failed_step_can_be_skipped(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    with pytest.raises(StepNotFound, match="no failed step to skip"):
+        await runner.skip_step(task)
+    await runner.run_step(task)
+    with pytest.raises(StepNotFound, match="no failed step to skip"):
+        await runner.skip_step(task)
+    assert (await runner.get_task(task)).driven is False
+
+
+async def test_a_failed_task_can_be_given_up(runner: Runner) -> None:
+    task = await runner.create_task(sayer(fail(500)), "Hello")
+    with pytest.raises(StepFailed):
+        await runner.run_step(task)
+    assert (await runner.cancel(task)).state == "failed", "it has ended, so cancel does nothing"
+    await runner.delete_task(task)
+    with pytest.raises(TaskNotFound):
+        await runner.get_task(task)
+
+
+async def test_a_tool_that_fails_does_not_fail_the_step_by_default(runner: Runner) -> None:
+    ledger = Ledger(fails=lambda entry: True)
+    task = await runner.create_task(ledger.agent(call("look", what="a"), "It failed."), "?")
+    out = await runner.run_step(task)
+    assert (out.state, out.tool_executions[0].outcome) == ("running", "error")
+    assert (await runner.run_step(task)).output == "It failed."
+
+
+async def test_a_step_that_the_policy_pauses_raises_task_parked(runner: Runner) -> None:
+    options = RunOptions(on_failure=FailurePolicy(model="pause"))
+    task = await runner.create_task(sayer(fail(500), "Hi."), "Hello", options=options)
+    with pytest.raises(TaskParked, match="model failed") as caught:
+        await runner.run_step(task)
+    assert caught.value.state == "paused"
+    assert (await runner.resume(task)).final_text == "Hi."
+
+
+# ----------------------------------------------------------------------------------------------- delete
+
+
+async def test_a_deleted_task_is_gone_and_its_thread_was_never_touched(runner: Runner) -> None:
+    await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    before = await runner.get_thread("talk")
+    task = await runner.create_task(calculator(), "?", thread_id="talk")
+    await runner.run_step(task)
+    await runner.delete_task(task)
+    with pytest.raises(TaskNotFound):
+        await runner.run_step(task)
+    assert await runner.get_thread("talk") == before
+
+
+async def test_a_task_that_is_driven_is_not_deleted(runner: Runner) -> None:
+    from treadle.errors import TaskBusy
+
+    handle = await runner.start(sayer(text("slow", delay=30)), "?")
+    with pytest.raises(TaskBusy, match=handle.task_id):
+        await runner.delete_task(handle.task_id)
+    await handle.cancel()
+    await runner.delete_task(handle.task_id)
+
+
+async def test_a_task_deleted_under_its_thread_leaves_its_words_there(runner: Runner) -> None:
+    first = await runner.run(calculator(), "?", thread_id="talk")
+    agent = sayer("You asked that before.")
+    await runner.run(agent, "And again?", thread_id="talk")
+    words = await runner.get_thread("talk")
+    await runner.delete_task(first.task_id)
+    with pytest.raises(TaskNotFound):
+        await runner.get_task(first.task_id)
+    assert await runner.get_thread("talk") == words
+    await runner.run(agent, "Once more?", thread_id="talk")
+    assert said(agent.model.requests[-1].messages)[: len(words)] == said(words)
+
+
+async def test_a_result_stays_valid_after_its_task_was_deleted(runner: Runner) -> None:
+    result = await runner.run(calculator(), "?")
+    await runner.delete_task(result.task_id)
+    assert result.final_text == "405"
+    assert [run.output for run in result.tool_executions] == [363, 405]
+
+
+async def test_an_agent_with_one_tool_added_steps_on_and_says_so(runner: Runner) -> None:
+    before = Agent(ScriptedModel([call("add", a=1, b=2), "3"]), name="math", tools=[add])
+    task = await runner.create_task(before, "?")
+    await runner.run_step(task)
+    await runner.run_step(task, agent=calculator(call("add", a=1, b=2), "three"))
+    (changed,) = await only(runner, task, "version_changed")
+    assert changed.previous == before.fingerprint
