@@ -1,0 +1,173 @@
+"""The auditor finds nothing in an honest journal, and each kind of lie in a forged one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.core import events as e
+from treadle.core.messages import Message, Text, ToolCall, ToolResult, user
+from treadle.llm.scripted import call, text
+from treadle.testing.audit import (
+    Invariant,
+    JournalOf,
+    LedgerEntry,
+    Violation,
+    audit,
+    audit_store,
+    journal_of,
+    ledger_agrees,
+    well_formed,
+)
+
+CALL = Message("assistant", (ToolCall("s1-0", "save", {}),))
+RESULT = Message("tool", (ToolResult("s1-0", "save", (Text("ok"),)),))
+
+
+def numbered(*events: e.Event) -> list[e.Event]:
+    for seq, event in enumerate(events, 1):
+        event.seq = event.time = seq
+    return list(events)
+
+
+def honest() -> list[e.Event]:
+    return numbered(
+        e.TaskCreated("math", (Text("go"),), "talk"),
+        e.StepStarted("s1", 1),
+        e.ModelStarted("s1", "scripted"),
+        e.ModelReturned("s1", CALL, "tool_calls"),
+        e.ToolStarted("s1", "s1-0", "write", 1),
+        e.ToolEnded("s1", "s1-0", "ok", "saved"),
+        e.StepCompleted("s1"),
+        e.StepStarted("s2", 2),
+        e.ModelStarted("s2", "scripted"),
+        e.ModelReturned("s2", Message("assistant", (Text("done"),))),
+        e.StepCompleted("s2", True, "done"),
+        e.TaskEnded("completed", "done"),
+    )
+
+
+def found(events: Sequence[e.Event]) -> set[Invariant]:
+    journal = JournalOf("t", [(1, event) for event in events])
+    return {violation.name for violation in audit(journal)}
+
+
+def without(place: int) -> list[e.Event]:
+    return numbered(*(event for event in honest() if event.seq != place))
+
+
+def doubled(place: int) -> list[e.Event]:
+    events = honest()
+    return numbered(*events[:place], replace(events[place - 1]), *events[place:])
+
+
+def test_an_honest_journal_has_no_violation() -> None:
+    assert found(honest()) == set()
+
+
+def test_a_missing_event_is_a_gap() -> None:
+    assert "gap_free" in found(honest()[:4] + honest()[5:])
+
+
+def test_a_second_end_of_a_call_is_seen() -> None:
+    assert "one_end" in found(doubled(6))
+
+
+def test_a_call_that_ended_without_having_begun_is_seen() -> None:
+    assert "one_end" in found(without(5))
+
+
+def test_a_step_that_completes_with_an_open_call_is_seen() -> None:
+    assert "one_end" in found(without(6))
+
+
+def test_a_second_begin_of_a_running_call_is_seen() -> None:
+    assert "one_end" in found(doubled(5))
+
+
+def test_an_answer_nobody_asked_for_is_seen() -> None:
+    assert "one_end" in found(without(3))
+
+
+def test_an_event_after_the_end_is_seen() -> None:
+    assert "one_task_end" in found(doubled(12))
+
+
+def test_an_outcome_called_unknown_without_a_lost_begin_is_seen() -> None:
+    events = honest()
+    events[5] = e.ToolEnded("s1", "s1-0", "unknown")
+    assert "unknown_iff_lost" in found(numbered(*events))
+
+
+def test_a_lost_begin_whose_outcome_is_not_called_unknown_is_seen() -> None:
+    events = honest()
+    events.insert(5, e.ToolStopped("s1", "s1-0", "crash"))
+    assert "unknown_iff_lost" in found(numbered(*events))
+
+
+def test_falling_epochs_are_seen() -> None:
+    entries = [(2 if event.seq < 5 else 1, event) for event in honest()]
+    assert {violation.name for violation in audit(JournalOf("t", entries))} == {"epochs_grow"}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (user("go"), CALL, user("and?")),
+        (user("go"), CALL, RESULT, CALL, RESULT, user("again")),
+        (user("go"), RESULT),
+        (user("go"), CALL, Message("tool", (*RESULT.parts, *RESULT.parts))),
+        (user("go"), CALL),
+        (user("go"), CALL, RESULT, Message("assistant", (Text("done"),))),
+    ],
+)
+def test_an_ill_formed_request_is_seen(messages: tuple[Message, ...]) -> None:
+    assert {violation.name for violation in well_formed("t", messages, request=True)} == {"well_formed"}
+
+
+def test_a_second_start_of_a_writing_call_is_seen_in_its_ledger() -> None:
+    start = LedgerEntry("s1-0", "t/s1-0", "write")
+    assert list(ledger_agrees("t", honest(), [start])) == []
+    assert [v.name for v in ledger_agrees("t", honest(), [start, start])] == ["ledger"]
+    assert [v.name for v in ledger_agrees("t", honest()[:4], [start])] == ["ledger"]
+
+
+@tool
+def save(note: str) -> str:
+    """Save a note."""
+    return f"saved {note}"
+
+
+@pytest.mark.anyio
+async def test_the_journals_of_a_store_with_an_undo_and_a_fork_are_honest() -> None:
+    model = ScriptedModel([call("save", note="a") + call("save", note="b"), text("done")])
+    agent = Agent(model, name="math", tools=[save])
+    async with Runner("memory:") as runner:
+        task = await runner.create_task(agent, "go")
+        await runner.run_step(task)
+        await runner.run_step(task)
+        await runner.undo_step(task)
+        fork = await runner.fork(task, input="go on")
+        await runner.resume(fork.task_id)
+        await runner.resume(task)
+        requests = {
+            key: [request.messages for request in model.requests if request.task_id == key]
+            for key in (task.task_id, fork.task_id)
+        }
+        violations = await audit_store(runner.store, requests=requests)
+        assert violations == [], "\n".join(map(str, violations))
+
+
+@pytest.mark.anyio
+async def test_a_fork_that_tells_another_past_is_seen() -> None:
+    agent = Agent(ScriptedModel(["done"]), name="math")
+    async with Runner("memory:") as runner:
+        first = await runner.run(agent, "go")
+        fork = await runner.fork(first.task_id, input="go on")
+        parent = await journal_of(runner.store, await runner.store.row(first.task_id))
+        child = await journal_of(runner.store, await runner.store.row(fork.task_id))
+        assert audit(child, parent=parent) == []
+        parent.entries[1] = (1, e.InstructionsSet("another", seq=2))
+        violations: list[Violation] = audit(child, parent=parent)
+        assert [v.name for v in violations] == ["fork_equals_parent"]
