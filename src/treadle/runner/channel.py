@@ -61,14 +61,17 @@ class Watcher:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    async def wait(self) -> None:
-        """Return when there is something to look at."""
+    async def wait(self, at_most: float | None = None) -> None:
+        """Return when there is something to look at, or after `at_most` seconds."""
         self._waiting = self._loop.create_future()
+        timer = self._loop.call_later(at_most, self._wake) if at_most is not None else None
         try:
             if not self.items and not self.lagging:
                 await self._waiting
         finally:
             self._waiting = None
+            if timer is not None:
+                timer.cancel()
 
 
 class Channel:

@@ -27,6 +27,9 @@ from treadle.runner.writer import JournalWriter, Ownership
 KEPT: Final = 128
 """How many tasks at rest keep their state in memory."""
 
+DRIVER_LOOK: Final = 0.5
+"""Seconds after which whoever waits for a task looks whether the process that drives it still lives."""
+
 
 @dataclass(slots=True)
 class Loaded:
@@ -185,6 +188,16 @@ class Desk:
         except BaseException:
             self._unreleased[task_id] = epoch
             raise
+
+    def patience(self, task_id: str) -> float | None:
+        """Return how long, in seconds, to wait for news of a task before looking again; None: news always comes.
+
+        Of a task driven elsewhere the store tells, but nobody writes that its driver was killed.
+        """
+        if task_id in self.owned:
+            return None
+        self.watch_store()
+        return DRIVER_LOOK
 
     async def commit(self, commit: Commit) -> Committed:
         """Commit outside of a drive and return when it is durable; raises what stopped it."""

@@ -316,8 +316,7 @@ class Driving:
                     row = await self.row(task_id)
                     if row.driver is None or not row.driver.alive:
                         return row
-                    self.desk.watch_store()
-                await watcher.wait()
+                await watcher.wait(self.desk.patience(task_id))
         finally:
             self.desk.channels.unsubscribe(task_id, watcher)
 

@@ -62,7 +62,7 @@ async def watch(
         if ended and not behind:
             return
         if not behind:
-            await watcher.wait()
+            await watcher.wait(desk.patience(task_id))
 
 
 async def _read(desk: Desk, task_id: str, after: int) -> list[Record]:

@@ -1,0 +1,72 @@
+"""Watching and waiting for a task of another process: what it writes is heard, and its death is noticed."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from treadle import Runner
+from treadle.core.events import ToolStarted
+
+DRIVER = """
+import sys, time
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.llm.scripted import call, text
+
+@tool(read_only=True)
+def sleep() -> str:
+    time.sleep(60)
+    return "slept"
+
+agent = Agent(ScriptedModel([call("sleep"), text("done")]), name="sleeper", tools=[sleep])
+Runner(sys.argv[1]).run_sync(agent, "sleep", task_id="nap")
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[tuple[Path, "subprocess.Popen[bytes]"]]:
+    store = tmp_path / "journal.db"
+    process = subprocess.Popen([sys.executable, "-c", DRIVER, str(store)])
+    yield store, process
+    process.kill()
+    process.wait()
+
+
+async def begun(runner: Runner) -> None:
+    for _ in range(200):
+        page = await runner.list_tasks()
+        if page.items and page.items[0].state == "running":
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the driver did not begin")
+
+
+@pytest.mark.anyio
+async def test_events_of_another_process_are_heard_and_end_when_it_is_killed(driver):
+    store, process = driver
+    async with Runner(store) as runner:
+        await begun(runner)
+        seen = []
+        async with asyncio.timeout(10):
+            async for event in runner.handle("nap").events(deltas=False):
+                seen.append(event)
+                if isinstance(event, ToolStarted):
+                    process.send_signal(signal.SIGKILL)
+    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
+    assert isinstance(seen[-1], ToolStarted)
+
+
+@pytest.mark.anyio
+async def test_waiting_for_a_task_ends_when_its_driver_is_killed_though_nobody_writes_that(driver):
+    store, process = driver
+    async with Runner(store) as runner:
+        await begun(runner)
+        waiting = asyncio.ensure_future(runner.handle("nap").result())
+        await asyncio.sleep(0.5)
+        process.send_signal(signal.SIGKILL)
+        async with asyncio.timeout(10):
+            assert (await waiting).state == "interrupted"
