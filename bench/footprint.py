@@ -1,0 +1,37 @@
+"""Prints how many KiB each of many concurrent runs adds at the peak: `python -m bench.footprint treadle 1000`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from pathlib import Path
+
+from bench import references, subjects
+from treadle import Runner
+
+
+def _peak() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1])
+    raise RuntimeError("this system does not tell the peak of a process's memory")
+
+
+async def main(subject: str, runs: int) -> None:
+    async with Runner("memory:") as runner:
+        who = subjects.agent(subjects.Fake(4, delay=0.05))
+        ask = references.model(4, 0.05)
+        make = {
+            "bare": lambda: references.bare(ask),
+            "featured": lambda: references.featured(ask),
+            "treadle": lambda: subjects.run(runner, who),
+        }[subject]
+        await asyncio.gather(*[make() for _ in range(3)])
+        gc.collect()
+        before = _peak()
+        await asyncio.gather(*[make() for _ in range(runs)])
+        print((_peak() - before) / runs)
+
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
