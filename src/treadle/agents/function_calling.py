@@ -65,6 +65,9 @@ def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
         failed = _model_failed(state, setup, step)
         if failed is not None:
             return failed
+    if step.unasked and state.unread:
+        # Words that came while the step was stopped go before its next request.
+        return Record(e.StepStarted(step.id, step.index, step.attempt))
     final = state.limit is not None
     if step.model == "idle" and not final:
         reserve = setup.on_limit == "final_answer" and bool(setup.tools)

@@ -174,7 +174,10 @@ def _undone(call: CallState) -> e.UndoneCall:
         return e.UndoneCall(call.id, call.name, "not_compensated", call.undo_error)
     if not may_have_acted(call):
         return e.UndoneCall(call.id, call.name, "nothing_to_compensate")
-    why = "waiting for its compensation" if call.undo else "the tool has no undo="
+    if call.undo and call.outcome != "ok":
+        why = f"the call ended as {call.outcome}, so there is no result to take back"
+    else:
+        why = "waiting for its compensation" if call.undo else "the tool has no undo="
     return e.UndoneCall(call.id, call.name, "not_compensated", why)
 
 

@@ -105,6 +105,10 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
 
 
 def _input_edited(state: TaskState, event: e.InputEdited) -> None:
+    step = state.step
+    if step is not None and step.unasked:
+        # The step has read its words already, and got no answer: it reads the new ones in their place.
+        state.messages, step.input = state.messages[: step.first_message], ()
     state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time)]
 
 

@@ -99,6 +99,11 @@ class StepState:
     ended_seq: int = 0
     mark: Mark | None = None
 
+    @property
+    def unasked(self) -> bool:
+        """Whether the model is still, or again, to be asked: words that arrive now belong to this step."""
+        return self.model == "idle" and not self.calls
+
 
 @dataclass(slots=True)
 class UndoState:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from treadle.agents.agent import Agent
@@ -541,8 +542,9 @@ class TaskRunner:
                 raise _finished(state, f"is {state.ended}")
             if state.ended is not None:
                 await self._driving.reopen(owned, "edit_step", by)
-            previous = tuple(part for words in state.unread for part in words.parts)
-            owned.writer.record(e.InputEdited(parts, previous, by))
+            if state.answered:
+                raise _finished(state, "has answered; undo its last step, or give input to go on")
+            owned.writer.record(e.InputEdited(parts, _words_to_read(state), by))
         return _upcoming(state)[0]
 
     @verb
@@ -554,6 +556,9 @@ class TaskRunner:
             raise ConfigurationError(f"edit_call: arguments must be a dict, got {arguments!r}")
         async with self._driving.own(await self._existing(task)) as owned:
             state = owned.state
+            self._driving.check_no_undo(state)
+            if state.ended is not None and state.ended != "failed":
+                raise _finished(state, f"is {state.ended}")
             call = state.step.open.get(call_id) if state.step is not None else None
             if call is None or call.status != "proposed":
                 raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
@@ -774,11 +779,18 @@ def _outcome_of_step(state: TaskState, drive: Drive) -> TaskStepOutput:
 def _upcoming(state: TaskState) -> tuple[StepInfo, ...]:
     if state.answered or (state.ended is not None and state.ended != "failed"):
         return ()
-    if state.step is not None:
-        return (results.step_info(state.step),)
-    step = _next_step(state)
-    words = tuple(part for received in state.unread for part in received.parts)
-    return (StepInfo(step.id, step.index, words, 1, "next"),)
+    step = state.step
+    if step is None:
+        step = _next_step(state)
+        return (StepInfo(step.id, step.index, _words_to_read(state), 1, "next"),)
+    info = results.step_info(step)
+    return (replace(info, input=_words_to_read(state)) if step.unasked else info,)
+
+
+def _words_to_read(state: TaskState) -> tuple[Content, ...]:
+    """Return the words that the next request will be about."""
+    read = state.step.input if state.step is not None and state.step.unasked else ()
+    return (*read, *(part for received in state.unread for part in received.parts))
 
 
 def _next_step(state: TaskState) -> StepState:
