@@ -1,0 +1,542 @@
+"""Taking steps back: messages and pending work return, effects are compensated, the report does not lie."""
+
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import (
+    Ledger,
+    assert_well_formed,
+    both,
+    calculator,
+    journal,
+    kinds,
+    only,
+    said,
+    sayer,
+    step_to_answer,
+    stepped,
+)
+from treadle import Agent, FailurePolicy, Happened, Limits, NotHappened, Runner, RunOptions, ScriptedModel
+from treadle.errors import (
+    AgentUnknown,
+    AlreadyFinalized,
+    IrreversibleStep,
+    StepFailed,
+    StepNotFound,
+    TaskFinished,
+    UndoUnfinished,
+)
+from treadle.llm.scripted import call, fail
+
+pytestmark = pytest.mark.anyio
+
+
+def verdicts(report: Any) -> list[tuple[str, str]]:
+    return [(undone.call, undone.verdict) for undone in report.calls]
+
+
+# ---------------------------------------------------------------------------------------- what comes back
+
+
+async def test_undo_takes_back_the_last_step_and_it_can_be_done_anew(runner: Runner) -> None:
+    agent = calculator()
+    task = await runner.create_task(agent, "?")
+    await runner.run_step(task)
+    before = await runner.result(task)
+    await runner.run_step(task)
+    report = await runner.undo_step(task)
+    assert (report.complete, report.to, report.steps) == (True, 1, ("s2",))
+    after = await runner.result(task)
+    assert (after.messages, after.steps, after.tool_executions) == (
+        before.messages,
+        before.steps,
+        before.tool_executions,
+    )
+    (upcoming,) = await runner.get_upcoming_steps(task)
+    assert upcoming.index == 2
+    assert (await step_to_answer(runner, task))[-1].output == "405"
+
+
+async def test_a_redone_step_gets_a_new_id_and_new_call_ids(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task)
+    await runner.run_step(task)
+    await runner.undo_step(task)
+    out = await runner.run_step(task)
+    assert (out.step.step_id, out.tool_executions[0].call_id) == ("s2b1", "s2b1-0")
+    await runner.undo_step(task)
+    assert (await runner.run_step(task)).step.step_id == "s2b2"
+
+
+@pytest.mark.parametrize(("to", "left"), [(0, 0), (1, 1), ("s1", 1), (2, 2), ("s2", 2), (None, 2)], ids=repr)
+async def test_to_names_the_last_step_that_is_kept(runner: Runner, to: Any, left: int) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await step_to_answer(runner, task)
+    report = await runner.undo_step(task, to=to)
+    assert (report.to, len(report.steps)) == (left, 3 - left)
+    assert (await runner.get_task(task)).steps == left
+    assert [info.index for info in await runner.get_upcoming_steps(task)] == [left + 1]
+    assert (await step_to_answer(runner, task))[-1].output == "405"
+
+
+async def test_undone_to_before_the_first_step_the_input_is_pending_again(runner: Runner) -> None:
+    agent = calculator()
+    task = await runner.create_task(agent, "What is it?")
+    await step_to_answer(runner, task)
+    await runner.undo_step(task, to=0)
+    (upcoming,) = await runner.get_upcoming_steps(task)
+    assert [part.text for part in upcoming.input] == ["What is it?"]
+    assert (await runner.result(task)).messages == ()
+    await runner.run_step(task)
+    assert said(agent.model.requests[-1].messages) == [("user", "What is it?")]
+
+
+async def test_between_steps_and_after_an_undo_a_task_is_running_undriven(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task)
+    await runner.undo_step(task)
+    now = await runner.get_task(task)
+    assert (now.state, now.driven) == ("running", False)
+
+
+async def test_the_script_of_a_model_is_read_again_from_where_the_task_stands(runner: Runner) -> None:
+    agent = calculator()
+    task = await runner.create_task(agent, "?")
+    await step_to_answer(runner, task)
+    await runner.undo_step(task, to=1)
+    await runner.run_step(task)
+    assert agent.model.requests[-1].turn == 1
+
+
+async def test_undo_removes_nothing_from_the_journal(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await step_to_answer(runner, task)
+    before = await journal(runner, task)
+    await runner.undo_step(task, to=0)
+    after = await journal(runner, task)
+    assert after[: len(before)] == before
+    assert [event.kind for event in after[len(before) :]] == ["undo_requested", "rewound"]
+
+
+async def test_steps_and_tool_calls_are_given_back_and_tokens_stay_spent(runner: Runner) -> None:
+    agent = calculator(limits=Limits(steps=3, tool_calls=2))
+    task = await runner.create_task(agent, "?")
+    await step_to_answer(runner, task)
+    spent = (await runner.result(task)).usage
+    await runner.undo_step(task, to=0)
+    now = (await runner.result(task)).usage
+    assert (now.tool_calls, now.model_calls, now.total_tokens) == (0, 3, spent.total_tokens)
+    outputs = await step_to_answer(runner, task)
+    assert outputs[-1].output == "405", "the limits on steps and tool calls are free again"
+    result = await runner.finalize(task)
+    assert result.state == "completed"
+    assert (result.steps, result.usage.tool_calls, result.usage.model_calls) == (3, 2, 6)
+    assert result.usage.total_tokens == 2 * spent.total_tokens
+
+
+async def test_a_limit_on_tokens_is_not_given_back(runner: Runner) -> None:
+    agent = calculator()
+    task = await runner.create_task(agent, "?", options=RunOptions(on_limit="fail"))
+    await step_to_answer(runner, task)
+    spent = (await runner.result(task)).usage.total_tokens
+    await runner.undo_step(task, to=0)
+    result = await runner.resume(task, options=RunOptions(limits=Limits(tokens=spent)))
+    assert (result.state, result.error.kind if result.error else None) == ("failed", "tokens")
+
+
+async def test_messages_sent_before_the_undone_step_are_pending_again(runner: Runner) -> None:
+    agent = calculator()
+    task = await runner.create_task(agent, "?")
+    await runner.run_step(task)
+    await runner.run_step(task, input="Hurry.")
+    await runner.run_step(task)
+    await runner.undo_step(task, to=2)
+    assert ("user", "Hurry.") in said((await runner.result(task)).messages)
+    await runner.undo_step(task, to=1)
+    assert ("user", "Hurry.") not in said((await runner.result(task)).messages)
+
+
+async def test_a_failed_step_can_be_taken_back(runner: Runner) -> None:
+    task = await runner.create_task(sayer(fail(500), "Hi."), "Hello")
+    with pytest.raises(StepFailed):
+        await runner.run_step(task)
+    report = await runner.undo_step(task)
+    assert (report.complete, report.to) == (True, 0)
+    (upcoming,) = await runner.get_upcoming_steps(task)
+    assert (upcoming.index, upcoming.attempt, upcoming.status) == (1, 1, "next")
+
+
+async def test_there_is_nothing_to_take_back_before_the_first_step(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    with pytest.raises(StepNotFound, match="no step to take back"):
+        await runner.undo_step(task)
+    assert (await runner.get_task(task)).state == "created"
+    assert (await runner.get_task(task)).driven is False
+
+
+@pytest.mark.parametrize("to", [-1, 4, 3, "s9", "s3", True, 1.5])
+async def test_a_step_that_cannot_be_kept_is_named(runner: Runner, to: Any) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await step_to_answer(runner, task)
+    before = await journal(runner, task)
+    with pytest.raises(StepNotFound, match=task.task_id):
+        await runner.undo_step(task, to=to)
+    assert await journal(runner, task) == before
+
+
+# ---------------------------------------------------------------------------------------- ended tasks
+
+
+async def test_undo_of_a_completed_task_takes_its_words_out_of_its_thread(runner: Runner) -> None:
+    await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    before = await runner.get_thread("talk")
+    result = await stepped(runner, calculator(), "?", thread_id="talk")
+    await runner.undo_step(result.task_id)
+    assert await runner.get_thread("talk") == before
+    assert (await runner.get_task(result.task_id)).state == "running"
+    seen = await kinds(runner, result.task_id)
+    assert seen[-4:] == ["task_ended", "task_reopened", "undo_requested", "rewound"]
+    again = await runner.resume(result.task_id)
+    assert (again.final_text, again.attempt) == ("405", 2)
+    assert len(await runner.get_thread("talk")) == len(before) + 6
+
+
+async def test_undo_of_a_task_with_newer_words_after_it_is_refused(runner: Runner) -> None:
+    first = await runner.run(calculator(), "?", thread_id="talk")
+    await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    words = await runner.get_thread("talk")
+    before = await journal(runner, first.task_id)
+    with pytest.raises(AlreadyFinalized, match="fork"):
+        await runner.undo_step(first.task_id)
+    assert await runner.get_thread("talk") == words
+    assert await journal(runner, first.task_id) == before
+    task = await runner.get_task(first.task_id)
+    assert (task.state, task.driven) == ("completed", False)
+    assert (await runner.fork(first.task_id, at="s1")).state == "created"
+
+
+async def test_undo_of_a_degraded_task_goes_on_from_there(runner: Runner) -> None:
+    agent = calculator(limits=Limits(steps=1))
+    result = await runner.run(agent, "?", task_id="d")
+    assert result.state == "degraded"
+    await runner.undo_step("d", to=0)
+    again = await runner.resume("d", options=RunOptions(limits=Limits(steps=5)))
+    assert (again.state, again.final_text, again.degraded_reasons) == ("completed", "405", ())
+
+
+async def test_undo_of_a_failed_task_opens_it_in_a_new_attempt(runner: Runner) -> None:
+    agent = calculator(call("add", a=1, b=1), fail(500), "2")
+    await runner.run(agent, "?", task_id="f")
+    assert (await runner.get_task("f")).state == "failed"
+    report = await runner.undo_step("f", to=0, by="ann")
+    assert report.steps == ("s1", "s2")
+    (reopened,) = await only(runner, "f", "task_reopened")
+    assert (reopened.attempt, reopened.reason, reopened.by) == (2, "undo", "ann")
+    assert (await runner.get_task("f")).state == "running"
+
+
+async def test_a_cancelled_task_is_not_undone(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await runner.run_step(task)
+    await runner.cancel(task)
+    with pytest.raises(TaskFinished, match="is cancelled, for good: fork it"):
+        await runner.undo_step(task)
+
+
+# ------------------------------------------------------------------------------------------ compensation
+
+
+async def test_calls_are_compensated_newest_first_each_journalled(runner: Runner) -> None:
+    ledger = Ledger()
+    agent = ledger.agent(
+        both(call("book", what="1"), call("look", what="a"), call("book", what="2")),
+        call("book", what="3"),
+        "done",
+    )
+    task = await runner.create_task(agent, "?")
+    await step_to_answer(runner, task)
+    ledger.entries.clear()
+    report = await runner.undo_step(task, to=0)
+    assert ledger.entries == ["unbook 3 (3 booked)", "unbook 2 (2 booked)", "unbook 1 (1 booked)"]
+    assert verdicts(report) == [
+        ("s2-0", "compensated"),
+        ("s1-2", "compensated"),
+        ("s1-1", "nothing_to_compensate"),
+        ("s1-0", "compensated"),
+    ]
+    assert report.left == ()
+    events = await journal(runner, task)
+    begin = next(n for n, event in enumerate(events) if event.kind == "undo_requested")
+    assert [event.kind for event in events[begin:]] == [
+        "undo_requested",
+        *("tool_started", "tool_ended") * 3,
+        "rewound",
+    ]
+    assert [e.undoes for e in events[begin:] if e.kind == "tool_started"] == ["s2-0", "s1-2", "s1-0"]
+
+
+async def test_a_compensation_gets_the_call_and_a_context_of_its_own(runner: Runner) -> None:
+    from treadle import ToolContext, tool
+
+    seen: list[Any] = []
+
+    def take_back(made: Any, ctx: ToolContext) -> None:
+        seen.append((made.name, made.arguments, made.output, ctx.context, ctx.call_id, ctx.idempotency_key))
+
+    @tool(undo=take_back)
+    async def make(n: int) -> dict[str, int]:
+        """Make."""
+        return {"made": n}
+
+    agent = Agent(ScriptedModel([call("make", n=1), "done"]), name="maker", tools=[make])
+    task = await runner.create_task(agent, "?", task_id="m")
+    await runner.run_step(task)
+    await runner.undo_step(task, context="the context")
+    assert seen == [("make", {"n": 1}, {"made": 1}, "the context", "s1-0-undo", "m/s1-0-undo")]
+
+
+async def test_undo_without_effects_needs_no_agent_and_one_with_effects_does(store: Any) -> None:
+    ledger = Ledger()
+    async with Runner(store) as runner:
+        await runner.run(calculator(), "?", task_id="reads")
+        await runner.run(ledger.agent(call("book", what="1"), "done"), "?", task_id="writes")
+    async with Runner(store) as runner:
+        assert (await runner.undo_step("reads", to=0)).complete
+        with pytest.raises(AgentUnknown, match="clerk"):
+            await runner.undo_step("writes", to=0)
+        assert (await runner.get_task("writes")).state == "completed"
+        assert (await runner.undo_step("writes", to=0, agent=ledger.agent())).complete
+    assert ledger.entries == ["book 1", "unbook 1 (1 booked)"]
+
+
+async def test_a_compensation_that_raises_stops_the_undo_which_the_next_one_goes_on_with(
+    runner: Runner,
+) -> None:
+    broken = {"unbook 2 (2 booked)": True}
+    ledger = Ledger(fails=lambda entry: broken.get(entry, False))
+    agent = ledger.agent(*(call("book", what=str(n)) for n in (1, 2, 3)), "done")
+    task = await runner.create_task(agent, "?")
+    await step_to_answer(runner, task)
+    ledger.entries.clear()
+    report = await runner.undo_step(task, to=0)
+    assert report.complete is False
+    assert verdicts(report) == [
+        ("s3-0", "compensated"),
+        ("s2-0", "not_compensated"),
+        ("s1-0", "not_compensated"),
+    ]
+    assert report.problem is not None
+    assert "compensation of book (s2-0) failed" in report.problem
+    assert "cannot unbook 2" in report.problem
+    now = await runner.get_task(task)
+    assert (now.state, now.driven) == ("waiting", False)
+    for verb in (runner.run_step, runner.resume, runner.finalize):
+        with pytest.raises(UndoUnfinished, match="call undo_step again"):
+            await verb(task)
+    broken.clear()
+    report = await runner.undo_step(task)
+    assert report.complete
+    assert verdicts(report) == [("s3-0", "compensated"), ("s2-0", "compensated"), ("s1-0", "compensated")]
+    assert ledger.entries == ["unbook 3 (3 booked)", "unbook 2 (2 booked)", "unbook 1 (1 booked)"]
+    assert (await runner.get_task(task)).steps == 0
+    assert (await step_to_answer(runner, task))[-1].output == "done"
+
+
+async def test_a_compensation_that_raises_can_be_skipped_by_force(runner: Runner) -> None:
+    ledger = Ledger(fails=lambda entry: entry.startswith("unbook 2"))
+    agent = ledger.agent(call("book", what="1"), call("book", what="2"), "done")
+    task = await runner.create_task(agent, "?")
+    await step_to_answer(runner, task)
+    assert (await runner.undo_step(task, to=0)).complete is False
+    report = await runner.undo_step(task, force=True)
+    assert report.complete
+    assert verdicts(report) == [("s2-0", "not_compensated"), ("s1-0", "compensated")]
+    assert report.calls[0].why is not None
+    assert "cannot unbook 2" in report.calls[0].why
+    assert report.left == ("s2-0",)
+
+
+async def test_another_undo_while_one_is_unfinished_is_refused(runner: Runner) -> None:
+    ledger = Ledger(fails=lambda entry: entry.startswith("unbook"))
+    task = await runner.create_task(ledger.agent(call("book", what="1"), "done"), "?")
+    await step_to_answer(runner, task)
+    await runner.undo_step(task, to=0)
+    with pytest.raises(UndoUnfinished, match="an undo to step 0 has begun"):
+        await runner.undo_step(task, to=1)
+
+
+async def test_a_step_with_an_effect_that_cannot_be_taken_back_is_refused_whole(runner: Runner) -> None:
+    ledger = Ledger()
+    agent = ledger.agent(both(call("book", what="1"), call("mail", to="ann")), "done")
+    task = await runner.create_task(agent, "?")
+    await step_to_answer(runner, task)
+    before = await journal(runner, task)
+    with pytest.raises(IrreversibleStep, match=r"mail \(s1-1\).*undo=.*force=True") as caught:
+        await runner.undo_step(task, to=0)
+    assert caught.value.calls == ("s1-1",)
+    assert await journal(runner, task) == before
+    assert ledger.entries == ["book 1", "mail ann"]
+
+
+async def test_a_refused_undo_of_a_completed_task_leaves_its_thread(runner: Runner) -> None:
+    ledger = Ledger()
+    result = await runner.run(ledger.agent(call("mail", to="ann"), "done"), "?", thread_id="talk")
+    words = await runner.get_thread("talk")
+    with pytest.raises(IrreversibleStep):
+        await runner.undo_step(result.task_id, to=0)
+    assert await runner.get_thread("talk") == words
+    assert (await runner.get_task(result.task_id)).state == "completed"
+
+
+async def test_force_rewinds_what_cannot_be_taken_back_and_says_so(runner: Runner) -> None:
+    ledger = Ledger()
+    agent = ledger.agent(both(call("book", what="1"), call("mail", to="ann")), "done")
+    task = await runner.create_task(agent, "?")
+    await step_to_answer(runner, task)
+    report = await runner.undo_step(task, to=0, force=True)
+    assert verdicts(report) == [("s1-1", "not_compensated"), ("s1-0", "compensated")]
+    assert report.calls[0].why == "the tool has no undo="
+    assert report.left == ("s1-1",)
+    (rewound,) = await only(runner, task, "rewound")
+    assert rewound.calls == report.calls
+
+
+async def test_calls_that_failed_or_never_ran_are_nothing_to_compensate(runner: Runner) -> None:
+    ledger = Ledger()
+    agent = ledger.agent(both(call("book", where=7), call("nothing")), "done")
+    task = await runner.create_task(agent, "?")
+    await step_to_answer(runner, task)
+    report = await runner.undo_step(task, to=0)
+    assert verdicts(report) == [("s1-1", "nothing_to_compensate"), ("s1-0", "nothing_to_compensate")]
+
+
+async def test_a_writing_call_that_raised_is_reported_as_not_compensated(runner: Runner) -> None:
+    ledger = Ledger(fails=lambda entry: entry == "book 1")
+    task = await runner.create_task(ledger.agent(call("book", what="1"), "done"), "?")
+    await step_to_answer(runner, task)
+    report = await runner.undo_step(task, to=0)
+    assert report.complete
+    assert verdicts(report) == [("s1-0", "not_compensated")]
+    assert "waiting" not in str(report.calls[0].why)
+    assert ledger.entries == []
+
+
+async def test_a_redone_call_has_another_idempotency_key(runner: Runner) -> None:
+    from treadle import ToolContext, tool
+
+    keys: list[str] = []
+
+    @tool(idempotent=True, undo=lambda made, ctx: None)
+    async def put(ctx: ToolContext) -> None:
+        """Put."""
+        keys.append(ctx.idempotency_key)
+
+    agent = Agent(ScriptedModel([call("put"), "done"]), name="putter", tools=[put])
+    task = await runner.create_task(agent, "?")
+    await runner.run_step(task)
+    await runner.undo_step(task)
+    await runner.run_step(task)
+    assert keys == [f"{task}/s1-0", f"{task}/s1b1-0"]
+
+
+async def test_what_the_model_sees_after_an_undo_is_well_formed(runner: Runner) -> None:
+    agent = calculator()
+    task = await runner.create_task(agent, "?")
+    for keep in (2, 1, 0):
+        await step_to_answer(runner, task)
+        await runner.undo_step(task, to=keep)
+    result = await runner.resume(task)
+    for request in agent.model.requests:
+        assert_well_formed(request.messages)
+    assert_well_formed(result.messages)
+
+
+async def test_an_undo_in_the_middle_of_a_paused_batch_closes_its_open_calls(runner: Runner) -> None:
+    from treadle import Breakpoint
+
+    ledger = Ledger()
+    options = RunOptions(break_on=[Breakpoint(before_tool="book")])
+    task = await runner.create_task(ledger.agent(call("book", what="1"), "done"), "?", options=options)
+    assert (await runner.resume(task)).state == "paused"
+    report = await runner.undo_step(task)
+    assert (report.complete, verdicts(report)) == (True, [("s1-0", "nothing_to_compensate")])
+    assert ledger.entries == []
+    assert (await runner.get_task(task)).state == "running"
+
+
+async def test_undone_again_and_again_a_task_can_still_be_verified(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    for _ in range(3):
+        await step_to_answer(runner, task)
+        await runner.undo_step(task, to=1)
+    live = await runner.result(task)
+    assert await runner.verify(task) == len(await journal(runner, task))
+    assert await runner.result(task) == live
+
+
+async def lost_compensation(store: Any, ledger: Ledger) -> str:
+    """A task whose undo was cut while a compensation ran: nobody knows what it did."""
+    import asyncio
+
+    from treadle import tool
+
+    entered = asyncio.Event()
+
+    async def hang(made: Any, ctx: Any) -> None:
+        ledger.enter("unbook")
+        entered.set()
+        await asyncio.sleep(30)
+
+    @tool(name="book", undo=hang)
+    async def book(what: str) -> str:
+        """Book."""
+        ledger.enter("book")
+        return what
+
+    agent = Agent(ScriptedModel([call("book", what="1"), "done"]), name="clerk", tools=[book])
+    async with Runner(store) as runner:
+        task = await runner.create_task(agent, "?")
+        await runner.run_step(task)
+        undo = asyncio.ensure_future(runner.undo_step(task))
+        await entered.wait()
+        undo.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await undo
+        return task.task_id
+
+
+@pytest.mark.parametrize("verdict", [Happened(), NotHappened()], ids=["happened", "not happened"])
+async def test_a_compensation_that_was_cut_is_not_repeated_but_settled(store: Any, verdict: Any) -> None:
+    ledger = Ledger()
+    task_id = await lost_compensation(store, ledger)
+    async with Runner(store, agents=[ledger.agent()]) as runner:
+        report = await runner.undo_step(task_id)
+        assert report.complete is False
+        assert verdicts(report) == [("s1-0", "unknown")]
+        assert ledger.entries == ["book", "unbook"]
+        pending = (await runner.result(task_id)).pending
+        assert [(item.request_id, item.kind) for item in pending] == [("s1-0-undo", "settlement")]
+        with pytest.raises(UndoUnfinished):
+            await runner.run_step(task_id)
+        await runner.settle(task_id, "s1-0-undo", verdict, by="ann")
+        again = []
+        if isinstance(verdict, NotHappened):
+            report = await runner.undo_step(task_id)
+            assert (report.complete, verdicts(report)) == (True, [("s1-0", "compensated")])
+            again = ["unbook 1 (1)"]
+        assert ledger.entries == ["book", "unbook", *again]
+        (rewound,) = await only(runner, task_id, "rewound")
+        assert [undone.verdict for undone in rewound.calls] == ["compensated"]
+        assert (await runner.get_task(task_id)).steps == 0
+
+
+async def test_a_policy_that_degrades_is_undone_with_its_reason(runner: Runner) -> None:
+    ledger = Ledger(fails=lambda entry: entry == "look a")
+    options = RunOptions(on_failure=FailurePolicy(tool="degrade"))
+    agent = ledger.agent(call("look", what="a"), "done")
+    task = await runner.create_task(agent, "?", options=options)
+    await step_to_answer(runner, task)
+    assert (await runner.result(task)).degraded_reasons == ("look failed: RuntimeError: cannot look a",)
+    await runner.undo_step(task, to=0)
+    assert (await runner.result(task)).degraded_reasons == ()
