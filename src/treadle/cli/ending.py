@@ -1,0 +1,65 @@
+"""What a command says when a task has stopped: how it stands, what it waits for, and how to go on."""
+
+from __future__ import annotations
+
+from treadle.cli.opening import CODES, command_line
+from treadle.cli.screen import STYLES, Screen, clean
+from treadle.cli.timeline import arguments
+from treadle.runner.results import Pending, RunResult, Usage
+
+
+def told(screen: Screen, result: RunResult, *, store: str | None, agent: str | None, said: str = "") -> int:
+    """Print how a task stands and return the exit code that says so.
+
+    Args:
+        screen: where to; with `--json` the document is the result.
+        result: how it stands.
+        store: as given with `--store`, for the commands to type.
+        agent: as given with `--agent`, likewise.
+        said: what the model said last, on the screen already.
+    """
+    screen.document(result)
+    state = result.state
+    if result.final_text and result.final_text.strip() != said.strip():
+        screen.line(result.final_text)
+    screen.line(
+        ("● ", STYLES.get(state, "")), (state, STYLES.get(state, "")), f"  {result.task_id}  ", spent(result)
+    )
+    if result.error is not None and state == "failed":
+        screen.line(("  ✗ ", "red"), f"{result.error.kind}: {result.error.message}")
+    for reason in result.degraded_reasons:
+        screen.line(("  ! ", "yellow"), reason)
+    if state == "waiting":
+        pending(screen, result.pending, result.task_id, store)
+    go_on = command_line("resume", result.task_id, store=store, agent=agent)
+    match state:
+        case "interrupted" | "paused" | "failed" | "created" | "running" | "waiting":
+            screen.line(("  go on with: ", "dim"), go_on)
+        case "answered":
+            screen.line(("  end the task with: ", "dim"), go_on)
+        case _:
+            pass
+    return CODES.get(state, 0)
+
+
+def pending(screen: Screen, waiting: tuple[Pending, ...], task_id: str, store: str | None) -> None:
+    """Print what a task waits for, with the commands that settle it."""
+    for item in waiting:
+        screen.line(("  ? ", "yellow"), f"{item.tool}({arguments(item.arguments)}): {item.text}")
+        settle = command_line("settle", task_id, item.request_id, store=store)
+        screen.line(("    it took effect:  ", "dim"), f"{settle} --happened '<JSON of its result>'")
+        screen.line(("    it did not:      ", "dim"), f"{settle} --not-happened")
+
+
+def spent(result: RunResult) -> tuple[str, str]:
+    """Return a task's size and cost in a few words."""
+    steps = f"{result.steps} step{'s' if result.steps != 1 else ''}"
+    return (f"{steps} · {usage_words(result.usage)}", "dim")
+
+
+def usage_words(usage: Usage) -> str:
+    """Return what was spent in a few words."""
+    counted = [(usage.model_calls, "model call"), (usage.tool_calls, "tool call")]
+    calls = " · ".join(f"{n} {what}{'s' if n != 1 else ''}" for n, what in counted)
+    about = "about " if usage.estimated else ""
+    return clean(f"{calls} · {about}{usage.input_tokens} + {usage.output_tokens} tokens")

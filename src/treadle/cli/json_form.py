@@ -1,0 +1,57 @@
+"""What `--json` prints: results, snapshots, steps, events and messages as JSON data. Pure, and no text for people."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from math import isfinite
+from typing import Any, cast
+
+from treadle.core.events import Event
+from treadle.core.messages import File, Image, Json, Reasoning, Text, ToolCall, ToolResult
+
+_PARTS = (Text, Image, File, Reasoning, ToolCall, ToolResult)
+
+
+def as_json(value: Any) -> Json:
+    """Return a value as plain JSON data.
+
+    A dataclass becomes an object of its fields; a message part says which it is in `type`, an event says so in `kind`
+    beside its `seq` and `time`. Bytes are base64 text, numbers that JSON does not know are null, and anything else is
+    its `repr`.
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode("ascii")
+    if is_dataclass(value) and not isinstance(value, type):
+        return {**_label(value), **{item.name: as_json(getattr(value, item.name)) for item in fields(value)}}
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[Any, Any]", value)
+        return {str(key): as_json(item) for key, item in pairs.items()}
+    if isinstance(value, (Sequence, set, frozenset)):
+        return [as_json(item) for item in cast("Sequence[Any]", value)]
+    return repr(value)
+
+
+def _label(value: Any) -> dict[str, Json]:
+    if isinstance(value, _PARTS):
+        return {"type": re.sub(r"(?<!^)([A-Z])", r"_\1", type(value).__name__).lower()}
+    if isinstance(value, Event):
+        return {"seq": value.seq, "time": value.time, "kind": value.kind}
+    return {}
+
+
+def error_json(error: BaseException) -> Json:
+    """Return the document that stands for a failed command."""
+    return {"error": {"type": type(error).__name__, "message": str(error)}}
+
+
+def as_document(value: Any) -> str:
+    """Return the one line that is printed; ASCII only, so that it survives every terminal and encoding."""
+    return json.dumps(as_json(value), allow_nan=False)

@@ -1,0 +1,84 @@
+"""The command `treadle`: which commands there are, and what each way of ending means for the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from treadle.cli import running, views
+from treadle.cli.json_form import error_json
+from treadle.cli.opening import CODES, OUR_BUG, USAGE
+from treadle.cli.screen import Screen
+from treadle.errors import (
+    ConfigurationError,
+    NotFound,
+    StepFailed,
+    TaskParked,
+    TaskStateError,
+    TreadleError,
+)
+
+_UsageError: Any = typer.BadParameter.__base__
+
+app = typer.Typer(
+    name="treadle",
+    help="LLM agents as durable tasks made of steps: run, watch, pause, undo, fork, resume.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (
+    running.run,
+    running.step,
+    running.resume,
+    views.tasks,
+    views.show,
+):
+    app.command()(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    0 completed, or done; 1 failed; 2 usage; 3 degraded; 4 waiting; 5 paused; 6 interrupted; 7 cancelled; 70 our bug.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = given[: given.index("--")] if "--" in given else given
+    screen = Screen(json="--json" in options)
+    with screen.one_document():
+        return _run(given or ["--help"], screen)
+
+
+def _run(arguments: list[str], screen: Screen) -> int:
+    command: Any = typer.main.get_command(app)
+    try:
+        return command.main(arguments, prog_name="treadle", standalone_mode=False, obj=screen) or 0
+    except (_UsageError, TreadleError) as error:
+        return _failed(error, screen)
+    except Exception as error:
+        if os.environ.get("TREADLE_DEBUG"):
+            raise
+        screen.document(error_json(error))
+        screen.note(("this is a bug in treadle: ", "red"), f"{type(error).__name__}: {error}")
+        screen.note("run it again with TREADLE_DEBUG=1 for the details of a report")
+        return OUR_BUG
+
+
+def _failed(error: Any, screen: Screen) -> int:
+    screen.document(error_json(error))
+    message = str(error) if isinstance(error, TreadleError) else error.format_message()
+    screen.note(("error: ", "red"), message)
+    if isinstance(error, TaskParked):
+        return CODES.get(error.state or "", 1)
+    if isinstance(error, StepFailed):
+        return CODES["failed"]
+    misuse = (ConfigurationError, NotFound, TaskStateError, _UsageError)
+    return USAGE if isinstance(error, misuse) else CODES["failed"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""A task's events as lines for people: the same while a task runs and when its journal is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from rich.text import Text as RichText
+
+from treadle.cli.screen import Screen, clean, short
+from treadle.core import events as e
+from treadle.core.messages import Content, Json, Text, ToolCall
+from treadle.core.observation import as_text
+
+_LOUD: Final = 300
+"""How many characters of arguments and results a line shows."""
+
+_REQUESTS: Final = {
+    "pause_requested": "pause asked for",
+    "interrupt_requested": "interrupted",
+    "cancel_requested": "cancel asked for",
+    "resumed": "goes on",
+}
+
+
+def words(parts: Iterable[Content]) -> str:
+    """Return content parts as text; what is no text is named."""
+    return " ".join(
+        part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts
+    )
+
+
+def arguments(given: dict[str, Json]) -> str:
+    """Return a call's arguments as one writes them."""
+    return short(", ".join(f"{name}={as_text(value)}" for name, value in given.items()), _LOUD)
+
+
+class Timeline:
+    """Prints events as they are given, in order.
+
+    Args:
+        screen: where to.
+        live: print words while they are being written.
+        undone: ids of steps to leave out, as they were taken back.
+    """
+
+    def __init__(self, screen: Screen, *, live: bool = False, undone: Collection[str] = ()) -> None:
+        self._screen = screen
+        self._live = live
+        self._undone = undone
+        self._calls: dict[str, ToolCall] = {}
+        self._started: dict[str, int] = {}
+        self._writing = ""
+        self._written = ""
+        self.said = ""
+        """what the model said last"""
+
+    def show(self, event: e.Event | e.Ephemeral) -> None:
+        """Print what an event tells."""
+        if isinstance(event, e.Delta):
+            if self._live:
+                self._write(event)
+            return
+        if isinstance(event, e.ToolProgress):
+            self._line(("  · ", "dim"), (short(as_text(event.value), _LOUD), "dim"))
+            return
+        if isinstance(event, e.ModelReturned):
+            self._returned(event)
+            return
+        self._end_of_words()
+        if getattr(event, "step", None) not in self._undone:
+            self._tell(event)
+
+    # ------------------------------------------------------------------------------------- the model
+
+    def _write(self, delta: e.Delta) -> None:
+        if delta.channel == "arguments":
+            return
+        style = "dim" if delta.channel == "reasoning" else ""
+        if self._writing != delta.channel:
+            self._end_of_words()
+            self._screen.out.print("  ", end="")
+            self._writing = delta.channel
+        if delta.channel == "text":
+            self._written += delta.text
+        self._screen.out.print(RichText(clean(delta.text).replace("\n", "\n  "), style), end="")
+
+    def _end_of_words(self) -> None:
+        if self._writing:
+            self._screen.out.print()
+        self._writing = ""
+
+    def _returned(self, event: e.ModelReturned) -> None:
+        written, self._written = self._written, ""
+        self._end_of_words()
+        for call in event.message.tool_calls:
+            self._calls[call.id] = call
+        if event.step in self._undone:
+            return
+        self.said = event.message.text
+        if self.said and written != self.said:
+            self._line("  " + self.said.strip().replace("\n", "\n  "))
+        if event.finish not in ("stop", "tool_calls"):
+            self._line(("  ! the answer ended early: ", "yellow"), event.finish)
+        for call in event.message.tool_calls:
+            problem = f"  (not run: {call.problem})" if call.problem else ""
+            self._line(
+                ("  → ", "cyan"), (call.name, "bold"), f"({arguments(call.arguments)})", (problem, "red")
+            )
+
+    # ------------------------------------------------------------------------------- everything else
+
+    def _tell(self, event: e.Event) -> None:
+        match event:
+            case e.TaskCreated():
+                self._line(("› ", "bold"), words(event.input))
+            case e.InputReceived():
+                who = "observation" if event.observation else event.role if event.role != "user" else ""
+                self._line(
+                    ("› ", "bold"), (f"({who}) " if who else "", "dim"), words(event.parts), _by(event.by)
+                )
+            case e.StepStarted():
+                again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+                self._line((f"step {event.index}{again}", "bold"))
+            case e.ModelStarted():
+                self._asked(event)
+            case e.ModelFailed():
+                self._line(("  ✗ the model failed: ", "red"), _failure(event.error))
+            case e.ModelStopped():
+                self._line((f"  … the request was given up ({event.reason})", "yellow"))
+            case e.StepFailed():
+                self._line(("  ✗ the step failed: ", "red"), _failure(event.error))
+            case e.StepSkipped():
+                self._line(("  the failed step was skipped", "yellow"), _by(event.by))
+            case e.ToolStarted() | e.ToolStopped() | e.ToolEnded():
+                self._tool(event)
+            case e.OutcomeSettled() | e.OutcomeUnresolved() | e.CallEdited() | e.ResultReplaced():
+                self._about_call(event)
+            case _:
+                self._tell_of_task(event)
+
+    def _asked(self, event: e.ModelStarted) -> None:
+        if event.final:
+            self._line(("  asked for a last answer, without tools", "yellow"))
+        elif event.attempt > 1:
+            self._line((f"  asked again (attempt {event.attempt})", "dim"))
+
+    def _tool(self, event: e.ToolStarted | e.ToolStopped | e.ToolEnded) -> None:
+        name = self._name(event.call)
+        if isinstance(event, e.ToolStarted):
+            self._started[event.call] = event.time
+            if event.undoes:
+                self._line(("  ↶ taking back ", "magenta"), f"{self._name(event.undoes)} ({event.undoes})")
+            elif event.attempt > 1:
+                self._line((f"  ↻ {name} again (attempt {event.attempt})", "yellow"))
+        elif isinstance(event, e.ToolStopped):
+            self._line(("  … ", "yellow"), f"{name} was given up ({event.reason}) {_reason(event.error)}")
+        else:
+            self._ended(event, name)
+
+    def _ended(self, event: e.ToolEnded, name: str) -> None:
+        began = self._started.get(event.call)
+        took = (f"  {_seconds(event.time - began)}" if began else "", "dim")
+        if event.outcome == "ok":
+            told = event.display if event.display is not None else as_text(event.output)
+            self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(told, _LOUD), took)
+        elif event.outcome == "unknown":
+            self._line(
+                ("  ? ", "yellow"), (f"{name}: its outcome is unknown ", "yellow"), _reason(event.error), took
+            )
+        else:
+            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), took)
+
+    def _about_call(
+        self, event: e.OutcomeSettled | e.OutcomeUnresolved | e.CallEdited | e.ResultReplaced
+    ) -> None:
+        name = f"{self._name(event.call)} ({event.call})"
+        match event:
+            case e.OutcomeSettled():
+                verdict = "happened" if event.verdict == "happened" else "did not happen"
+                self._line(("  ! ", "yellow"), f"{name} {verdict}", _by(event.by))
+            case e.OutcomeUnresolved():
+                self._line(("  ? ", "yellow"), f"{name}: reconcile could not tell {_reason(event.error)}")
+            case e.CallEdited():
+                self._line(
+                    ("  ! ", "yellow"), f"{name} changed to ({arguments(event.arguments)})", _by(event.by)
+                )
+            case e.ResultReplaced():
+                self._line(("⇄ ", "yellow"), f"the result of {name} replaced: {short(as_text(event.output))}")
+
+    def _tell_of_task(self, event: e.Event) -> None:
+        match event:
+            case e.TaskForked():
+                self._line((f"── forked from {event.parent} ──", "dim"))
+            case e.PauseRequested() | e.InterruptRequested() | e.CancelRequested():
+                self._line(("■ ", "yellow"), _REQUESTS[event.kind], _by(event.by), _why(event.reason))
+            case e.Resumed():
+                self._line(("▸ ", "dim"), (_REQUESTS[event.kind], "dim"), _by(event.by))
+            case e.LimitReached():
+                used = f"{event.used:g} of {event.allowed:g}"
+                self._line(("! ", "yellow"), f"the limit on {event.limit} was reached ({used})")
+            case e.UndoRequested():
+                steps = ", ".join(event.steps)
+                self._line(
+                    ("↶ ", "magenta"), f"undo of {steps}", " (forced)" if event.forced else "", _by(event.by)
+                )
+            case e.Rewound():
+                self._line(
+                    ("↶ ", "magenta"), f"back to {f'step {event.to}' if event.to else 'the beginning'}"
+                )
+            case e.TaskReopened():
+                self._line(("▸ ", "dim"), (f"attempt {event.attempt} ({event.reason})", "dim"), _by(event.by))
+            case e.CommandRejected():
+                self._line(("! ", "yellow"), f"{event.command} came too late: {event.reason}")
+            case e.InputEdited():
+                self._line(("› ", "bold"), words(event.parts), ("  (edited)", "dim"), _by(event.by))
+            case e.UnknownEvent():
+                self._line((f"({event.tag}: of another version)", "dim"))
+            case _:
+                pass
+
+    # ----------------------------------------------------------------------------------------- words
+
+    def _name(self, call: str) -> str:
+        known = self._calls.get(call.removesuffix("-undo"))
+        return call if known is None else known.name
+
+    def _line(self, *parts: str | tuple[str, str]) -> None:
+        self._screen.line(*parts)
+
+
+def _by(who: str | None) -> tuple[str, str]:
+    return (f"  by {who}" if who else "", "dim")
+
+
+def _seconds(microseconds: int) -> str:
+    return f"{microseconds / 1e6:.1f} s" if microseconds >= 1_000_000 else f"{microseconds / 1e3:.0f} ms"
+
+
+def _why(reason: str | None) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _failure(error: e.Failure) -> str:
+    return f"{error.kind}: {short(error.message, 600)}"
+
+
+def _reason(error: e.Failure | None) -> str:
+    return short(error.message, 600) if error is not None else ""

@@ -1,0 +1,252 @@
+"""`tasks`, `show`, `diff` and `verify`: the commands that only read. None needs the code of an agent."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from treadle.cli.ending import pending, spent
+from treadle.cli.opening import (
+    JsonOption,
+    StoreOption,
+    TaskArgument,
+    in_loop,
+    row_named,
+    runner_on,
+    screen_of,
+)
+from treadle.cli.screen import STYLES, Screen, clean, short
+from treadle.cli.timeline import Timeline, words
+from treadle.core.events import Event, Rewound, UndoRequested
+from treadle.core.journal import unfold
+from treadle.errors import JournalCorrupt
+from treadle.runner.results import Task, TaskStepOutput, TaskSummary
+from treadle.runner.runner import TaskRunner
+
+
+def tasks(
+    ctx: typer.Context,
+    state: Annotated[str | None, typer.Option("--state", help="Only tasks in this state.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="Only tasks of this agent.")
+    ] = None,
+    thread: Annotated[str | None, typer.Option("--thread", help="Only tasks of this thread.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="At most so many.")] = 20,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where the last page ended.")] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """List tasks, newest first."""
+
+    async def work(screen: Screen) -> int:
+        async with runner_on(store) as runner:
+            page = await runner.list_tasks(
+                state=state, agent=agent, thread_id=thread, limit=limit, cursor=cursor
+            )
+            screen.document(page)
+            rows = [_row(item, await _snapshot(runner, item.task_id)) for item in page.items]
+            _table(screen, rows)
+            if page.cursor is not None:
+                screen.note(f"more: --cursor {page.cursor}")
+        return 0
+
+    return in_loop(work(screen_of(ctx)))
+
+
+async def _snapshot(runner: TaskRunner, task_id: str) -> Task | None:
+    try:
+        return await runner.get_task(task_id)
+    except JournalCorrupt:
+        return None  # shown as damaged; `verify` says where
+
+
+def _row(item: TaskSummary, task: Task | None) -> tuple[str, str, str, str, str, str]:
+    steps = str(task.steps) if task is not None else "?"
+    said = short(words(task.input), 60) if task is not None else "(damaged: see `treadle verify`)"
+    return item.task_id, item.state, item.agent, steps, _age(item.created), said
+
+
+def _age(created: int) -> str:
+    seconds = max(0.0, time.time() - created / 1e6)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def _table(screen: Screen, rows: list[tuple[str, str, str, str, str, str]]) -> None:
+    if not screen.out.is_terminal:
+        for row in rows:
+            screen.line("\t".join(row))
+        return
+    table = Table("task", "state", "agent", "steps", "age", "input", box=None, padding=(0, 2, 0, 0))
+    for task_id, state, *others in rows:
+        table.add_row(
+            Text(clean(task_id)), Text(state, STYLES.get(state, "")), *[Text(clean(x)) for x in others]
+        )
+    screen.out.print(table, soft_wrap=False)
+
+
+# ---------------------------------------------------------------------------------------------- show
+
+
+def show(
+    ctx: typer.Context,
+    task: TaskArgument,
+    events: Annotated[bool, typer.Option("--events", help="With --json: every event too.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Show a task: its steps, calls and results, what it spent and what it waits for."""
+
+    async def work(screen: Screen) -> int:
+        async with runner_on(store) as runner:
+            task_id = (await row_named(runner, task)).task_id
+            journal = await events_of(runner, task_id)
+            snapshot, result = await runner.get_task(task_id), await runner.result(task_id)
+            document: dict[str, Any] = {"task": snapshot, "result": result}
+            document["steps"] = await _steps(runner, task_id)
+            if events:
+                document["events"] = journal
+            screen.document(document)
+            _header(screen, snapshot)
+            undone = undone_steps(journal)
+            timeline = Timeline(screen, undone=undone)
+            for event in journal:
+                timeline.show(event)
+            state = result.state
+            screen.line(("● ", STYLES.get(state, "")), (state, STYLES.get(state, "")), "  ", spent(result))
+            if result.error is not None:
+                screen.line(("  ✗ ", "red"), f"{result.error.kind}: {result.error.message}")
+            for reason in result.degraded_reasons:
+                screen.line(("  ! ", "yellow"), reason)
+            pending(screen, result.pending, task_id, store)
+        return 0
+
+    return in_loop(work(screen_of(ctx)))
+
+
+async def events_of(runner: TaskRunner, task_id: str) -> list[Event]:
+    """Return a task's events as they are now, those it shares with the task it was forked from first."""
+    records = await runner.store.read(task_id)
+    return [event for _, found in unfold(task_id, records) for event in found]
+
+
+def undone_steps(journal: list[Event]) -> frozenset[str]:
+    """Return the ids of the steps that were taken back."""
+    undone: set[str] = set()
+    asked: tuple[str, ...] = ()
+    for event in journal:
+        if isinstance(event, UndoRequested):
+            asked = event.steps
+        elif isinstance(event, Rewound):
+            undone.update(asked)
+    return frozenset(undone)
+
+
+async def _steps(runner: TaskRunner, task_id: str) -> list[TaskStepOutput]:
+    steps = list(await runner.get_completed_steps(task_id))
+    next_up = [info for info in await runner.get_upcoming_steps(task_id) if info.status != "next"]
+    return steps + [await runner.get_step(task_id, info.step_id) for info in next_up]
+
+
+def _header(screen: Screen, task: Task) -> None:
+    style = STYLES.get(task.state, "")
+    screen.line(("task ", "dim"), (task.task_id, "bold"), "  ", (task.state, style), f"  {task.agent}")
+    facts = [f"thread {task.thread_id}", f"attempt {task.attempt}", f"begun {_age(task.created)} ago"]
+    if task.forked_from is not None:
+        facts.append(f"forked from {task.forked_from} at event {task.forked_at}")
+    if task.parent is not None:
+        facts.append(f"child of {task.parent}")
+    facts += [f"{key}={value}" for key, value in task.labels.items()]
+    if task.driven:
+        facts.append("a process is at work on it")
+    screen.line((" · ".join(facts), "dim"))
+
+
+# ------------------------------------------------------------------------------------ diff and verify
+
+
+def diff(
+    ctx: typer.Context,
+    a: Annotated[str, typer.Argument(metavar="A", help="A task.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Name the first step in which two tasks differ, with both values."""
+
+    async def work(screen: Screen) -> int:
+        async with runner_on(store) as runner:
+            one, other = (await row_named(runner, a)).task_id, (await row_named(runner, b)).task_id
+            found = await runner.diff(one, other)
+        screen.document(found)
+        if found.shared_events:
+            screen.line((f"they share events 1 to {found.shared_events}", "dim"))
+        if found.same:
+            screen.line("nothing differs")
+            return 0
+        where = f"step {found.index}: {found.field}" if found.index is not None else str(found.field)
+        screen.line((where, "bold"))
+        screen.line(("- ", "red"), shown_value(found.value_a), (f"  {one}", "dim"))
+        screen.line(("+ ", "green"), shown_value(found.value_b), (f"  {other}", "dim"))
+        return 0
+
+    return in_loop(work(screen_of(ctx)))
+
+
+def shown_value(value: Any) -> str:
+    """Return either side of a difference on one line."""
+    from treadle.cli.json_form import as_json
+
+    if isinstance(value, str):
+        return short(value)
+    if isinstance(value, tuple):
+        return short(words(value))  # pyright: ignore[reportUnknownArgumentType]
+    return short(repr(as_json(value)))
+
+
+def verify(
+    ctx: typer.Context,
+    task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task; all by default.")] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Read journals anew and check every record; damage is named by task and sequence, and exits 1."""
+
+    async def work(screen: Screen) -> int:
+        async with runner_on(store) as runner:
+            found = [await _verified(runner, task_id) for task_id in await _to_verify(runner, task)]
+        screen.document({"items": found, "cursor": None})
+        bad = [item for item in found if item["problem"] is not None]
+        for item in bad:
+            screen.line(("✗ ", "red"), f"{item['task_id']} at event {item['seq']}: {item['problem']}")
+        good = len(found) - len(bad)
+        screen.line((f"{good} of {len(found)} tasks are whole", "red" if bad else "green"))
+        return 1 if bad else 0
+
+    return in_loop(work(screen_of(ctx)))
+
+
+async def _to_verify(runner: TaskRunner, task: str | None) -> list[str]:
+    if task is not None:
+        return [(await row_named(runner, task)).task_id]
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = await runner.list_tasks(limit=1_000, cursor=cursor)
+        found += [item.task_id for item in page.items]
+        if page.cursor is None:
+            return found
+        cursor = page.cursor
+
+
+async def _verified(runner: TaskRunner, task_id: str) -> dict[str, Any]:
+    try:
+        return {"task_id": task_id, "events": await runner.verify(task_id), "seq": None, "problem": None}
+    except JournalCorrupt as error:
+        return {"task_id": task_id, "events": None, "seq": error.seq, "problem": str(error)}

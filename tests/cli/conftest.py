@@ -1,0 +1,177 @@
+"""A folder with agents of a project, and two ways to type a command: in this process, and as a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle.cli.main import main
+
+AGENTS = '''
+import os, time
+from pathlib import Path
+
+from treadle import Agent, Happened, ScriptedModel, tool
+from treadle.llm.scripted import call, fail, text, turn
+
+LEDGER = Path(__file__).with_name("ledger")
+
+
+def note(line):
+    with LEDGER.open("a") as file:
+        file.write(line + "\\n")
+
+
+@tool(read_only=True)
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    print("noise of a tool")
+    return a + b
+
+
+@tool(read_only=True)
+def nap(seconds: float) -> str:
+    """Sleep a little."""
+    note("nap")
+    time.sleep(seconds)
+    return "rested"
+
+
+@tool
+def pay(amount: int) -> str:
+    """Pay; nobody can take that back."""
+    note(f"pay {amount}")
+    return "paid"
+
+
+@tool
+def pay_and_die(amount: int) -> str:
+    """Pay, and lose the process before anybody hears of it."""
+    note(f"pay {amount}")
+    os._exit(9)
+
+
+def cancel_booking(booked, ctx):
+    note(f"cancel {booked.output}")
+
+
+@tool(undo=cancel_booking)
+def book(seat: str) -> str:
+    """Book a seat."""
+    note(f"book {seat}")
+    return seat
+
+
+def scripted(name, turns, tools=()):
+    return Agent(ScriptedModel(turns), name=name, tools=list(tools))
+
+
+math = scripted("math", [turn("I add.", call("add", a=1, b=2)), text("It is 3.")], [add])
+steppy = scripted("steppy", [call("add", a=1, b=2), call("add", a=3, b=3), text("It is 6.")], [add])
+slow = scripted("slow", [call("nap", seconds=0.1), text("one two three four five six", chunk=4, pause=0.4)], [nap])
+patient = scripted("patient", lambda request: _patient(request), [nap])
+failing = scripted("failing", [fail(400, message="no such thing"), text("fine now")])
+payer = scripted("payer", [call("pay", amount=5), text("Done.")], [pay])
+crasher = scripted("crasher", [call("pay_and_die", amount=5), text("Done.")], [pay_and_die])
+booker = scripted("booker", [call("book", seat="12A"), text("Booked.")], [book])
+loud = scripted("loud", [text("a \\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07")])
+
+
+def _patient(request):
+    """Nap until somebody says stop."""
+    said = [message.text for message in request.messages if message.role == "user"]
+    return text("I stop.") if "stop" in said else call("nap", seconds=0.15)
+'''
+
+
+@dataclass
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on standard output."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a project of its own that lists the agents, without keys and without a local model."""
+    (tmp_path / "team.py").write_text(AGENTS)
+    names = "math steppy slow patient failing payer crasher booker loud".split()
+    listed = ", ".join(f'"team:{name}"' for name in names)
+    (tmp_path / "pyproject.toml").write_text(f"[tool.treadle]\nagents = [{listed}]\n")
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "TREADLE_STORE", "TREADLE_AGENTS", "TREADLE_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "team", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def treadle(project: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Type a command; it runs in this process."""
+
+    def type_(*words: str) -> Ended:
+        capfd.readouterr()
+        code = main(words)
+        out, err = capfd.readouterr()
+        return Ended(code, out, err)
+
+    return type_
+
+
+@pytest.fixture
+def begin(project: Path):
+    """Type a command that runs in a process of its own; it is ended with the test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def type_(*words: str, **env: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "treadle", *words],
+            cwd=project,
+            env={**os.environ, **env},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        begun.append(process)
+        return process
+
+    yield type_
+    for process in begun:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Return when a condition holds; fail when it does not in time."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def ended_process() -> Callable[[subprocess.Popen[str]], Ended]:
+    """Wait for a process and return what it left behind."""
+
+    def wait(process: subprocess.Popen[str]) -> Ended:
+        out, err = process.communicate(timeout=30)
+        return Ended(process.returncode, out, err)
+
+    return wait

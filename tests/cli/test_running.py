@@ -1,0 +1,194 @@
+"""`run`, `resume` and `step`, typed as a person types them."""
+
+import signal
+import subprocess
+import sys
+
+import typer
+
+from tests.cli.conftest import wait_for
+
+
+def test_run_shows_the_steps_and_the_answer_and_exits_0(treadle):
+    ended = treadle("run", "math", "1 + 2?")
+    assert ended.code == 0
+    assert "→ add(a=1, b=2)" in ended.out
+    assert "← add: 3" in ended.out
+    assert ended.out.count("It is 3.") == 1
+    assert "completed" in ended.out
+
+
+def test_run_with_json_prints_one_document_and_nothing_else_on_stdout(treadle):
+    ended = treadle("run", "math", "1 + 2?", "--json")
+    assert ended.code == 0
+    assert ended.document["state"] == "completed"
+    assert ended.document["final_text"] == "It is 3."
+    assert ended.document["tool_executions"][0]["arguments"] == {"a": 1, "b": 2}
+    assert "noise of a tool" in ended.err
+
+
+def test_an_agent_is_found_by_module_and_name(treadle, project):
+    (project / "pyproject.toml").unlink()
+    assert treadle("run", "team:math", "1 + 2?").code == 0
+    assert treadle("run", "--agent", "team:math", "1 + 2?").code == 0
+
+
+def test_agents_come_from_the_environment_where_no_project_lists_any(treadle, project, monkeypatch):
+    (project / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    assert treadle("run", "math", "hi").code == 2
+    monkeypatch.setenv("TREADLE_AGENTS", "team:steppy, team:math")
+    assert treadle("run", "math", "hi").code == 0
+
+
+def test_an_unknown_agent_is_told_with_all_ways_to_name_one(treadle):
+    ended = treadle("run", "maths", "hi", "--json")
+    assert ended.code == 2
+    assert ended.document["error"]["type"] == "AgentUnknown"
+    for way in ("did you mean 'math'", "--agent", "[tool.treadle]", "TREADLE_AGENTS"):
+        assert way in ended.document["error"]["message"]
+
+
+def test_a_module_that_cannot_be_imported_is_told_in_one_line(treadle, project):
+    (project / "broken.py").write_text("raise RuntimeError('not today')")
+    ended = treadle("run", "broken:agent", "hi")
+    assert ended.code == 2
+    assert "broken:agent cannot be imported: RuntimeError: not today" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_without_agent_and_model_run_says_how_to_get_one(treadle, monkeypatch):
+    monkeypatch.setattr("treadle.cli.agents.local_ollama", list)
+    ended = treadle("run", "hello")
+    assert ended.code == 2
+    for way in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "Ollama", "--model", "treadle demo"):
+        assert way in ended.err
+
+
+def test_step_by_step_a_task_answers_and_resume_ends_it(treadle):
+    first = treadle("step", "steppy", "add a lot", "--json").document
+    assert (first["state"], first["is_last"], first["step"]["index"]) == ("running", False, 1)
+    assert treadle("step", "last").code == 0
+    third = treadle("step", "last", "--json")
+    assert third.code == 0
+    assert third.document["is_last"]
+    assert third.document["state"] == "answered"
+    fourth = treadle("step", "last")
+    assert fourth.code == 2
+    assert "resume" in fourth.err
+    ended = treadle("resume", "last", "--json")
+    assert ended.code == 0
+    assert ended.document["final_text"] == "It is 6."
+
+
+def test_words_given_with_a_step_come_before_its_model_call(treadle):
+    treadle("step", "steppy", "add a lot")
+    treadle("step", "last", "--input", "be quick")
+    assert "› be quick" in treadle("show", "last").out
+
+
+def test_a_failed_model_exits_1_and_resume_goes_on(treadle):
+    ended = treadle("run", "failing", "hi")
+    assert ended.code == 1
+    assert "no such thing" in ended.out
+    assert "treadle resume" in ended.out
+    resumed = treadle("resume", "last", "--json")
+    assert resumed.code == 0
+    assert resumed.document["final_text"] == "fine now"
+
+
+def test_a_failed_step_exits_1_with_the_error_in_json(treadle):
+    ended = treadle("step", "failing", "hi", "--json")
+    assert ended.code == 1
+    assert ended.document["error"]["type"] == "StepFailed"
+
+
+def test_a_limit_degrades_and_exits_3_and_a_raised_one_completes(treadle):
+    ended = treadle("run", "steppy", "hi", "--max-steps", "1")
+    assert ended.code == 3
+    assert "degraded" in ended.out
+    assert treadle("resume", "last").code == 3
+    assert treadle("resume", "last", "--max-steps", "9").code == 0
+
+
+def test_a_limit_may_pause_and_exits_5(treadle):
+    ended = treadle("run", "steppy", "hi", "--max-steps", "1", "--on-limit", "pause")
+    assert ended.code == 5
+    assert treadle("step", "last", "--json").code == 5
+
+
+def test_a_limit_may_fail_and_exits_1(treadle):
+    assert treadle("run", "steppy", "hi", "--max-tool-calls", "1", "--on-limit", "fail").code == 1
+
+
+def test_the_same_task_id_runs_only_once(treadle):
+    assert treadle("run", "math", "1 + 2?", "--task-id", "mine").code == 0
+    assert treadle("run", "math", "1 + 2?", "--task-id", "mine").code == 0
+    assert treadle("run", "math", "another", "--task-id", "mine").code == 2
+    assert len(treadle("tasks", "--json").document["items"]) == 1
+
+
+def test_a_thread_is_gone_on_with(treadle):
+    treadle("run", "math", "first", "--thread", "talk")
+    ended = treadle("run", "math", "second", "--thread", "talk", "--json")
+    assert ended.document["thread_id"] == "talk"
+
+
+def test_control_characters_and_markup_of_a_model_are_shown_not_obeyed(treadle):
+    ended = treadle("run", "loud", "hi")
+    assert "\x1b" not in ended.out
+    assert "\x07" not in ended.out
+    assert "\\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07" in ended.out
+
+
+def test_ctrl_c_interrupts_durably_exits_6_and_the_task_goes_on_later(begin, ended_process, treadle, project):
+    process = begin("run", "slow", "count")
+    wait_for((project / "ledger").exists)
+    process.send_signal(signal.SIGINT)
+    ended = ended_process(process)
+    assert ended.code == 6, ended.err
+    assert "interrupted" in ended.out
+    assert "treadle resume" in ended.out
+    assert "Traceback" not in ended.err
+    listed = treadle("tasks", "--json").document["items"]
+    assert [task["state"] for task in listed] == ["interrupted"]
+    resumed = treadle("resume", "last", "--json")
+    assert resumed.code == 0
+    assert resumed.document["final_text"] == "one two three four five six"
+
+
+def test_ctrl_c_with_json_still_prints_one_document(begin, ended_process, project):
+    process = begin("run", "slow", "count", "--json")
+    wait_for((project / "ledger").exists)
+    process.send_signal(signal.SIGINT)
+    ended = ended_process(process)
+    assert ended.code == 6
+    assert ended.document["state"] == "interrupted"
+
+
+def test_a_killed_run_is_resumed_and_its_unknown_payment_is_settled(begin, ended_process, treadle, project):
+    assert ended_process(begin("run", "crasher", "pay", "--task-id", "invoice")).code == 9
+    waiting = treadle("resume", "invoice")
+    assert waiting.code == 4
+    assert "treadle settle invoice s1-0 --happened" in waiting.out
+    assert (project / "ledger").read_text() == "pay 5\n"
+
+
+def test_help_imports_no_model_library_and_no_server():
+    script = (
+        "import sys; from treadle.cli.main import main; main(['--help']); "
+        "print([m for m in ('pydantic_ai', 'starlette', 'openai', 'anthropic', 'uvicorn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_bug_of_ours_exits_70_with_a_short_text(treadle, monkeypatch):
+    broken = typer.Typer()
+    broken.command("tasks")(lambda: 1 // 0)
+    broken.command("show")(lambda: None)
+    monkeypatch.setattr("treadle.cli.main.app", broken)
+    ended = treadle("tasks")
+    assert ended.code == 70
+    assert "ZeroDivisionError" in ended.err
+    assert "TREADLE_DEBUG=1" in ended.err
+    assert "Traceback" not in ended.err
