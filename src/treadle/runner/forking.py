@@ -52,7 +52,8 @@ async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
     state = start(task_id)
     for epoch, found in unfold(task_id, await store.read(task_id, upto=seq)):
         for event in found:
-            apply(state, event, epoch)
+            if event.seq <= seq:  # the record that holds the point may go on after it
+                apply(state, event, epoch)
     if state.in_flight() or (state.undo is not None):
         raise ForkPointBusy(
             f"task {task_id}: at event {seq} a call or an undo is begun and not ended; fork after a step, or later",

@@ -1,0 +1,25 @@
+"""Where a fork may begin: at any event after which nothing is in flight, wherever its record ends."""
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.core.events import StepStarted
+from treadle.llm.scripted import call, text
+
+
+@tool(read_only=True)
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@pytest.mark.anyio
+async def test_a_fork_may_begin_in_the_middle_of_a_record_that_goes_on_with_a_call():
+    agent = Agent(ScriptedModel([call("add", a=1, b=2), text("3")]), name="math", tools=[add])
+    async with Runner("memory:") as runner:
+        done = await runner.run(agent, "1 + 2?")
+        events = [event async for event in runner.handle(done.task_id).events()]
+        second = next(event for event in events if isinstance(event, StepStarted) and event.index == 2)
+        records = await runner.store.read(done.task_id)
+        assert any(record.seq - record.count + 1 < second.seq <= record.seq for record in records)
+        fork = await runner.fork(done.task_id, at=second.seq - 1)
+        assert (await runner.resume(fork)).final_text == "3"
