@@ -5,7 +5,7 @@ Nothing here does anything. An adapter of a port passes that port's conformance 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, runtime_checkable
 
@@ -60,7 +60,6 @@ class ToolContext(Generic[C]):
     agent: str
     attempt: int
     context: C
-    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     on_progress: Callable[[Any], None] | None = field(default=None, repr=False)
     cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
 

@@ -59,7 +59,6 @@ def test_every_option_reaches_the_spec() -> None:
         executes=True,
         private=True,
         return_direct=True,
-        needs_approval=True,
         timeout=1.5,
         retries=2,
         undo=lambda call, ctx: None,
@@ -73,7 +72,7 @@ def test_every_option_reaches_the_spec() -> None:
         2,
     )
     flags = (
-        "destructive open_world sends spends executes private return_direct needs_approval undoable declared"
+        "destructive open_world sends spends executes private return_direct undoable declared"
     )
     assert all(getattr(spec, flag) for flag in flags.split())
     assert spec.reconcilable
@@ -86,9 +85,9 @@ def test_saying_that_a_tool_is_not_read_only_is_a_declaration() -> None:
 
 def test_a_tool_given_again_takes_further_options_and_stays_itself() -> None:
     first = tool(plus, read_only=True)
-    second = tool(first, name="sum", needs_approval=True)
-    assert (second.spec.name, second.spec.read_only, second.spec.needs_approval) == ("sum", True, True)
-    assert (first.spec.name, first.spec.needs_approval) == ("plus", False)
+    second = tool(first, name="sum", return_direct=True)
+    assert (second.spec.name, second.spec.read_only, second.spec.return_direct) == ("sum", True, True)
+    assert (first.spec.name, first.spec.return_direct) == ("plus", False)
 
 
 def test_bound_methods_partials_callable_objects_and_static_methods_become_tools() -> None:

@@ -27,7 +27,6 @@ class ToolSpec:
         idempotent: a second call with the same idempotency key changes nothing further.
         destructive, open_world, sends, spends, executes, private: further declared effects, for policy.
         return_direct: a successful result is the task's answer.
-        needs_approval: a person must approve each call.
         timeout: seconds a call may take, None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
         undoable: it has `undo=`.
@@ -47,7 +46,6 @@ class ToolSpec:
     executes: bool = False
     private: bool = False
     return_direct: bool = False
-    needs_approval: bool = False
     timeout: float | None = None
     retries: int = 0
     undoable: bool = False

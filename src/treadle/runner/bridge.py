@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
+from contextvars import copy_context
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
@@ -26,15 +27,28 @@ class Bridge:
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Return what the coroutine returns. Ctrl-C cancels it, waits until it has ended, and is raised again."""
-        future: Future[R] = asyncio.run_coroutine_threadsafe(work, self._running())
+        loop, ended, context = self._running(), Future[R](), copy_context()
+        tasks: list[asyncio.Task[R]] = []
+
+        def begin() -> None:
+            task = loop.create_task(work, context=context)
+            tasks.append(task)
+            task.add_done_callback(land)
+
+        def land(task: asyncio.Task[R]) -> None:
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is not None:
+                ended.set_exception(error)
+            else:
+                ended.set_result(task.result())
+
+        loop.call_soon_threadsafe(begin)
         try:
-            return future.result()
+            return ended.result()
         except KeyboardInterrupt:
-            future.cancel()
-            self._drain()
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            ended.exception()
             raise
-        except CancelledError:
-            raise asyncio.CancelledError from None
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -42,17 +56,6 @@ class Bridge:
                 self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
                 Thread(target=self._loop.run_forever, name="treadle-sync", daemon=True).start()
             return self._loop
-
-    def _drain(self) -> None:
-        """Wait until what was cancelled has really ended: the task is interrupted durably by then."""
-        loop = self._running()
-
-        async def rest() -> None:
-            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            if others:
-                await asyncio.wait(others, timeout=10)
-
-        asyncio.run_coroutine_threadsafe(rest(), loop).result()
 
 
 BRIDGE = Bridge()

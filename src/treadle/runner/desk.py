@@ -19,7 +19,7 @@ from treadle.core.journal import unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.state import TaskState, start
 from treadle.errors import Fenced, TaskBusy
-from treadle.ports import Commit, Committed, JournalStore
+from treadle.ports import Commit, Committed, JournalStore, TaskRow
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.loop import Drive
 from treadle.runner.writer import JournalWriter, Ownership
@@ -223,6 +223,12 @@ class Desk:
         self.channels.drop(owned.state.task_id)
 
     # ------------------------------------------------------------------------------ other processes
+
+    def is_driven(self, row: TaskRow) -> bool:
+        """Whether somebody is at work on a task, here or elsewhere."""
+        if row.task_id in self.owned:
+            return True
+        return row.driver is not None and row.driver.alive and row.task_id not in self._unreleased
 
     def poke(self, task_id: str) -> bool:
         """Let the task's driver, if it is here, look into its inbox; from any thread."""

@@ -213,7 +213,8 @@ class Driving:
             tools = {tool.spec.name: tool for tool in agent.tools}
             limit = terms.options.tool_output_max_chars or 8_000
             model = self.model_of(agent)
-            stage = Stage(state, agent, model, tools, owned.channel, context, limit, writer.durable)
+            steps = terms.setup.limits.allowed_steps if terms.options.tell_steps_left else None
+            stage = Stage(state, agent, model, tools, owned.channel, context, limit, writer.durable, steps)
         drive = Drive(self.store, writer, owned.channel, state, terms, stage)
         owned.drive = drive
         if owned.drive_waits:
@@ -314,7 +315,7 @@ class Driving:
                 watcher.lagging = False
                 if task_id not in self.desk.owned:
                     row = await self.row(task_id)
-                    if row.driver is None or not row.driver.alive:
+                    if not self.desk.is_driven(row):
                         return row
                 await watcher.wait(self.desk.patience(task_id))
         finally:

@@ -63,6 +63,7 @@ class RunOptions:
         break_on: conditions that pause the task.
         max_parallel_tools: how many calls of one turn run at a time; default 64.
         tool_output_max_chars: how much of a result the model sees, in characters; default 8,000.
+        tell_steps_left: add to the instructions how many steps are left.
         labels: short texts to find the task by.
     """
 
@@ -75,6 +76,7 @@ class RunOptions:
     break_on: Sequence[Breakpoint] | None = None
     max_parallel_tools: int | None = None
     tool_output_max_chars: int | None = None
+    tell_steps_left: bool | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:

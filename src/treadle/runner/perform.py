@@ -40,6 +40,8 @@ class Stage:
     context: Any
     max_chars: int
     durable: Callable[[], Awaitable[None]]
+    tell_steps: int | None = None
+    """the limit on steps, if the model is to be told how many are left"""
 
 
 @dataclass(slots=True)
@@ -100,7 +102,7 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
     )
     return ModelRequest(
         state.view,
-        state.instructions or "",
+        instructions(stage, effect),
         tools,
         "none" if effect.final else choice,
         settings,
@@ -109,6 +111,15 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
         state.turn,
         effect.step.model_attempt,
     )
+
+
+def instructions(stage: Stage, effect: CallModel) -> str:
+    """Return the task's instructions, with the number of steps left if the model is to know it."""
+    told = stage.state.instructions or ""
+    if stage.tell_steps is None:
+        return told
+    left = 0 if effect.final else stage.tell_steps - effect.step.index
+    return f"{told}\n\nSteps left after this one: {left}.".strip()
 
 
 def delta(step: str, item: Any, after: int) -> e.Delta:

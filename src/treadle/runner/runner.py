@@ -85,8 +85,7 @@ class TaskRunner:
         """Whether nobody drives the task."""
         if task_id in self.desk.owned:
             return False
-        row = await self._driving.row(task_id)
-        return row.driver is None or not row.driver.alive
+        return not self.desk.is_driven(await self._driving.row(task_id))
 
     async def stopped(self, task_id: str) -> RunResult:
         """Return how a task stands once nobody drives it."""
@@ -276,7 +275,7 @@ class TaskRunner:
         """
         task_id = id_of(task)
         row = await self._driving.row(task_id)
-        if row.driver is not None and row.driver.alive:
+        if self.desk.is_driven(row):
             await self._driving.stopped(task_id)
             return await self.result(task_id)
         if row.state in ("completed", "cancelled") or (row.state == "degraded" and options is None):

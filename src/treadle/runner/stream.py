@@ -44,8 +44,10 @@ async def watch(
                 for event in found:
                     last = event.seq
                     yield event
+        stopped = False
         while watcher.items:
             item = watcher.items.popleft()
+            stopped = stopped or isinstance(item, Stopped)
             if isinstance(item, Event):
                 if item.seq == last + 1:
                     last = item.seq
@@ -61,7 +63,7 @@ async def watch(
                     held.append(item)
         if ended and not behind:
             return
-        if not behind:
+        if not behind and not stopped:
             await watcher.wait(desk.patience(task_id))
 
 
@@ -90,12 +92,10 @@ class Stream(Generic[R]):
         self._watcher = watcher = self._desk.channels.subscribe(self.task_id)
 
         async def work() -> R:
-            try:
-                return await self._work()
-            finally:
-                watcher.put((Stopped(),))
+            return await self._work()
 
         self._task = asyncio.ensure_future(work())
+        self._task.add_done_callback(lambda _: watcher.put((Stopped(),)))
         self._events = watch(
             self._desk, self.task_id, watcher, after=after, deltas=True, behind=False, over=self._over
         )

@@ -2,18 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from treadle.agents.agent import Agent
+from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import Json, Message
 from treadle.core.tools import Happened, NotHappened
 from treadle.runner.bridge import BRIDGE
+from treadle.runner.handle import RunHandle
 from treadle.runner.options import RunOptions
 from treadle.runner.results import Difference, RunResult, StepInfo, Task, TaskPage, TaskStepOutput, UndoReport
+from treadle.runner.stream import EventStream, StepStream, Stream
+
+S = TypeVar("S", bound="Stream[Any]")
 
 if TYPE_CHECKING:
     from treadle.runner.runner import Input, Ref, Role, TaskRunner
+
+
+class SyncStream(Generic[S]):
+    """A stream for a plain `with` and `for`; `inner` is the stream itself, with its `result` or `output`."""
+
+    def __init__(self, inner: S) -> None:
+        self.inner = inner
+
+    def __enter__(self) -> Self:
+        BRIDGE.run(self.inner.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        BRIDGE.run(self.inner.__aexit__(kind, error, trace))
+
+    def __iter__(self) -> Iterator[Event | Ephemeral]:
+        return one_by_one(aiter(self.inner))
+
+
+class SyncRun(SyncStream[EventStream]):
+    """A run with its events."""
+
+    @property
+    def result(self) -> RunResult:
+        """See `EventStream.result`."""
+        return self.inner.result
+
+
+class SyncStep(SyncStream[StepStream]):
+    """One step with its events."""
+
+    @property
+    def output(self) -> TaskStepOutput:
+        """See `StepStream.output`."""
+        return self.inner.output
+
+
+def one_by_one(events: AsyncIterator[Event | Ephemeral]) -> Iterator[Event | Ephemeral]:
+    """Yield what an asynchronous iterator yields, each fetched when it is asked for."""
+
+    async def following() -> Event | Ephemeral | None:
+        return await anext(events, None)
+
+    while (event := BRIDGE.run(following())) is not None:
+        yield event
+
+
+class SyncHandle:
+    """A `RunHandle` without asyncio."""
+
+    def __init__(self, handle: RunHandle) -> None:
+        self._handle = handle
+        self.task_id = handle.task_id
+
+    def __repr__(self) -> str:
+        return f"SyncHandle({self.task_id!r})"
+
+    def events(self, *, after: int = 0, deltas: bool = True) -> Iterator[Event | Ephemeral]:
+        """See `RunHandle.events`."""
+        return one_by_one(self._handle.events(after=after, deltas=deltas))
+
+    def result(self) -> RunResult:
+        """See `RunHandle.result`."""
+        return BRIDGE.run(self._handle.result())
+
+    def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.pause`."""
+        return BRIDGE.run(self._handle.pause(reason=reason, by=by))
+
+    def resume(self, **how: Any) -> RunResult:
+        """See `Runner.resume`."""
+        return BRIDGE.run(self._handle.resume(**how))
+
+    def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.interrupt`."""
+        return BRIDGE.run(self._handle.interrupt(reason=reason, by=by))
+
+    def cancel(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """See `Runner.cancel`."""
+        return BRIDGE.run(self._handle.cancel(reason=reason, by=by))
+
+    def send(self, message: Input, *, role: Role = "user", by: str | None = None) -> None:
+        """See `Runner.send`."""
+        BRIDGE.run(self._handle.send(message, role=role, by=by))
+
+    def settle(self, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None) -> None:
+        """See `Runner.settle`."""
+        BRIDGE.run(self._handle.settle(request_id, verdict, by=by))
+
+    def undo_step(self, **how: Any) -> UndoReport:
+        """See `Runner.undo_step`."""
+        return BRIDGE.run(self._handle.undo_step(**how))
+
+    def fork(self, **how: Any) -> Task:
+        """See `Runner.fork`."""
+        return BRIDGE.run(self._handle.fork(**how))
 
 
 class SyncRunner:
@@ -51,6 +155,54 @@ class SyncRunner:
                 agent, input, thread_id=thread_id, task_id=task_id, options=options, context=context
             )
         )
+
+    def run_stream(
+        self,
+        agent: Agent[Any],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        options: RunOptions | None = None,
+        context: Any = None,
+    ) -> SyncRun:
+        """See `Runner.run_stream`."""
+        how: dict[str, Any] = {
+            "thread_id": thread_id,
+            "task_id": task_id,
+            "options": options,
+            "context": context,
+        }
+        return SyncRun(self._runner.run_stream(agent, input, **how))
+
+    def stream_step(
+        self, task: Ref, *, input: Input | None = None, agent: Agent[Any] | None = None, context: Any = None
+    ) -> SyncStep:
+        """See `Runner.stream_step`."""
+        return SyncStep(self._runner.stream_step(task, input=input, agent=agent, context=context))
+
+    def start(
+        self,
+        agent: Agent[Any],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        options: RunOptions | None = None,
+        context: Any = None,
+    ) -> SyncHandle:
+        """See `Runner.start`; the task is driven in a thread of Treadle's own and ends with the process."""
+        how: dict[str, Any] = {
+            "thread_id": thread_id,
+            "task_id": task_id,
+            "options": options,
+            "context": context,
+        }
+        return SyncHandle(BRIDGE.run(self._runner.start(agent, input, **how)))
+
+    def handle(self, task: Ref) -> SyncHandle:
+        """See `Runner.handle`."""
+        return SyncHandle(self._runner.handle(task))
 
     def resume(
         self,

@@ -90,6 +90,7 @@ class MemoryStore(JournalStore):
         self._tasks: dict[str, _Task] = {}
         self._threads: dict[str, _Thread] = {}
         self._blobs: dict[str, _Blob] = {}
+        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._driver_id = str(uuid4())
 
     @property
@@ -120,6 +121,8 @@ class MemoryStore(JournalStore):
             except (Refused, TreadleError) as refusal:
                 result = refusal
         done(result)
+        if commit.release and len(self._watchers) > 1:
+            self._tell(())
 
     def _commit(self, commit: Commit) -> Committed:
         task, record = self._tasks.get(commit.task_id), commit.record
@@ -223,7 +226,8 @@ class MemoryStore(JournalStore):
                 return False
             task.seen.add(item.item_id)
             task.waiting[item.item_id] = item
-            return True
+        self._tell((task_id,))
+        return True
 
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
@@ -349,8 +353,14 @@ class MemoryStore(JournalStore):
             return at, [ThreadMember(m.version, m.task.new.task_id, m.seq) for m in members]
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Do nothing: no other process can write here."""
-        return lambda: None
+        """Call `wake` when somebody else who watches may have written: runners can share this object."""
+        token = object()
+        self._watchers[token] = wake
+        return lambda: self._watchers.pop(token, None) and None
+
+    def _tell(self, with_mail: Sequence[str]) -> None:
+        for wake in list(self._watchers.values()):
+            wake(with_mail)
 
     def _usable(self) -> None:
         if self._closed:

@@ -23,6 +23,7 @@ from treadle.ports import (
     Claim,
     Commit,
     CommitDone,
+    Committed,
     InboxItem,
     JournalStore,
     Record,
@@ -55,6 +56,7 @@ class SQLiteStore(JournalStore):
         self._writer: Writer | None = None
         self._closed = False
         self._readers: deque[Connection] = deque()
+        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
 
     @property
     def url(self) -> str:
@@ -89,7 +91,16 @@ class SQLiteStore(JournalStore):
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         """Queue a commit; see `JournalStore.commit`. Raises `StoreUnavailable` once the store is closed."""
+        if commit.release and len(self._watchers) > 1:
+            done = self._telling(done)
         self._active().submit(Item("commit", commit, done, asyncio.get_running_loop()))
+
+    def _telling(self, done: CommitDone) -> CommitDone:
+        def told(result: Committed | Exception) -> None:
+            done(result)
+            self._tell(())
+
+        return told
 
     async def claim(self, task_id: str) -> Claim:
         """Become the owner; see `JournalStore.claim`."""
@@ -108,7 +119,9 @@ class SQLiteStore(JournalStore):
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
-        return await self._submit(self._active(), "post", (task_id, item))
+        new = await self._submit(self._active(), "post", (task_id, item))
+        self._tell((task_id,))
+        return new
 
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
@@ -164,7 +177,19 @@ class SQLiteStore(JournalStore):
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Call `wake` from the writer's thread soon after another connection wrote; return how to stop."""
-        return self._active().watch(wake)
+        stop, token = self._active().watch(wake), object()
+        self._watchers[token] = wake
+
+        def end() -> None:
+            self._watchers.pop(token, None)
+            stop()
+
+        return end
+
+    def _tell(self, with_mail: Sequence[str]) -> None:
+        """Wake all who watch through this object: the writer notices only what others wrote."""
+        for wake in list(self._watchers.values()):
+            wake(with_mail)
 
     async def _ask(self, question: Callable[..., T], *about: Any) -> T:
         await self._settled()

@@ -41,7 +41,6 @@ class ToolOptions(TypedDict, total=False):
         read_only, idempotent, destructive, open_world, sends, spends, executes, private: declared effects, as in
             `ToolSpec`; a tool that declares nothing may write and is never started twice.
         return_direct: a successful result is the task's answer.
-        needs_approval: a person must approve each call.
         timeout: seconds a call may take, more than 0; None for no limit.
         retries: how often a failed call is tried again; only for read-only and idempotent tools.
         undo: takes back a finished call; given the `ToolCall` with its `output`, and a `ToolContext`.
@@ -60,7 +59,6 @@ class ToolOptions(TypedDict, total=False):
     executes: bool
     private: bool
     return_direct: bool
-    needs_approval: bool
     timeout: float | None
     retries: int
     undo: Undo | None
@@ -77,7 +75,7 @@ _EFFECTS = (
     "executes",
     "private",
 )
-_FLAGS = (*_EFFECTS, "return_direct", "needs_approval")
+_FLAGS = (*_EFFECTS, "return_direct")
 
 
 class FunctionTool(Generic[P, R]):
