@@ -38,6 +38,9 @@ GRACE: Final = 2.0
 INSIST: Final = 0.2
 """Seconds between the second cancel and giving up."""
 
+UNSUBMITTED: Final = 12
+"""How many events may wait while effects end as soon as they start: about two steps."""
+
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
 """Where a drive stops: at the task's end, after one step, finalized, rewound, or as soon as the inbox is read."""
 
@@ -307,7 +310,7 @@ class Drive:
     async def _next_end(self) -> None:
         """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""
         if not self._landed:
-            self._writer.flush()
+            self._submit_soon()
         if not self._landed and not self._inbox_waits and not self._late:
             self._waker = self._loop.create_future()
             try:
@@ -321,6 +324,17 @@ class Drive:
             del self._flights[flight.effect.id]
             for event in flight.ends or ():
                 await self._record(event)
+
+    def _submit_soon(self) -> None:
+        """Submit what is recorded once the effects really wait: one that is over at once shares the next commit."""
+        if self._writer.waiting >= UNSUBMITTED:
+            self._writer.flush()
+        else:
+            self._loop.call_soon(self._submit_unless_over)
+
+    def _submit_unless_over(self) -> None:
+        if not any(flight.task is not None and flight.task.done() for flight in self._flights.values()):
+            self._writer.flush()
 
     def _wake(self) -> None:
         if self._waker is not None and not self._waker.done():

@@ -1,12 +1,14 @@
 """Writing a task's journal: events are applied at once, committed in the background, published when durable.
 
 One commit of a task is in flight at a time and the next takes all that waits, so a slow disk makes larger commits and
-not a longer queue. Who needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`.
+not a longer queue. Who needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`;
+then what waits is handed over behind what is in flight, for the store to write both in one transaction if it can.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,7 +52,7 @@ class JournalWriter:
         self._state_word: str | None = "running"
         self._pending: list[Event] = []
         self._taken: list[str] = []
-        self._in_flight: list[Event] | None = None
+        self._in_flight: deque[list[Event]] = deque()
         self._waiters: list[asyncio.Future[None]] = []
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] | None = None
@@ -77,12 +79,21 @@ class JournalWriter:
         self._taken.append(inbox)
         self.taken.add(inbox)
 
+    @property
+    def waiting(self) -> int:
+        """How many events are recorded and not submitted yet."""
+        return len(self._pending)
+
     def flush(self) -> None:
         """Submit what waits, unless a commit is in flight: then it goes with the next."""
-        if self._in_flight is not None or not self._pending or self.failure is not None:
+        if not self._in_flight:
+            self._submit_pending()
+
+    def _submit_pending(self) -> None:
+        if not self._pending or self.failure is not None:
             return
-        events = self._in_flight = self._pending
-        self._pending = []
+        events, self._pending = self._pending, []
+        self._in_flight.append(events)
         record = encode_record(events, self.epoch, self.digest)
         self.digest = record.digest
         self._store.commit(self._commit(record), self._done)
@@ -96,27 +107,26 @@ class JournalWriter:
         return commit
 
     def _done(self, verdict: Committed | Exception) -> None:
-        events, self._in_flight = self._in_flight, None
+        events = self._in_flight.popleft()
         if isinstance(verdict, Exception):
-            self.failure = verdict
+            self.failure = self.failure or verdict
             if self.on_failure is not None:
                 self.on_failure()
-        elif events and self._channel.watchers:
+        elif self._channel.watchers:
             self._channel.publish(events)
-        if self.failure is None and self._pending and self._waiters:
-            self.flush()
-            if self._in_flight is not None:
+        if self.failure is None and self._waiters:
+            self._submit_pending()
+            if self._in_flight:
                 return
-        if self._waiters and (self.failure is not None or not self._pending):
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def durable(self) -> None:
         """Return when all that was recorded is durable; raise what stopped it."""
-        self.flush()
-        while self._in_flight is not None or (self._pending and self.failure is None):
+        self._submit_pending()
+        while self.failure is None and (self._in_flight or self._pending):
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
@@ -136,9 +146,14 @@ class JournalWriter:
 
         Raises `Refused` when nothing of it was written, or the `StoreError` that stopped the writer.
         """
-        await self.durable()
         record = None
-        if event is not None:
+        if event is None:
+            await self.durable()
+        else:
+            # No need to wait: the store refuses a record that does not follow what it holds.
+            self._submit_pending()
+            if self.failure is not None:
+                raise self.failure
             event.seq, event.time = self._state.seq + 1, self._clock()
             record = encode_record([event], self.epoch, self.digest)
         commit = self._commit(record)
@@ -153,6 +168,8 @@ class JournalWriter:
                 cancelled = not answer.cancelled()
             except Exception:  # noqa: BLE001  raised below, from the answer itself
                 break
+        if self.failure is not None:
+            raise self.failure from answer.exception()
         verdict = answer.result()
         self.released = verdict.released
         if event is not None and record is not None:
