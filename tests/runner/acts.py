@@ -1,0 +1,98 @@
+"""What tests of a task at work are told with: tools one can hold, and ways of looking at a journal."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from treadle import Message, Runner, ToolContext, ToolResult, tool
+from treadle.core.events import Event
+
+
+class Gate:
+    """A tool that says when it was entered and returns when it is let go."""
+
+    def __init__(self, name: str = "work", result: Any = "done", **declared: Any) -> None:
+        self.name = name
+        self.entered = asyncio.Event()
+        self.let_go = asyncio.Event()
+        self.cancelled = 0
+        self.contexts: list[ToolContext[Any]] = []
+
+        async def work(ctx: ToolContext[Any]) -> Any:
+            """Work until let go."""
+            self.contexts.append(ctx)
+            self.entered.set()
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+            return result
+
+        self.tool = tool(work, name=name, **declared)
+
+    @property
+    def starts(self) -> int:
+        return len(self.contexts)
+
+
+async def journal(runner: Runner, task_id: str) -> list[Event]:
+    """All durable events of a task at rest."""
+    return [event async for event in runner.handle(task_id).events(deltas=False) if isinstance(event, Event)]
+
+
+async def kinds(runner: Runner, task_id: str) -> list[str]:
+    return [event.kind for event in await journal(runner, task_id)]
+
+
+async def only(runner: Runner, task_id: str, kind: str) -> list[Any]:
+    return [event for event in await journal(runner, task_id) if event.kind == kind]
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+    """Return once the condition holds; it is looked at every few milliseconds."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+async def happened(handle: Any, kind: str, times: int = 1) -> Any:
+    """Return the event of this kind once it is durable."""
+    async for event in handle.events(deltas=False):
+        if event.kind == kind:
+            times -= 1
+            if not times:
+                return event
+    raise AssertionError(f"the task stopped without {kind}")
+
+
+def results_seen(messages: Any) -> list[str]:
+    """What the model is told of calls, in the order it is told."""
+    return [part.text for message in messages for part in message.parts if isinstance(part, ToolResult)]
+
+
+def assert_well_formed(messages: Any) -> None:
+    """Each call has exactly one result, right after it; ids are unique."""
+    seen: Counter[str] = Counter()
+    asked: list[str] = []
+    for message in messages:
+        assert isinstance(message, Message)
+        answered = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
+        assert answered == asked
+        asked = [part.id for part in message.tool_calls]
+        seen.update(asked)
+    assert not asked
+    assert all(times == 1 for times in seen.values())
+
+
+async def assert_journal_makes_sense(runner: Runner, task_id: str) -> list[Event]:
+    """Numbers without gaps, one end per call and per attempt, starts before ends, the chain intact."""
+    events = await journal(runner, task_id)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    ends = Counter(event.call for event in events if event.kind == "tool_ended")  # type: ignore[attr-defined]
+    assert all(times == 1 for times in ends.values()), ends
+    attempts = 1 + sum(event.kind == "task_reopened" for event in events)
+    assert sum(event.kind == "task_ended" for event in events) in (attempts, attempts - 1)
+    assert await runner.verify(task_id) == len(events)
+    return events

@@ -1,0 +1,486 @@
+"""Pause, resume, interrupt and cancel of a task that this process drives."""
+
+import asyncio
+import random
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import (
+    Gate,
+    assert_journal_makes_sense,
+    assert_well_formed,
+    happened,
+    journal,
+    kinds,
+    only,
+    until,
+)
+from treadle import (
+    Agent,
+    Happened,
+    NotHappened,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    ToolContext,
+    Unknown,
+    tool,
+)
+from treadle.errors import AlreadyDecided, TaskFinished
+from treadle.llm.scripted import call, text, turn
+
+pytestmark = pytest.mark.anyio
+
+
+def worker(gate: Gate, *more: Any, script: Any = None, **options: Any) -> Agent[Any]:
+    turns = script if script is not None else [call(gate.name), "The end."]
+    return Agent(ScriptedModel(turns), name="worker", tools=[gate.tool, *more], **options)
+
+
+def slow_model(words: str = "one two three four five", pause: float = 0.2) -> ScriptedModel:
+    return ScriptedModel([text(words, chunk=3, pause=pause)])
+
+
+# ----------------------------------------------------------------------------------------------- pause
+
+
+async def test_pause_lets_the_running_tool_end_and_starts_nothing_new(runner: Runner) -> None:
+    gate = Gate()
+    agent = worker(gate)
+    handle = await runner.start(agent, "go")
+    await gate.entered.wait()
+    pausing = asyncio.create_task(handle.pause(reason="lunch", by="me"))
+    await asyncio.sleep(0.05)
+    assert not pausing.done()
+    gate.let_go.set()
+    result = await pausing
+    assert result.state == "paused"
+    assert result.tool_executions[0].outcome == "ok"
+    assert len(agent.model.requests) == 1  # type: ignore[union-attr]
+    assert (await runner.get_task(handle.task_id)).driven is False
+    assert (await handle.result()).state == "paused"
+    resumed = await handle.resume()
+    assert resumed.state == "completed"
+    assert resumed.final_text == "The end."
+    assert gate.starts == 1
+    await assert_journal_makes_sense(runner, handle.task_id)
+
+
+async def test_pause_lets_a_running_model_call_end(runner: Runner) -> None:
+    agent = Agent(ScriptedModel([turn("Let me see", call("nothing"), delay=0.1), "Done."]))
+    handle = await runner.start(agent, "go")
+    await happened(handle, "model_started")
+    result = await handle.pause()
+    assert result.state == "paused"
+    assert (await kinds(runner, handle.task_id)).count("model_returned") == 1
+    assert "tool_ended" not in await kinds(runner, handle.task_id)
+    assert (await handle.resume()).state == "completed"
+
+
+async def test_pause_with_more_calls_than_may_run_at_once_starts_no_further_call(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = worker(gate, script=[turn(calls=[call("work")] * 3), "Done."])
+    handle = await runner.start(agent, "go", options=RunOptions(max_parallel_tools=1))
+    await gate.entered.wait()
+    pausing = asyncio.create_task(handle.pause())
+    await happened(handle, "pause_requested")
+    gate.let_go.set()
+    await pausing
+    assert gate.starts == 1
+    result = await handle.resume()
+    assert result.state == "completed"
+    assert gate.starts == 3
+
+
+async def test_a_paused_task_is_another_runners_at_once(store: Any) -> None:
+    gate = Gate()
+    agent = worker(gate)
+    async with Runner(store) as first, Runner(store, agents=[agent]) as second:
+        handle = await first.start(agent, "go")
+        await gate.entered.wait()
+        asyncio.get_running_loop().call_later(0.05, gate.let_go.set)
+        await handle.pause()
+        began = time.monotonic()
+        result = await second.resume(handle.task_id)
+        assert time.monotonic() - began < 0.5
+        assert result.state == "completed"
+        assert gate.starts == 1
+
+
+async def test_pause_of_an_ended_task_returns_its_result(runner: Runner) -> None:
+    result = await runner.run(Agent(ScriptedModel(["Hi."])), "go")
+    assert (await runner.pause(result.task_id)).state == "completed"
+    assert (await runner.interrupt(result.task_id)).state == "completed"
+    assert (await kinds(runner, result.task_id))[-1] == "task_ended"
+
+
+async def test_pause_twice_is_one_pause_and_one_resume_lifts_it(runner: Runner) -> None:
+    gate = Gate()
+    handle = await runner.start(worker(gate), "go")
+    await gate.entered.wait()
+    both = asyncio.gather(handle.pause(), handle.pause())
+    await asyncio.sleep(0.02)
+    gate.let_go.set()
+    assert [result.state for result in await both] == ["paused", "paused"]
+    assert (await handle.resume()).state == "completed"
+
+
+# ------------------------------------------------------------------------------------------- interrupt
+
+
+async def test_interrupt_stops_an_async_read_which_runs_again_under_the_same_key(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    handle = await runner.start(worker(gate), "go")
+    await gate.entered.wait()
+    began = time.monotonic()
+    result = await handle.interrupt(reason="fire drill")
+    assert time.monotonic() - began < 1
+    assert result.state == "interrupted"
+    assert gate.cancelled == 1
+    gate.let_go.set()
+    assert (await handle.resume()).state == "completed"
+    first, second = gate.contexts
+    assert first.idempotency_key == second.idempotency_key == f"{handle.task_id}/s1-0"
+    assert (first.attempt, second.attempt) == (1, 2)
+    events = await assert_journal_makes_sense(runner, handle.task_id)
+    assert [e.attempt for e in events if e.kind == "tool_started"] == [1, 2]  # type: ignore[attr-defined]
+
+
+async def test_interrupt_stops_a_tool_in_a_thread_that_looks_whether_it_should(runner: Runner) -> None:
+    entered, attempts = threading.Event(), list[int]()
+
+    @tool(read_only=True)
+    def grind(ctx: ToolContext[Any]) -> str:
+        attempts.append(ctx.attempt)
+        entered.set()
+        if len(attempts) == 1:
+            while not ctx.cancelled():
+                time.sleep(0.005)
+            raise RuntimeError("stopped in the middle")
+        return "ground"
+
+    agent = Agent(ScriptedModel([call("grind"), "Fine."]), tools=[grind])
+    handle = await runner.start(agent, "go")
+    await until(entered.is_set)
+    assert (await handle.interrupt()).state == "interrupted"
+    result = await handle.resume()
+    assert result.state == "completed"
+    assert attempts in ([1, 2], [1])
+    await assert_journal_makes_sense(runner, handle.task_id)
+
+
+async def test_interrupt_in_the_middle_of_a_stream_asks_the_model_again(runner: Runner) -> None:
+    agent = Agent(slow_model())
+    handle = await runner.start(agent, "go")
+    async for event in handle.events():
+        if type(event).__name__ == "Delta":
+            break
+    result = await handle.interrupt()
+    assert result.state == "interrupted"
+    assert result.final_text == ""
+    assert [e.reason for e in await only(runner, handle.task_id, "model_stopped")] == ["interrupted"]
+    agent.model._places = ScriptedModel(["At once."])._places  # type: ignore[union-attr]
+    result = await handle.resume()
+    assert (result.state, result.final_text) == ("completed", "At once.")
+    assert result.usage.model_calls == 2
+    assert_well_formed(result.messages)
+
+
+async def test_an_interrupted_write_waits_for_a_person(runner: Runner) -> None:
+    gate = Gate()
+    agent = worker(gate)
+    handle = await runner.start(agent, "go")
+    await gate.entered.wait()
+    result = await handle.interrupt()
+    assert result.state == "interrupted"
+    waiting = await handle.resume()
+    assert waiting.state == "waiting"
+    (pending,) = waiting.pending
+    assert (pending.tool, pending.request_id, pending.kind) == ("work", "s1-0", "settlement")
+    assert "tool_ended" not in await kinds(runner, handle.task_id)
+    assert (await handle.resume()).state == "waiting"
+    await handle.settle(pending.request_id, Happened("it was done"), by="me")
+    await handle.settle(pending.request_id, Happened("it was done"), by="me")
+    result = await handle.resume()
+    assert result.state == "completed"
+    assert gate.starts == 1
+    assert result.tool_executions[0].output == "it was done"
+    with pytest.raises(AlreadyDecided):
+        await handle.settle(pending.request_id, NotHappened())
+    await assert_journal_makes_sense(runner, handle.task_id)
+
+
+async def test_a_write_settled_as_not_happened_starts_again_under_the_same_key(runner: Runner) -> None:
+    gate = Gate()
+    handle = await runner.start(worker(gate), "go")
+    await gate.entered.wait()
+    await handle.interrupt()
+    await handle.settle("s1-0", NotHappened())
+    gate.let_go.set()
+    assert (await handle.resume()).state == "completed"
+    first, second = gate.contexts
+    assert first.idempotency_key == second.idempotency_key
+    assert (first.attempt, second.attempt) == (1, 2)
+
+
+@pytest.mark.parametrize("policy", ["tell_model", "fail"])
+async def test_an_interrupted_write_is_told_to_the_model_or_fails_the_task(
+    runner: Runner, policy: Any
+) -> None:
+    gate = Gate()
+    agent = worker(gate)
+    handle = await runner.start(agent, "go", options=RunOptions(on_unknown_outcome=policy))
+    await gate.entered.wait()
+    await handle.interrupt()
+    result = await handle.resume()
+    assert gate.starts == 1
+    assert result.tool_executions[0].outcome == "unknown"
+    if policy == "fail":
+        assert result.state == "failed"
+        assert result.error is not None
+        assert (result.error.source, result.error.kind) == ("tool", "unknown")
+    else:
+        assert result.state == "completed"
+        asked = agent.model.requests[-1].messages[-1]  # type: ignore[union-attr]
+        assert "not known whether it took effect" in asked.parts[0].text
+    await assert_journal_makes_sense(runner, handle.task_id)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "starts", "state"),
+    [(Happened("found"), 1, "completed"), (NotHappened(), 2, "completed"), (Unknown(), 1, "waiting")],
+)
+async def test_reconcile_settles_an_interrupted_write(
+    runner: Runner, verdict: Any, starts: int, state: str
+) -> None:
+    asked: list[Any] = []
+
+    async def look(lost: Any, ctx: ToolContext[Any]) -> Any:
+        asked.append((lost.name, ctx.idempotency_key))
+        return verdict
+
+    gate = Gate(reconcile=look)
+    handle = await runner.start(worker(gate), "go")
+    await gate.entered.wait()
+    await handle.interrupt()
+    gate.let_go.set()
+    result = await handle.resume()
+    assert result.state == state
+    assert gate.starts == starts
+    assert asked == [("work", f"{handle.task_id}/s1-0")]
+    await assert_journal_makes_sense(runner, handle.task_id)
+
+
+async def test_interrupting_a_hanging_reconcile_does_not_hang(runner: Runner) -> None:
+    looking = asyncio.Event()
+
+    async def look(lost: Any, ctx: ToolContext[Any]) -> Any:
+        looking.set()
+        await asyncio.sleep(60)
+
+    gate = Gate(reconcile=look)
+    handle = await runner.start(worker(gate), "go")
+    await gate.entered.wait()
+    await handle.interrupt()
+    resuming = asyncio.create_task(runner.resume(handle.task_id))
+    await looking.wait()
+    async with asyncio.timeout(2):
+        assert (await handle.interrupt()).state == "interrupted"
+        assert (await resuming).state == "interrupted"
+        assert (await handle.cancel()).state == "cancelled"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause", "interrupt"])
+async def test_two_resumes_at_once_drive_once_and_both_get_the_result(runner: Runner, verb: str) -> None:
+    gate = Gate(read_only=True)
+    handle = await runner.start(worker(gate), "go")
+    await gate.entered.wait()
+    await handle.interrupt()
+    gate.let_go.set()
+    first, second = await asyncio.gather(runner.resume(handle.task_id), runner.resume(handle.task_id))
+    assert first.state == second.state == "completed"
+    assert (await getattr(handle, verb)()).state == "completed"
+
+
+# ---------------------------------------------------------------------------------------------- cancel
+
+
+async def test_cancel_before_the_start_and_twice(runner: Runner) -> None:
+    agent = Agent(ScriptedModel(["never"]))
+    task = await runner.create_task(agent, "go")
+    assert (await runner.cancel(task, reason="changed my mind", by="me")).state == "cancelled"
+    again = await runner.cancel(task)
+    assert again.state == "cancelled"
+    assert again.error is not None
+    assert "changed my mind" in again.error.message
+    assert agent.model.requests == []  # type: ignore[union-attr]
+    assert (await runner.resume(task)).state == "cancelled"
+    with pytest.raises(TaskFinished):
+        await runner.run_step(task)
+    with pytest.raises(TaskFinished):
+        await runner.send(task, "hello?")
+    assert (await kinds(runner, task.task_id)).count("task_ended") == 1
+
+
+async def test_cancel_after_the_end_changes_nothing(runner: Runner) -> None:
+    result = await runner.run(Agent(ScriptedModel(["Hi."])), "go")
+    before = await journal(runner, result.task_id)
+    assert (await runner.cancel(result.task_id)).state == "completed"
+    assert await journal(runner, result.task_id) == before
+
+
+async def test_cancel_while_the_model_streams_is_prompt(runner: Runner) -> None:
+    handle = await runner.start(Agent(slow_model(pause=5)), "go")
+    await happened(handle, "model_started")
+    began = time.monotonic()
+    result = await handle.cancel()
+    assert time.monotonic() - began < 1
+    assert result.state == "cancelled"
+    assert (await handle.result()).state == "cancelled"
+    assert await runner.get_thread(result.thread_id) == ()
+
+
+async def test_cancel_while_tools_run_closes_every_call(runner: Runner) -> None:
+    write, read = Gate("write"), Gate("read", read_only=True)
+    agent = worker(
+        write, read.tool, script=[turn(calls=[call("write"), call("read"), call("write")]), "Done."]
+    )
+    handle = await runner.start(agent, "go", options=RunOptions(max_parallel_tools=2))
+    await write.entered.wait()
+    await read.entered.wait()
+    began = time.monotonic()
+    result = await handle.cancel()
+    assert time.monotonic() - began < 1
+    assert result.state == "cancelled"
+    assert [run.outcome for run in result.tool_executions] == ["unknown", "cancelled", "cancelled"]
+    assert_well_formed(result.messages)
+    assert write.starts == 1
+    assert (await handle.cancel()).state == "cancelled"
+    await assert_journal_makes_sense(runner, handle.task_id)
+
+
+@pytest.mark.parametrize("declared", [{"read_only": True}, {}])
+async def test_a_tool_that_ignores_its_cancellation_is_given_up_named_and_blocks_nobody(
+    runner: Runner, declared: Any
+) -> None:
+    entered, ignored, stop = asyncio.Event(), list[float](), asyncio.Event()
+
+    @tool(**declared)
+    async def stubborn() -> str:
+        entered.set()
+        while not stop.is_set():
+            try:
+                await stop.wait()
+            except asyncio.CancelledError:
+                ignored.append(time.monotonic())
+        return "too late"
+
+    agent = Agent(ScriptedModel([call("stubborn"), "Done."]), tools=[stubborn])
+    handle = await runner.start(agent, "go")
+    await entered.wait()
+    began, lag = time.monotonic(), 0.0
+    cancelling = asyncio.create_task(handle.cancel())
+    while not cancelling.done():
+        before = time.monotonic()
+        await asyncio.sleep(0.01)
+        lag = max(lag, time.monotonic() - before - 0.01)
+    took = time.monotonic() - began
+    result = cancelling.result()
+    stop.set()
+    assert 2.0 <= took < 3.5
+    assert lag < 0.3
+    assert len(ignored) == 2
+    assert ignored[0] - began < 0.5
+    assert result.state == "cancelled"
+    (run,) = result.tool_executions
+    assert run.outcome == ("abandoned" if declared else "unknown")
+    assert run.error is not None
+    assert "stubborn" in run.error.message
+    assert "did not stop" in run.error.message
+    before_late_end = await assert_journal_makes_sense(runner, handle.task_id)
+    await asyncio.sleep(0.05)
+    assert await journal(runner, handle.task_id) == before_late_end
+
+
+async def test_a_thread_that_ignores_its_cancellation_is_listed_as_abandoned(runner: Runner) -> None:
+    from treadle.tools.threads import abandoned
+
+    entered, stop = threading.Event(), threading.Event()
+
+    @tool(read_only=True)
+    def stubborn_thread() -> None:
+        entered.set()
+        stop.wait(10)
+
+    agent = Agent(ScriptedModel([call("stubborn_thread"), "Done."]), tools=[stubborn_thread])
+    handle = await runner.start(agent, "go")
+    await until(entered.is_set)
+    result = await handle.cancel()
+    assert result.state == "cancelled"
+    assert [(c.tool, c.task_id) for c in abandoned()] == [("stubborn_thread", handle.task_id)]
+    stop.set()
+    await until(lambda: not abandoned())
+
+
+async def cancel_somewhere(runner: Runner, chance: random.Random, around: float) -> str:
+    @tool(read_only=True)
+    async def quick() -> str:
+        return "ok"
+
+    agent = Agent(ScriptedModel([call("quick"), "Done."]), name="quick", tools=[quick])
+    handle = await runner.start(agent, "go")
+    await asyncio.sleep(chance.random() * around)
+    for _ in range(chance.randrange(3)):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(2):
+        result = await handle.cancel()
+        same = await handle.result()
+    assert result.state == same.state
+    assert result.state in ("cancelled", "completed")
+    events = await assert_journal_makes_sense(runner, handle.task_id)
+    assert [event.kind for event in events].count("task_ended") == 1
+    assert events[-1].kind == "task_ended"
+    assert bool(await runner.get_thread(result.thread_id)) == (result.state == "completed")
+    return result.state
+
+
+async def test_cancel_at_random_instants_around_the_end_ends_the_task_once(runner: Runner) -> None:
+    chance = random.Random(20)
+    began = time.monotonic()
+    await cancel_somewhere(runner, chance, 1.0)
+    await runner.run(Agent(ScriptedModel(["warm"])), "go")
+    began = time.monotonic()
+    for _ in range(5):
+        await runner.run(Agent(ScriptedModel(["warm"])), "go")
+    around = (time.monotonic() - began) / 5 * 3
+    outcomes = [await cancel_somewhere(runner, chance, around) for _ in range(200)]
+    assert set(outcomes) == {"cancelled", "completed"}
+
+
+async def test_cancel_of_many_tasks_at_once_ends_each_once(runner: Runner) -> None:
+    chance = random.Random(21)
+    outcomes = await asyncio.gather(*(cancel_somewhere(runner, chance, 0.1) for _ in range(40)))
+    assert len(outcomes) == 40
+
+
+async def test_commands_of_every_kind_at_once_leave_a_task_at_rest(runner: Runner) -> None:
+    chance = random.Random(22)
+    for _ in range(25):
+        gate = Gate(read_only=True)
+        gate.let_go.set()
+        handle = await runner.start(worker(gate), "go")
+        verbs = [handle.pause, handle.interrupt, handle.cancel, handle.pause]
+        chance.shuffle(verbs)
+
+        async def later(verb: Any) -> Any:
+            await asyncio.sleep(chance.random() * 0.01)
+            return await verb()
+
+        async with asyncio.timeout(5):
+            await asyncio.gather(*map(later, verbs))
+            result = await runner.result(handle.task_id)
+        assert result.state in ("cancelled", "completed")
+        await assert_journal_makes_sense(runner, handle.task_id)
