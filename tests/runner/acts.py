@@ -53,7 +53,7 @@ async def only(runner: Runner, task_id: str, kind: str) -> list[Any]:
 async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
     """Return once the condition holds; it is looked at every few milliseconds."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  what is waited for may happen in a thread
             await asyncio.sleep(0.002)
 
 

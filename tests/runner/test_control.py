@@ -484,3 +484,27 @@ async def test_commands_of_every_kind_at_once_leave_a_task_at_rest(runner: Runne
             result = await runner.result(handle.task_id)
         assert result.state in ("cancelled", "completed")
         await assert_journal_makes_sense(runner, handle.task_id)
+
+
+async def test_words_that_arrive_when_the_task_has_just_ended_are_refused_and_not_lost(store: Any) -> None:
+    """They are either in the journal or refused: acknowledged and unread is neither."""
+    async with Runner(store) as runner:
+        read = refused = 0
+        for place in range(60):
+            agent = Agent(ScriptedModel(lambda request: "Yes."), name="yes")
+            handle = await runner.start(agent, "go")
+            for _ in range(place):
+                await asyncio.sleep(0 if place < 30 else 0.0002)
+            try:
+                await handle.send("and?")
+            except TaskFinished:
+                refused += 1
+                continue
+            result = await handle.result()
+            assert result.state == "completed"
+            assert [message.text for message in result.messages] == ["go", "Yes.", "and?", "Yes."] or [
+                part.text for part in result.messages[0].parts + result.messages[1].parts
+            ][:2] == ["go", "and?"]
+            read += 1
+        assert read + refused == 60
+        assert refused

@@ -15,6 +15,8 @@ from treadle.agents.agent import Agent, RunContext
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import Decision, Wait
+from treadle.core.events import END_STATES
+from treadle.core.journal import unfold
 from treadle.core.messages import Content, Json, content
 from treadle.core.state import TaskState, start
 from treadle.errors import (
@@ -254,6 +256,8 @@ class Driving:
         Raises `AlreadyFinalized` when newer words follow its own.
         """
         state = owned.state
+        for item in await self.store.inbox(state.task_id):
+            owned.writer.dismiss(item.item_id)  # it was meant for the attempt that has ended
         change = ThreadChange("remove", state.thread) if state.thread_version else None
         event = e.TaskReopened(state.attempt + 1, reason, by)
         await owned.writer.commit_alone(event, "running", thread=change, release=False)
@@ -294,9 +298,14 @@ class Driving:
 
     # -------------------------------------------------------------------------------------- commands
 
-    async def command(self, task_id: str, kind: str, data: dict[str, Json]) -> None:
-        """Put a command into a task's inbox; it is carried out by its driver, or here and now if it has none."""
-        await self.store.post(task_id, InboxItem(new_id(), kind, data, self.parts.clock()))
+    async def command(self, task_id: str, kind: str, data: dict[str, Json]) -> str:
+        """Put a command into a task's inbox and return its id; carried out here and now if the task has no driver."""
+        item_id = new_id()
+        await self.store.post(task_id, InboxItem(item_id, kind, data, self.parts.clock()))
+        await self._attend(task_id)
+        return item_id
+
+    async def _attend(self, task_id: str) -> None:
         if self.desk.poke(task_id):
             return
         try:
@@ -305,6 +314,24 @@ class Driving:
         except TaskBusy:
             # Its driver, in this process or another, finds the command in the inbox.
             self.desk.poke(task_id)
+
+    async def carried_out(self, task_id: str, item_id: str) -> None:
+        """Return once a command was carried out and nobody drives the task, or the task has ended."""
+        row = await self.stopped(task_id)
+        while row.state not in END_STATES and await self._is_unread(task_id, item_id):
+            # It arrived just when the driver had given the task back and was about to leave.
+            await self._attend(task_id)
+            row = await self.stopped(task_id)
+
+    async def _is_unread(self, task_id: str, item_id: str) -> bool:
+        return any(item.item_id == item_id for item in await self.store.inbox(task_id))
+
+    async def heard(self, task_id: str, item_id: str) -> bool:
+        """Whether words from the inbox came into the task's journal."""
+        for _, found in unfold(task_id, await self.store.read(task_id)):
+            if any(type(event) is e.InputReceived and event.inbox == item_id for event in found):
+                return True
+        return False
 
     async def stopped(self, task_id: str) -> TaskRow:
         """Return a task's row once nobody drives it."""

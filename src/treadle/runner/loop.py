@@ -154,6 +154,10 @@ class Drive:
             self._leave = None
         if self.step_done is not None:
             return await self._park(resting_word(self.state))
+        if self._flights and (self.state.cancelling or self.state.interrupting):
+            # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
+            await self._fly(())
+            return False
         decision = lifecycle.decide(
             self.state, self._terms.setup, self._terms.work, finalize=self._finalizes()
         )
@@ -210,7 +214,7 @@ class Drive:
     async def _park(self, word: str) -> bool:
         """Give the task back at rest; False when something arrived that must be read first."""
         if self._landed or self._flights:
-            await self._next_end()
+            await self._fly(())
             return False
         verdict = await self._writer.commit_alone(None, word, release=True)
         if not verdict.released:

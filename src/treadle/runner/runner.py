@@ -528,7 +528,11 @@ class TaskRunner:
         if row.state == "failed":
             async with self._driving.own(task_id) as owned:
                 await self._driving.reopen(owned, "send", by)
-        await self._driving.command(task_id, "send", data)
+        item_id = await self._driving.command(task_id, "send", data)
+        row = await self._driving.row(task_id)
+        if row.state in END_STATES and not await self._driving.heard(task_id, item_id):
+            message = f"task {task_id} ended ({row.state}) before it could read this"
+            raise TaskFinished(message, task_id=task_id, state=row.state)
 
     @verb
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
@@ -602,8 +606,8 @@ class TaskRunner:
         task_id = id_of(task)
         row = await self._driving.row(task_id)
         if row.state not in END_STATES:
-            await self._driving.command(task_id, kind, {"reason": reason, "by": by})
-            await self._driving.stopped(task_id)
+            item_id = await self._driving.command(task_id, kind, {"reason": reason, "by": by})
+            await self._driving.carried_out(task_id, item_id)
         return await self.result(task_id)
 
     @verb

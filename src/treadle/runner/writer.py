@@ -71,8 +71,7 @@ class JournalWriter:
         apply(state, event, self.epoch)
         self._pending.append(event)
         if inbox is not None:
-            self._taken.append(inbox)
-            self.taken.add(inbox)
+            self.dismiss(inbox)
 
     def dismiss(self, inbox: str) -> None:
         """Take an item from the inbox, with the next commit, without an event of its own."""
@@ -170,7 +169,11 @@ class JournalWriter:
                 break
         if self.failure is not None:
             raise self.failure from answer.exception()
-        verdict = answer.result()
+        try:
+            verdict = answer.result()
+        except Exception:
+            self._taken[:0] = commit.taken
+            raise
         self.released = verdict.released
         if event is not None and record is not None:
             self.digest = record.digest
