@@ -32,12 +32,19 @@ def decide(state: TaskState, setup: Setup) -> Decision:
         return _begin(state, setup)
     if step.status == "failed":
         return _after_failure(state, step)
-    if step.model != "returned":
+    if _wants_an_answer(state, step):
         return _ask(state, setup, step)
     if step.open:
         refused = close_calls(state, "no tool was offered", "refused") if step.final else None
         return refused or _run_calls(state, setup, step)
     return _complete(state, setup, step)
+
+
+def _wants_an_answer(state: TaskState, step: StepState) -> bool:
+    """Whether the model is to be asked: not again in a step whose calls it asked for, but for a last answer."""
+    if step.model == "idle":
+        return not step.calls or state.limit is not None
+    return step.model == "begun"
 
 
 def _begin(state: TaskState, setup: Setup) -> Decision:

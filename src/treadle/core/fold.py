@@ -59,9 +59,8 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
     state.agent, state.thread, state.base = event.agent, event.thread, event.base
     state.fingerprint, state.options, state.extra_state = event.fingerprint, event.options, event.extra_state
     state.parent, state.depth, state.input = event.parent, event.depth, event.input
-    first = e.InputReceived(event.input, seq=event.seq, time=event.time)
-    state.unread.append(first)
-    state.origin = Mark(len(state.messages), 0, 0, (first,), 0)
+    state.unread.append(e.InputReceived(event.input, seq=event.seq, time=event.time))
+    state.origin = _here(state)
 
 
 def _task_forked(state: TaskState, event: e.TaskForked) -> None:
@@ -80,8 +79,10 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.began = False
     state.end_reasons = ()
     state.own_from = len(state.messages)
-    last = state.steps[-1].mark if state.steps else None
-    state.origin = last if last is not None else state.origin
+    if state.step is None:
+        state.origin = _here(state)
+    elif state.steps and state.steps[-1].mark is not None:
+        state.origin = state.steps[-1].mark
 
 
 def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
@@ -102,6 +103,7 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
     if state.answered:
         # Words after the answer and before the end take the task up again.
         state.answered, state.output, state.output_text = False, None, ""
+    _begin_from_here(state)
 
 
 def _input_edited(state: TaskState, event: e.InputEdited) -> None:
@@ -110,6 +112,13 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
         # The step has read its words already, and got no answer: it reads the new ones in their place.
         state.messages, step.input = state.messages[: step.first_message], ()
     state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time)]
+    _begin_from_here(state)
+
+
+def _begin_from_here(state: TaskState) -> None:
+    """Words given before the first step belong to what a task, or a fork, began with."""
+    if not state.began and state.step is None and len(state.steps) == state.floor:
+        state.origin = _here(state)
 
 
 # ------------------------------------------------------------------------------------------- a step
@@ -118,8 +127,9 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
 def _step_started(state: TaskState, event: e.StepStarted) -> None:
     step = state.step
     if step is not None and step.id == event.step:
+        if step.error is not None and step.error.source == "tool" and step.error.kind != "unknown":
+            _propose_again(state, step)
         step.attempt, step.status, step.error = event.attempt, "running", None
-        _propose_again(state, step)
     else:
         step = StepState(event.step, event.index, event.attempt, first_message=len(state.messages))
         step.started, step.started_seq = event.time, event.seq
@@ -154,6 +164,7 @@ def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
     state.usage = state.usage + event.usage
     state.last_request_tokens = event.usage.total_tokens
     state.turn += 1
+    step.answer_at, step.answered_calls = len(state.messages), len(step.calls)
     state.messages.append(message)
     for part in message.parts:
         if type(part) is ToolCall:
@@ -165,11 +176,12 @@ def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
 
 def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
     step = _running(state, event)
-    step.model, step.error = "idle", event.error
+    step.model, step.final, step.error = "idle", False, event.error
 
 
 def _model_stopped(state: TaskState, event: e.ModelStopped) -> None:
-    _running(state, event).model = "idle"
+    step = _running(state, event)
+    step.model, step.final = "idle", False
 
 
 def _call_edited(state: TaskState, event: e.CallEdited) -> None:
@@ -244,8 +256,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
 
 
 def _results(step: StepState) -> Message:
-    """Return the message that answers all calls of a step, in call order whatever the order they ended in."""
-    return Message("tool", tuple([_result(call) for call in step.calls]))
+    """Return the message that answers all calls of an answer, in call order whatever the order they ended in."""
+    return Message("tool", tuple([_result(call) for call in step.calls[step.answered_calls :]]))
 
 
 def _result(call: CallState) -> ToolResult:
@@ -256,7 +268,12 @@ def _result(call: CallState) -> ToolResult:
         parts = (Text(call.error.message),)
     else:
         parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
-    return ToolResult(call.id.partition(RETRY_MARK)[0], call.name, parts, call.outcome != "ok")
+    return ToolResult(_asked_as(call), call.name, parts, call.outcome != "ok")
+
+
+def _asked_as(call: CallState) -> str:
+    """Return the id under which the model asked for a call, however often it was tried."""
+    return call.id.partition(RETRY_MARK)[0]
 
 
 def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
@@ -288,23 +305,26 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
 
 def _close(state: TaskState, step: StepState, event: e.Event) -> None:
     step.ended, step.ended_seq = event.time, event.seq
-    step.mark = Mark(
-        len(state.messages), state.turn, state.tool_calls, tuple(state.unread), len(state.reasons)
-    )
+    step.mark = _here(state)
     state.steps.append(step)
     state.step = None
+
+
+def _here(state: TaskState) -> Mark:
+    """Return where the task stands now."""
+    return Mark(len(state.messages), state.turn, state.tool_calls, tuple(state.unread), len(state.reasons))
 
 
 def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     call = state.find_call(event.call)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
-    messages = list(state.messages)
+    messages, asked = list(state.messages), _asked_as(call)
     for index in range(len(messages) - 1, -1, -1):
         parts = messages[index].parts
-        if any(type(part) is ToolResult and part.call_id == call.id for part in parts):
-            new = ToolResult(call.id, call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
-            changed = tuple(new if type(p) is ToolResult and p.call_id == call.id else p for p in parts)
+        if any(type(part) is ToolResult and part.call_id == asked for part in parts):
+            new = ToolResult(asked, call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
+            changed = tuple(new if type(p) is ToolResult and p.call_id == asked else p for p in parts)
             messages[index] = Message("tool", changed)
             break
     state.messages = messages
@@ -363,16 +383,18 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
     state.limit = state.error = None
     if state.answered and state.steps[-1].final:
         _take_up(state, state.steps[-1])
+    elif not state.answered:
+        state.output, state.output_text = None, ""
 
 
 def _take_up(state: TaskState, step: StepState) -> None:
     """Drop an answer that was only given because a limit was reached: the task goes on from before it."""
-    state.messages = state.messages[:-1]
+    state.messages = state.messages[: step.answer_at]
     state.answered, state.output, state.output_text = False, None, ""
     step.last = False
     if state.reasons:
         state.reasons.pop()
-    step.mark = Mark(len(state.messages), state.turn, state.tool_calls, (), len(state.reasons))
+    step.mark = _here(state)
 
 
 def _propose_again(state: TaskState, step: StepState) -> None:
@@ -406,7 +428,8 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
         state.steps.pop()
     if state.step is not None and state.step.index > keep:
         state.step = None
-    mark = state.steps[-1].mark if state.steps else state.origin
+    last = state.steps[-1] if state.steps else None
+    mark = last.mark if last is not None and len(state.steps) > state.floor else state.origin
     if mark is None:
         raise IllegalEvent(f"task {state.task_id}: step {keep} has no mark to go back to")
     # Copied, not cut: views of the list that were handed out stay what they were.
@@ -414,9 +437,11 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     state.turn, state.tool_calls = mark.turn, mark.tool_calls
     state.unread = list(mark.unread)
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
-    state.answered, state.output, state.output_text = False, None, ""
     state.error = state.limit = None
     del state.reasons[mark.reasons :]
+    state.answered = last is not None and last.last and not mark.unread
+    state.output = last.output if last is not None and state.answered else None
+    state.output_text = answer_text(state.output)
 
 
 # ------------------------------------------------------------------------------------------- finding

@@ -90,6 +90,12 @@ class StepState:
     usage: Usage = Usage()
     input: tuple[Content, ...] = ()
     first_message: int = 0
+    answer_at: int = 0
+    """where in the conversation the newest answer of the model stands"""
+
+    answered_calls: int = 0
+    """how many of `calls` were asked for by earlier answers"""
+
     last: bool = False
     output: Json = None
     error: Failure | None = None

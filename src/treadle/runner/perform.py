@@ -140,7 +140,8 @@ async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: A
     tool = stage.tools[call.name]
     ctx = tool_context(stage, call, flight, call.attempt)
     try:
-        if call.effect == "write":
+        if call.effect != "read":
+            # Were the answer that asked for it lost, the same place and key might go to another call.
             await stage.durable()
         flight.entered = True
         result = await tool.call(arguments, ctx)

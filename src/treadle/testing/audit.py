@@ -369,7 +369,7 @@ _PLACE_NAMES = ("messages", "turn", "tool_calls", "unread", "answered", "output"
 def _remember(event: e.Event, state: TaskState, places: _Places) -> None:
     if isinstance(event, e.TaskForked):
         places.origin = places.after.get(state.floor, places.origin)
-    if not state.began and state.step is None:
+    if not state.began and state.step is None and len(state.steps) == state.floor:
         places.origin = _place(state)
     if (
         isinstance(event, (e.StepCompleted, e.StepSkipped, e.TaskReopened))

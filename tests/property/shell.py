@@ -1,0 +1,288 @@
+"""A tiny synchronous shell over the pure part: it performs what `decide` wants, in any order, and can die anywhere."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from treadle.agents import function_calling, lifecycle
+from treadle.agents.setup import Setup
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.answer import with_places
+from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, Record, UndoCall, Wait
+from treadle.core.fold import apply
+from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.model import Finish, Usage
+from treadle.core.state import CallState, TaskState, start
+from treadle.core.tools import ToolSpec
+from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished
+from treadle.ports import InboxItem
+from treadle.runner import undoing
+from treadle.runner.desk import Owned, recover
+from treadle.runner.driving import idle
+from treadle.runner.inbox import as_event
+from treadle.testing.audit import JournalOf, LedgerEntry, audit
+
+SPECS = {
+    spec.name: spec
+    for spec in (
+        ToolSpec(name="look", read_only=True, retries=1),
+        ToolSpec(name="put", idempotent=True),
+        ToolSpec(name="save"),
+        ToolSpec(name="book", undoable=True),
+        ToolSpec(name="pay", reconcilable=True),
+        ToolSpec(name="reply", read_only=True, return_direct=True),
+    )
+}
+ASKED = (*SPECS, "nobody")
+"""Tools a model asks for; nobody has the last one."""
+
+
+@dataclass
+class Shell:
+    """One task in a process that may die; what is durable survives it."""
+
+    setup: Setup
+    task_id: str = "t"
+    durable: list[tuple[int, e.Event]] = field(default_factory=list)
+    pending: list[e.Event] = field(default_factory=list)
+    flights: dict[str, Effect] = field(default_factory=dict)
+    epoch: int = 1
+    clock: int = 0
+    ledger: list[LedgerEntry] = field(default_factory=list)
+    requests: list[list[Message]] = field(default_factory=list)
+    fired: Counter[str] = field(default_factory=Counter)
+    commands: int = 0
+    state: TaskState = field(default_factory=lambda: start("t"))
+
+    # ------------------------------------------------------------------------------------ the journal
+
+    def record(self, event: e.Event, inbox: str | None = None) -> None:
+        self.clock += 1
+        event.seq, event.time = self.state.seq + 1, self.clock
+        apply(self.state, event, self.epoch)
+        self.pending.append(event)
+
+    def commit(self) -> None:
+        """Write what waits as one record, as bytes."""
+        if not self.pending:
+            return
+        data, blobs = codec.encode(self.pending)
+        read = codec.decode(data, blobs, self.pending[-1].seq)
+        assert read == self.pending
+        self.durable += [(self.epoch, event) for event in read]
+        self.pending = []
+
+    def journal(self) -> JournalOf:
+        return JournalOf(self.task_id, [*self.durable, *((self.epoch, event) for event in self.pending)])
+
+    def audit(self) -> None:
+        violations = audit(self.journal(), live=self.state, requests=self.requests, ledger=self.ledger)
+        assert violations == [], "\n".join(map(str, violations)) + "\n" + self.told()
+
+    def told(self) -> str:
+        return "\n".join(f"{event.seq:3} {event!r}" for event in self.journal().events)
+
+    # ------------------------------------------------------------------------------------ driving
+
+    def turn(self, *, finalize: bool = True, knows: bool = True) -> Decision:
+        """Take one decision and do what it says."""
+        work = function_calling.decide if knows and self.state.undo is None else idle
+        decision = lifecycle.decide(self.state, self.setup, work, finalize=finalize)
+        if type(decision) is Record:
+            self.fired[f"record {decision.event.kind}"] += 1
+            self.record(decision.event)
+            if type(decision.event) is e.TaskEnded:
+                self.commit()
+        elif type(decision) is Wait:
+            self.fired[f"wait {decision.reason}"] += 1
+            self.cut_all()
+            self.commit()
+        else:
+            wanted = {effect.id for effect in cast("tuple[Effect, ...]", decision)}
+            for key in set(self.flights) - wanted:
+                self.cut(key)
+            for effect in cast("tuple[Effect, ...]", decision):
+                if effect.id not in self.flights:
+                    self.begin(effect)
+        return decision
+
+    @staticmethod
+    def goes_on(decision: Decision) -> bool:
+        return not isinstance(decision, Wait)
+
+    def begin(self, effect: Effect) -> None:
+        state = self.state
+        if isinstance(effect, CallModel):
+            self.record(e.ModelStarted(effect.step.id, "m", effect.step.model_attempt + 1, effect.final))
+            self.requests.append(list(state.view))
+        elif isinstance(effect, CallTool):
+            call, spec = effect.call, SPECS.get(effect.call.name)
+            if spec is None or call.problem is not None:
+                error = e.Failure("tool", "invalid", "no", call.id)
+                self.record(e.ToolEnded(call.step, call.id, "invalid", error=error))
+                return
+            self.record(e.ToolStarted(call.step, call.id, spec.effect, call.attempt + 1, spec.undoable))
+            if spec.effect != "read":
+                self.commit()
+            self.ledger.append(LedgerEntry(call.id, f"t/{call.id}", spec.effect))
+        elif isinstance(effect, UndoCall):
+            call = effect.call
+            self.record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
+            self.commit()
+            self.ledger.append(LedgerEntry(effect.id, f"t/{effect.id}", "idempotent"))
+        self.flights[effect.id] = effect
+
+    def cut_all(self) -> None:
+        for key in list(self.flights):
+            self.cut(key)
+
+    def cut(self, key: str) -> None:
+        """Stop an effect that is not wanted any more."""
+        effect = self.flights.pop(key)
+        if isinstance(effect, CallModel):
+            self.record(e.ModelStopped(effect.step.id, "interrupted"))
+        elif isinstance(effect, (CallTool, UndoCall)):
+            self.record(e.ToolStopped(effect.call.step, effect.id, "interrupted"))
+
+    # ------------------------------------------------------------------------------------ ends
+
+    def land(self, choice: int) -> None:
+        """Let one effect in flight end, in one of the ways it may."""
+        if not self.flights:
+            return
+        key = sorted(self.flights)[choice % len(self.flights)]
+        effect = self.flights.pop(key)
+        choice //= 7
+        if isinstance(effect, CallModel):
+            self.answer(effect, choice)
+        elif isinstance(effect, Reconcile):
+            call = effect.call
+            verdicts: list[e.Event] = [
+                e.OutcomeSettled(call.step, call.id, "happened", "paid", "reconcile"),
+                e.OutcomeSettled(call.step, call.id, "not_happened", None, "reconcile"),
+                e.OutcomeUnresolved(call.step, call.id),
+            ]
+            if call.status == "lost":
+                self.record(verdicts[choice % 3])
+        elif isinstance(effect, UndoCall):
+            self.end_undo(effect, choice)
+        else:
+            self.end_tool(effect.call, choice)
+
+    def answer(self, effect: CallModel, choice: int) -> None:
+        step, kind = effect.step, choice % 5
+        choice //= 5
+        if kind == 4:
+            self.record(e.ModelFailed(step.id, e.Failure("model", "server", "down")))
+            return
+        parts: list[Any] = [Text("words")] if kind in (0, 3) else []
+        finish: Finish = "stop"
+        if kind:
+            for _ in range(1 + choice % 3):
+                choice //= 3
+                parts.append(ToolCall("", ASKED[choice % len(ASKED)], {"n": choice % 4}))
+            finish = "length" if kind == 3 else "tool_calls"
+        message = with_places(Message("assistant", tuple(parts)), step.id, finish, first=len(step.calls))
+        self.record(e.ModelReturned(step.id, message, finish, Usage(5, 5)))
+
+    def end_tool(self, call: CallState, choice: int) -> None:
+        how = choice % 4
+        if how < 2:
+            self.record(e.ToolEnded(call.step, call.id, "ok", {"saved": call.arguments}))
+        elif how == 2:
+            failure = e.Failure("tool", "error", "broken", call.id)
+            if call.attempt <= SPECS[call.name].retries and call.effect != "write":
+                self.record(e.ToolStopped(call.step, call.id, "error", failure))
+            else:
+                self.record(e.ToolEnded(call.step, call.id, "error", error=failure))
+        else:
+            failure = e.Failure("tool", "timeout", "too slow", call.id)
+            if call.effect == "write":
+                self.record(e.ToolStopped(call.step, call.id, "timeout", failure))
+            else:
+                self.record(e.ToolEnded(call.step, call.id, "timeout", error=failure))
+
+    def end_undo(self, effect: UndoCall, choice: int) -> None:
+        step = effect.call.step
+        if choice % 3:
+            self.record(e.ToolEnded(step, effect.id, "ok"))
+        else:
+            failure = e.Failure("tool", "error", "cannot", effect.id)
+            self.record(e.ToolEnded(step, effect.id, "error", error=failure))
+
+    # ------------------------------------------------------------------------------------ from outside
+
+    def crash(self) -> None:
+        """The process dies: what is not durable is gone, and another takes over."""
+        between = any(call.status == "begun" for call in self.open_calls())
+        self.fired["crash between begin and end" if between else "crash"] += 1
+        self.pending, self.flights = [], {}
+        self.epoch += 1
+        self.state = start(self.task_id)
+        for epoch, event in self.durable:
+            apply(self.state, event, epoch)
+        if self.state.ended is None and self.state.seq:
+            recover(cast("Owned", SimpleNamespace(state=self.state, writer=self)))
+
+    def open_calls(self) -> list[CallState]:
+        return list(self.state.step.open.values()) if self.state.step is not None else []
+
+    def command(self, kind: str, **data: Any) -> None:
+        if self.state.ended is None:
+            self.commands += 1
+            item = InboxItem(f"i{self.commands}", kind, {"by": "me", "reason": None, **data}, 0)
+            event = as_event(self.state, item)
+            self.fired[f"command {event.kind}"] += 1
+            self.record(event)
+
+    def settle(self, choice: int) -> None:
+        lost = [call for call in self.open_calls() if call.status in ("lost", "unresolved")]
+        ids = [call.id for call in lost]
+        if self.state.undo is not None:
+            ids += [f"{call.id}-undo" for call in self.state.undo.queue if call.undo_status == "lost"]
+        if ids:
+            verdict = "happened" if choice % 2 else "not_happened"
+            self.command("settle", request_id=ids[choice // 2 % len(ids)], verdict=verdict, output="so")
+
+    def undo(self, choice: int) -> None:
+        """Ask for an undo like the verb does, at rest."""
+        state = self.state
+        if self.flights or state.ended == "cancelled" or state.cancelling:
+            return
+        try:
+            plan = undoing.plan(state, None if choice % 3 else 0, force=choice % 2 == 0, by="me")
+        except (StepNotFound, IrreversibleStep, UndoUnfinished) as error:
+            self.fired[type(error).__name__] += 1
+            return
+        self.reopen("undo")
+        if state.pausing or state.interrupting:
+            self.record(e.Resumed("me"))
+        self.fired["undo"] += 1
+        self.record(plan.event)
+
+    def reopen(self, reason: str) -> None:
+        if self.state.ended is not None:
+            self.record(e.TaskReopened(self.state.attempt + 1, reason))
+
+    def resume(self, choice: int) -> None:
+        """Go on like the verb does, at rest; now and then with other limits."""
+        state = self.state
+        if self.flights or state.undo is not None or state.ended in ("completed", "cancelled"):
+            return
+        if state.ended == "degraded" or choice % 4 == 3:
+            self.setup = replace(self.setup, limits=replace(self.setup.limits, steps=50, tool_calls=None))
+            self.reopen("resume")
+            self.record(e.OptionsChanged({"raised": True}))
+        self.reopen("resume")
+        if state.pausing or state.interrupting:
+            self.record(e.Resumed("me"))
+        self.fired["resume"] += 1
+
+    def skip(self) -> None:
+        step = self.state.step
+        if step is not None and step.status == "failed" and not self.flights:
+            self.reopen("skip_step")
+            self.fired["skip"] += 1
+            self.record(e.StepSkipped(step.id))

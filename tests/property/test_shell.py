@@ -1,0 +1,175 @@
+"""Random histories over the pure part alone: any order of ends, crashes anywhere, and the auditor at the end."""
+
+from collections import Counter
+from itertools import permutations
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from tests.property.shell import SPECS, Shell
+
+from treadle.agents.setup import Setup
+from treadle.core import events as e
+from treadle.core.answer import with_places
+from treadle.core.effects import Wait
+from treadle.core.messages import Message, Text, ToolCall
+from treadle.policy.limits import Limits
+
+SETUPS = st.builds(
+    lambda steps, tool_calls, **rest: Setup("m", SPECS, Limits(steps=steps, tool_calls=tool_calls), **rest),
+    steps=st.sampled_from([None, 0, 1, 2, 3]),
+    tool_calls=st.sampled_from([None, None, 0, 1, 3]),
+    on_limit=st.sampled_from(["final_answer", "fail", "pause"]),
+    on_model_failure=st.sampled_from(["fail", "degrade", "pause"]),
+    on_tool_failure=st.sampled_from(["continue", "fail", "degrade", "pause"]),
+    on_unknown_outcome=st.sampled_from(["wait", "tell_model", "fail"]),
+    max_parallel_tools=st.sampled_from([1, 2, 64]),
+)
+OPS = (
+    *("turn",) * 3,
+    *("go",) * 8,
+    *("land",) * 8,
+    "commit",
+    *("crash",) * 2,
+    "settle",
+    "undo",
+    "resume",
+    "skip",
+    "send",
+    "pause",
+    "interrupt",
+    "cancel",
+)
+HISTORIES = st.lists(st.tuples(st.sampled_from(OPS), st.integers(0, 2**20)), min_size=10, max_size=60)
+
+
+def perform(shell: Shell, op: str, choice: int) -> None:
+    match op:
+        case "turn":
+            if shell.state.ended is None:
+                shell.turn()
+        case "go":
+            while shell.state.ended is None and not shell.flights and shell.goes_on(shell.turn()):
+                pass
+        case "land":
+            shell.land(choice)
+        case "commit":
+            shell.commit()
+        case "crash":
+            shell.crash()
+        case "settle":
+            shell.settle(choice)
+        case "undo":
+            shell.undo(choice)
+        case "resume":
+            shell.resume(choice)
+        case "skip":
+            shell.skip()
+        case "send":
+            shell.command("send", parts=["more"], role="user")
+        case _:
+            shell.command(op)
+
+
+def new(setup: Setup) -> Shell:
+    shell = Shell(setup)
+    shell.record(e.TaskCreated("math", (Text("go"),), "talk"))
+    shell.commit()
+    return shell
+
+
+def finish(shell: Shell) -> None:
+    """Bring a task to rest without further trouble: it must come to an end or say what it waits for."""
+    for _ in range(400):
+        decision = shell.turn()
+        if isinstance(decision, Wait):
+            if decision.reason == "ended":
+                return
+            if decision.reason in ("settlement", "undo_unknown"):
+                shell.settle(1)
+            elif shell.state.undo is not None:
+                shell.undo(4)
+            elif decision.reason in ("paused", "interrupted"):
+                shell.resume(3)
+            else:
+                shell.resume(0)
+        elif shell.flights:
+            shell.land(0)
+    raise AssertionError("the task does not come to an end\n" + shell.told())
+
+
+PHASES = [phase for phase in Phase if phase is not Phase.explain]
+FIRED: Counter[str] = Counter()
+
+
+def run(setup: Setup, history: list[tuple[str, int]]) -> None:
+    shell = new(setup)
+    for op, choice in history:
+        perform(shell, op, choice)
+    shell.audit()
+    shell.cut_all()
+    finish(shell)
+    shell.audit()
+    FIRED.update(shell.fired)
+
+
+@given(SETUPS, HISTORIES)
+@settings(max_examples=250, phases=PHASES)
+def test_any_history_of_the_pure_part_passes_the_auditor(
+    setup: Setup, history: list[tuple[str, int]]
+) -> None:
+    run(setup, history)
+
+
+@pytest.mark.full
+def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
+    FIRED.clear()
+    settings(max_examples=8_000, phases=PHASES)(given(SETUPS, HISTORIES)(run))()
+    reached = {name for name, times in FIRED.items() if times >= 20}
+    assert reached >= {
+        "crash between begin and end",
+        "crash",
+        "undo",
+        "skip",
+        "resume",
+        "IrreversibleStep",
+        "wait settlement",
+        "wait paused",
+        "wait interrupted",
+        "wait ended",
+        "wait undo_failed",
+        "wait undo_unknown",
+        "record limit_reached",
+        "record rewound",
+        "record step_failed",
+        "command outcome_settled",
+    }, FIRED
+
+
+def three_calls(order: tuple[str, ...]) -> Shell:
+    shell = new(Setup("m", SPECS))
+    while not shell.flights:
+        shell.turn()
+    parts = tuple(ToolCall("", name, {"n": 1}) for name in ("look", "put", "save"))
+    message = with_places(Message("assistant", parts), "s1", "tool_calls")
+    shell.flights.clear()
+    shell.record(e.ModelReturned("s1", message, "tool_calls"))
+    shell.turn()
+    assert sorted(shell.flights) == ["s1-0", "s1-1", "s1-2"]
+    for call_id in order:
+        shell.land(7 * 0 + sorted(shell.flights).index(call_id))
+    while not shell.flights:
+        shell.turn()
+    shell.land(0)
+    while shell.state.ended is None:
+        shell.turn()
+    return shell
+
+
+def test_every_order_of_completion_gives_the_same_conversation() -> None:
+    shells = [three_calls(order) for order in permutations(("s1-0", "s1-1", "s1-2"))]
+    for shell in shells:
+        shell.audit()
+        assert shell.state.messages == shells[0].state.messages
+        assert shell.requests == shells[0].requests
+        assert shell.state.ended == "completed"
