@@ -6,8 +6,8 @@ from itertools import permutations
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.property.shell import SPECS, Shell
 
+from tests.property.shell import SPECS, Shell
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.answer import with_places

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from treadle.core import events as e
@@ -103,7 +104,9 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
     if state.answered:
         # Words after the answer and before the end take the task up again.
         state.answered, state.output, state.output_text = False, None, ""
-    _begin_from_here(state)
+    if not state.began and state.step is None and len(state.steps) == state.floor:
+        # Words given before the first step belong to what a task, or a fork, began with.
+        state.origin = replace(state.origin, unread=(*state.origin.unread, event))
 
 
 def _input_edited(state: TaskState, event: e.InputEdited) -> None:
@@ -112,13 +115,6 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
         # The step has read its words already, and got no answer: it reads the new ones in their place.
         state.messages, step.input = state.messages[: step.first_message], ()
     state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time)]
-    _begin_from_here(state)
-
-
-def _begin_from_here(state: TaskState) -> None:
-    """Words given before the first step belong to what a task, or a fork, began with."""
-    if not state.began and state.step is None and len(state.steps) == state.floor:
-        state.origin = _here(state)
 
 
 # ------------------------------------------------------------------------------------------- a step

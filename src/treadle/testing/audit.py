@@ -8,7 +8,7 @@ reads every task of a store and audits them, forks against their parents include
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from treadle.core import events as e
@@ -310,11 +310,23 @@ def well_formed(
 
 
 @dataclass(slots=True)
+class _Place:
+    """Where a task stands, as far as an undo gives it back."""
+
+    messages: list[Message]
+    turn: int
+    tool_calls: int
+    unread: list[e.InputReceived]
+    answered: bool
+    output: Any
+
+
+@dataclass(slots=True)
 class _Places:
     """Where the task stood: before its first step, and at the end of each step of the present branch."""
 
-    origin: tuple[Any, ...] | None = None
-    after: dict[int, tuple[Any, ...]] = field(default_factory=dict[int, "tuple[Any, ...]"])
+    origin: _Place | None = None
+    after: dict[int, _Place] = field(default_factory=dict[int, _Place])
 
 
 _SPOKEN = (e.ToolEnded, e.ModelReturned, e.StepCompleted, e.Rewound, e.TaskReopened)
@@ -352,34 +364,30 @@ def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
         yield Violation("prefix_folds", task, seq, f"steps are numbered {indexes}")
 
 
-def _place(state: TaskState) -> tuple[Any, ...]:
-    return (
-        list(state.messages),
-        state.turn,
-        state.tool_calls,
-        list(state.unread),
-        state.answered,
-        state.output,
+def _place(state: TaskState) -> _Place:
+    return _Place(
+        list(state.messages), state.turn, state.tool_calls, list(state.unread), state.answered, state.output
     )
 
 
-_PLACE_NAMES = ("messages", "turn", "tool_calls", "unread", "answered", "output")
-
-
 def _remember(event: e.Event, state: TaskState, places: _Places) -> None:
-    if isinstance(event, e.TaskForked):
-        places.origin = places.after.get(state.floor, places.origin)
-    if not state.began and state.step is None and len(state.steps) == state.floor:
-        places.origin = _place(state)
+    before = not state.began and state.step is None and len(state.steps) == state.floor
+    if isinstance(event, (e.TaskCreated, e.TaskForked)):
+        places.origin = _place(state) if before else places.after.get(state.floor, places.origin)
+    elif isinstance(event, e.InputReceived) and before and places.origin is not None:
+        unread = [*places.origin.unread, event]
+        places.origin = replace(places.origin, unread=unread, answered=False, output=None)
+    elif isinstance(event, e.ResultReplaced):
+        # A fork with another result stands elsewhere than its parent did.
+        places.after = {}
+        if places.origin is not None:
+            places.origin = replace(places.origin, messages=list(state.messages))
     if (
         isinstance(event, (e.StepCompleted, e.StepSkipped, e.TaskReopened))
         and state.steps
         and state.step is None
     ):
         places.after[state.steps[-1].index] = _place(state)
-    if isinstance(event, e.ResultReplaced):
-        # A fork with another result stands elsewhere than its parent did, from that step on.
-        places.after = {index: _place(state) for index in places.after if index == len(state.steps)}
 
 
 def _restored(task: str, event: e.Rewound, state: TaskState, places: _Places) -> Iterator[Violation]:
@@ -390,9 +398,11 @@ def _restored(task: str, event: e.Rewound, state: TaskState, places: _Places) ->
         )
     if expected is None:
         return
-    for name, then, now in zip(_PLACE_NAMES, expected, _place(state), strict=True):
+    here = _place(state)
+    for item in fields(_Place):
+        then, now = getattr(expected, item.name), getattr(here, item.name)
         if then != now:
-            text = f"back after step {event.to}, {name} is {now!r} and was {then!r}"
+            text = f"back after step {event.to}, {item.name} is {now!r} and was {then!r}"
             yield Violation("undo_restores", task, event.seq, text)
 
 
