@@ -53,6 +53,9 @@ class JournalWriter:
         self._pending: list[Event] = []
         self._taken: list[str] = []
         self._in_flight: deque[list[Event]] = deque()
+        self._more = False
+        """what waits is to go out as soon as the commit in flight is done"""
+
         self._waiters: list[asyncio.Future[None]] = []
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] | None = None
@@ -85,10 +88,13 @@ class JournalWriter:
 
     def flush(self) -> None:
         """Submit what waits, unless a commit is in flight: then it goes with the next."""
-        if not self._in_flight:
+        if self._in_flight:
+            self._more = True
+        else:
             self._submit_pending()
 
     def _submit_pending(self) -> None:
+        self._more = False
         if not self._pending or self.failure is not None:
             return
         events, self._pending = self._pending, []
@@ -113,7 +119,7 @@ class JournalWriter:
                 self.on_failure()
         elif self._channel.watchers:
             self._channel.publish(events)
-        if self.failure is None and self._waiters:
+        if self.failure is None and (self._more or self._waiters):
             self._submit_pending()
             if self._in_flight:
                 return
