@@ -110,7 +110,7 @@ class Ended:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Go to a project of its own that lists the agents, without keys and without a local model."""
     (tmp_path / "team.py").write_text(AGENTS)
-    names = "math steppy slow patient failing payer crasher booker loud".split()
+    names = ["math", "steppy", "slow", "patient", "failing", "payer", "crasher", "booker", "loud"]
     listed = ", ".join(f'"team:{name}"' for name in names)
     (tmp_path / "pyproject.toml").write_text(f"[tool.treadle]\nagents = [{listed}]\n")
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "TREADLE_STORE", "TREADLE_AGENTS", "TREADLE_DEBUG"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
@@ -103,7 +102,7 @@ def to_run(word: str | None, option: str | None, model: str | None) -> Agent[Any
 
     Args:
         word: AGENT as given: `module:agent` or the name of a known agent.
-        option: what `--agent` names: `module:agent`.
+        option: what `--agent` names, in the same words.
         model: what `--model` names; it takes the place of the agent's own.
 
     Raises:
@@ -115,10 +114,10 @@ def to_run(word: str | None, option: str | None, model: str | None) -> Agent[Any
     named = word or option
     if named is None:
         return assistant(model)
-    agent = _one_at(named) if ":" in named else of_name(named, lambda: assistant(model))
+    agent = _named(named, model)
     if agent is None:
         raise AgentUnknown(_unknown(named))
-    return agent if model is None or agent.model_name == model else agent.replace(model=model)
+    return _on(agent, model)
 
 
 def of_task(name: str, option: str | None, model: str | None, used: str | None) -> Agent[Any] | None:
@@ -126,24 +125,32 @@ def of_task(name: str, option: str | None, model: str | None, used: str | None) 
 
     Args:
         name: the agent's name.
-        option: what `--agent` names: `module:agent`.
+        option: what `--agent` names: `module:agent`, or the name of a known agent.
         model: what `--model` names.
         used: the model that the plain assistant goes on with.
     """
-    agent = _one_at(option) if option else of_name(name, lambda: assistant(model or used))
-    if agent is None or model is None or agent.model_name == model:
-        return agent
-    return agent.replace(model=model)
+    agent = _named(option, model or used) if option else of_name(name, model or used)
+    if agent is None and option:
+        raise AgentUnknown(_unknown(option))
+    return agent if agent is None else _on(agent, model)
 
 
-def of_name(name: str, plain: Callable[[], Agent[Any]]) -> Agent[Any] | None:
-    """Return a known agent: listed by the project, the demo's, or the plain assistant."""
+def _named(word: str, model: str | None) -> Agent[Any] | None:
+    return _one_at(word) if ":" in word else of_name(word, model)
+
+
+def _on(agent: Agent[Any], model: str | None) -> Agent[Any]:
+    return agent if model is None or agent.model_name == model else agent.replace(model=model)
+
+
+def of_name(name: str, model: str | None) -> Agent[Any] | None:
+    """Return a known agent: listed by the project, the demo's, or the plain assistant on a model."""
     listed = known().agents.get(name)
     if listed is not None:
         return listed
     if name == DEMO:
         return _demo_agent()
-    return plain() if name == ASSISTANT else None
+    return assistant(model) if name == ASSISTANT else None
 
 
 def _demo_agent() -> Agent[Any] | None:
@@ -151,7 +158,7 @@ def _demo_agent() -> Agent[Any] | None:
         module = import_module("treadle.cli.demo_agent")
     except ModuleNotFoundError:
         return None
-    return module.AGENT
+    return getattr(module, "AGENT", None)
 
 
 def _one_at(place: str) -> Agent[Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from treadle.cli import running, views
+from treadle.cli import branching, control, doctor, running, views
 from treadle.cli.json_form import error_json
-from treadle.cli.opening import CODES, OUR_BUG, USAGE
+from treadle.cli.opening import CODES, OUR_BUG, USAGE, StoreOption
 from treadle.cli.screen import Screen
 from treadle.errors import (
     ConfigurationError,
@@ -26,7 +27,6 @@ _UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
     name="treadle",
-    help="LLM agents as durable tasks made of steps: run, watch, pause, undo, fork, resume.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -37,8 +37,50 @@ for _command in (
     running.resume,
     views.tasks,
     views.show,
+    control.pause,
+    control.cancel,
+    control.send,
+    control.settle,
+    branching.undo,
+    branching.fork,
+    views.diff,
+    views.verify,
+    doctor.doctor,
 ):
     app.command()(_command)
+
+
+@app.command()
+def demo(
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the one that was not ended.")] = False,
+    store: StoreOption = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="PROVIDER:NAME", help="A real model; none is needed.")
+    ] = None,
+) -> int:
+    """Watch a task survive a killed process, be undone and forked. Needs no key and no network."""
+    try:
+        module: Any = import_module("treadle.cli.demo")
+    except ImportError as error:
+        raise ConfigurationError(f"the demonstration is not part of this installation: {error}") from error
+    return module.demo(resume=resume, store=store, model=model)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"treadle {version('treadle')}")
+        raise typer.Exit
+
+
+@app.callback()
+def treadle(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """LLM agents as durable tasks made of steps: run, watch, pause, undo, fork, resume."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -107,9 +107,9 @@ def resume(
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
             row = await row_named(runner, task)
-            known = await agent_of(runner, row, screen, agent, model)
-            stream = ResumeStream(runner, row, known, options)
-            return await _driven(runner, stream, screen, store, agent)
+            return await drive_on(
+                runner, row.task_id, screen, store=store, agent=agent, model=model, options=options
+            )
 
     return in_loop(work(screen_of(ctx)))
 
@@ -146,6 +146,22 @@ def step(
 
 
 # ------------------------------------------------------------------------------------------- driving
+
+
+async def drive_on(
+    runner: TaskRunner,
+    task_id: str,
+    screen: Screen,
+    *,
+    store: str | None,
+    agent: str | None,
+    model: str | None,
+    options: RunOptions | None = None,
+) -> int:
+    """Drive a task to its next stop, show it, and return the exit code of how it stands then."""
+    row = await runner.store.row(task_id)
+    known = await agent_of(runner, row, screen, agent, model)
+    return await _driven(runner, ResumeStream(runner, row, known, options), screen, store, agent)
 
 
 class ResumeStream(EventStream):

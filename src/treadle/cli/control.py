@@ -1,0 +1,134 @@
+"""`pause`, `cancel`, `send` and `settle`: what a person says to a task, also to one that another process drives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from treadle.cli.ending import told
+from treadle.cli.opening import (
+    JsonOption,
+    StoreOption,
+    TaskArgument,
+    in_loop,
+    json_given,
+    row_named,
+    runner_on,
+    screen_of,
+)
+from treadle.cli.running import read
+from treadle.cli.screen import Screen
+from treadle.core.tools import Happened, NotHappened
+from treadle.errors import ConfigurationError
+from treadle.runner.results import RunResult
+from treadle.runner.runner import TaskRunner
+
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; kept with the task.")]
+ByOption = Annotated[str | None, typer.Option("--by", help="Who says so; kept with the task.")]
+
+
+def pause(
+    ctx: typer.Context,
+    task: TaskArgument,
+    reason: ReasonOption = None,
+    by: ByOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Let running calls end and start nothing new; returns when the task has stopped (0 if it is paused)."""
+
+    async def work(screen: Screen) -> int:
+        async with runner_on(store) as runner:
+            row = await row_named(runner, task)
+            result = await runner.pause(row.task_id, reason=reason, by=by)
+            return _reached("paused", screen, result, store)
+
+    return in_loop(work(screen_of(ctx)))
+
+
+def cancel(
+    ctx: typer.Context,
+    task: TaskArgument,
+    reason: ReasonOption = None,
+    by: ByOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """End a task for good; returns when its last call has ended (0 if it is cancelled)."""
+
+    async def work(screen: Screen) -> int:
+        async with runner_on(store) as runner:
+            row = await row_named(runner, task)
+            result = await runner.cancel(row.task_id, reason=reason, by=by)
+            return _reached("cancelled", screen, result, store)
+
+    return in_loop(work(screen_of(ctx)))
+
+
+def _reached(wanted: str, screen: Screen, result: RunResult, store: str | None) -> int:
+    """Print how the task stands; the exit code is 0 if that is what was wanted, else that of its state."""
+    code = told(screen, result, store=store, agent=None, said=result.final_text)
+    return 0 if result.state == wanted else code
+
+
+def send(
+    ctx: typer.Context,
+    task: TaskArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="`-` reads standard input.")],
+    role: Annotated[
+        Literal["user", "observation", "system"],
+        typer.Option("--role", help="Whose words; an observation is data from outside."),
+    ] = "user",
+    by: ByOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Put words before a task's next model call, also while it runs."""
+
+    async def work(screen: Screen) -> int:
+        async with runner_on(store) as runner:
+            task_id = (await row_named(runner, task)).task_id
+            await runner.send(task_id, read(text), role=role, by=by)
+            await _recorded(runner, task_id, screen, store)
+        return 0
+
+    return in_loop(work(screen_of(ctx)))
+
+
+def settle(
+    ctx: typer.Context,
+    task: TaskArgument,
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="As `treadle show` names it.")],
+    output: Annotated[
+        str | None, typer.Argument(metavar="[JSON]", help="With --happened: what the call returned.")
+    ] = None,
+    happened: Annotated[bool, typer.Option("--happened", help="The call took effect.")] = False,
+    not_happened: Annotated[
+        bool, typer.Option("--not-happened", help="It did not: it may start again.")
+    ] = False,
+    by: ByOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Say whether a call whose outcome is unknown took effect; the task goes on at the next resume."""
+    if happened == not_happened or (not_happened and output is not None):
+        raise ConfigurationError("settle takes one of --happened [JSON] and --not-happened")
+    value = json_given(output, "settle --happened") if output is not None else None
+    verdict = Happened(value) if happened else NotHappened()
+
+    async def work(screen: Screen) -> int:
+        async with runner_on(store) as runner:
+            task_id = (await row_named(runner, task)).task_id
+            await runner.settle(task_id, request, verdict, by=by)
+            await _recorded(runner, task_id, screen, store)
+        return 0
+
+    return in_loop(work(screen_of(ctx)))
+
+
+async def _recorded(runner: TaskRunner, task_id: str, screen: Screen, store: str | None) -> None:
+    """Print that what was said is durable, and how the task stands."""
+    screen.line(("recorded", "green"))
+    result = await runner.result(task_id)
+    told(screen, result, store=store, agent=None, said=result.final_text)

@@ -1,0 +1,189 @@
+"""`tasks`, `show`, `diff`, `verify` and `doctor`: commands that only read."""
+
+import json
+
+import apsw
+import pytest
+
+from treadle.cli.json_form import as_document, as_json
+from treadle.cli.screen import clean
+from treadle.core.messages import Image, Message, Text, ToolCall, ToolResult
+
+
+def ids(treadle) -> list[str]:
+    return [item["task_id"] for item in treadle("tasks", "--json").document["items"]]
+
+
+def test_tasks_lists_newest_first_with_state_agent_and_first_words(treadle):
+    treadle("run", "math", "1 + 2?")
+    treadle("step", "steppy", "add\nmany numbers")
+    newest, oldest = treadle("tasks").out.splitlines()
+    assert newest.split("\t")[1:4] == ["running", "steppy", "1"]
+    assert newest.endswith("add many numbers")
+    assert oldest.split("\t")[1:4] == ["completed", "math", "2"]
+
+
+def test_tasks_are_filtered_and_paged(treadle):
+    for number in range(3):
+        treadle("run", "math", f"{number}", "--thread", f"t{number}")
+    treadle("step", "steppy", "hi")
+    assert len(treadle("tasks", "--agent", "math", "--json").document["items"]) == 3
+    assert len(treadle("tasks", "--state", "running", "--json").document["items"]) == 1
+    assert len(treadle("tasks", "--thread", "t1", "--json").document["items"]) == 1
+    first = treadle("tasks", "--limit", "3", "--json").document
+    second = treadle("tasks", "--limit", "3", "--cursor", first["cursor"], "--json").document
+    assert len(second["items"]) == 1
+    assert second["cursor"] is None
+
+
+def test_a_task_is_named_by_a_unique_beginning_or_end_of_its_id(treadle):
+    for name in ("alpha-one", "alpha-two"):
+        treadle("run", "math", "hi", "--task-id", name)
+    assert treadle("show", "alpha-o").code == 0
+    assert "alpha-two" in treadle("show", "two").out
+    several = treadle("show", "alpha-")
+    assert several.code == 2
+    assert "fits 2 tasks" in several.err
+    assert treadle("show", "alpha").code == 2
+    assert treadle("show", "last", "--json").document["task"]["task_id"] == "alpha-two"
+
+
+def test_a_name_that_fits_no_task_exits_2_and_a_thread_is_told_as_such(treadle):
+    treadle("run", "math", "hi", "--thread", "talk")
+    assert "no task 'nothing'" in treadle("show", "nothing").err
+    ended = treadle("show", "talk", "--json")
+    assert ended.code == 2
+    assert "is a thread" in ended.document["error"]["message"]
+
+
+def test_a_store_that_is_not_there_is_not_made_by_looking(treadle, project):
+    ended = treadle("tasks", "--store", "other.db")
+    assert ended.code == 2
+    assert "there is no store at" in ended.err
+    assert not (project / "other.db").exists()
+
+
+def test_show_tells_the_whole_task_without_its_code(treadle, project, monkeypatch):
+    treadle("run", "math", "1 + 2?", "--task-id", "sum")
+    (project / "team.py").write_text("raise RuntimeError")
+    shown = treadle("show", "sum").out
+    for piece in (
+        "sum",
+        "completed",
+        "math",
+        "› 1 + 2?",
+        "step 1",
+        "→ add(a=1, b=2)",
+        "← add: 3",
+        "It is 3.",
+    ):
+        assert piece in shown
+    document = treadle("show", "sum", "--json", "--events").document
+    assert [step["step"]["index"] for step in document["steps"]] == [1, 2]
+    assert document["events"][0]["kind"] == "task_created"
+    assert document["events"][-1]["kind"] == "task_ended"
+    assert "events" not in treadle("show", "sum", "--json").document
+
+
+def test_show_of_an_undone_step_says_that_it_was_taken_back(treadle):
+    treadle("run", "math", "1 + 2?")
+    treadle("undo", "last")
+    shown = treadle("show", "last").out
+    assert "undo of s2" in shown
+    assert "It is 3." not in shown
+
+
+def test_diff_names_the_first_step_that_differs_with_both_values(treadle):
+    treadle("run", "math", "1 + 2?", "--task-id", "one")
+    treadle("run", "math", "3 + 4?", "--task-id", "two")
+    ended = treadle("diff", "one", "two")
+    assert ended.code == 0
+    assert "step 1: input" in ended.out
+    assert "1 + 2?" in ended.out
+    assert "3 + 4?" in ended.out
+    assert treadle("diff", "one", "two", "--json").document["field"] == "input"
+    assert "nothing differs" in treadle("diff", "one", "one").out
+
+
+def test_verify_names_the_damaged_task_and_exits_1(treadle, project):
+    treadle("run", "math", "1 + 2?", "--task-id", "good")
+    treadle("run", "math", "1 + 2?", "--task-id", "bad")
+    assert treadle("verify").code == 0
+    connection = apsw.Connection(str(project / ".treadle" / "journal.db"))
+    (task,) = connection.execute("SELECT id FROM tasks WHERE key = 'bad'").fetchone()
+    sql = "UPDATE records SET data = replace(data, 'It is', 'It was') WHERE task = ? AND instr(data, 'It is')"
+    try:
+        connection.execute(sql, (task,))
+    finally:
+        connection.close()
+    ended = treadle("verify")
+    assert ended.code == 1
+    assert "bad at event" in ended.out
+    assert "1 of 2 tasks are whole" in ended.out
+    assert treadle("verify", "good").code == 0
+    items = treadle("verify", "--json").document["items"]
+    assert {item["task_id"]: item["problem"] is None for item in items} == {"good": True, "bad": False}
+    assert treadle("tasks").code == 0
+
+
+def test_doctor_tells_keys_by_name_only_and_hints_at_undeclared_tools(treadle, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    treadle("run", "math", "hi")
+    ended = treadle("doctor")
+    assert ended.code == 0
+    assert "OPENAI_API_KEY" in ended.out
+    assert "sk-very-secret" not in ended.out
+    assert "agent payer: tool pay does not declare its effects" in ended.out
+    assert "read_only=True" in ended.out
+    document = treadle("doctor", "--json").document
+    assert document["store"]["mode"] == "0600"
+    assert document["store"]["journal_mode"] == "wal"
+    assert document["store"]["integrity"] == "ok"
+    assert document["versions"]["sqlite"] == apsw.sqlite_lib_version()
+    assert [agent["name"] for agent in document["agents"]][0] == "math"
+
+
+def test_doctor_finds_a_file_that_is_no_store_and_agents_that_cannot_be_imported(treadle, project):
+    (project / "no.db").write_text("not a database, but long enough to be looked at as one " * 40)
+    (project / "no.db").chmod(0o644)
+    (project / "team.py").write_text("raise RuntimeError('broken')")
+    ended = treadle("doctor", "--store", "no.db")
+    assert ended.code == 1
+    assert "chmod 600" in ended.out
+    assert "team:math cannot be imported" in ended.out
+
+
+# ----------------------------------------------------------------------------------------- pure parts
+
+
+def test_messages_and_bytes_become_json_that_names_its_parts():
+    message = Message(
+        "assistant",
+        (Text("a"), Image(data=b"\x00\xff", media_type="image/png"), ToolCall("s1-0", "f", {"x": 1})),
+    )
+    document = as_json(message)
+    assert [part["type"] for part in document["parts"]] == ["text", "image", "tool_call"]
+    assert document["parts"][1]["data"] == "AP8="
+    assert as_json(ToolResult("s1-0", "f", (Text("ok"),)))["type"] == "tool_result"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"k": (1, {2})}, object(), b"x"])
+def test_whatever_a_result_holds_is_one_line_of_json(value):
+    document = as_document({"value": value})
+    assert "\n" not in document
+    assert document.isascii()
+    json.loads(document)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("c1 \x9b31m", "c1 \\x9b31m"),
+        ("right\u202eleft", "right\\u202eleft"),
+        ("one\r\ntwo\rthree", "one\ntwo\\rthree"),
+        ("grün 漢字 👩\u200d👧\tx", "grün 漢字 👩\u200d👧\tx"),
+    ],
+)
+def test_text_from_outside_cannot_move_a_terminal(given, shown):
+    assert clean(given) == shown
