@@ -101,7 +101,7 @@ def settle(
     task: TaskArgument,
     request: Annotated[str, typer.Argument(metavar="REQUEST", help="As `treadle show` names it.")],
     output: Annotated[
-        str | None, typer.Argument(metavar="[JSON]", help="With --happened: what the call returned.")
+        str | None, typer.Argument(metavar="JSON", help="With --happened: what the call returned.")
     ] = None,
     happened: Annotated[bool, typer.Option("--happened", help="The call took effect.")] = False,
     not_happened: Annotated[

@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import unicodedata
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, Final, TextIO, cast
 
@@ -74,6 +74,11 @@ class Screen:
     def note(self, *parts: str | tuple[str, str]) -> None:
         """Print a line that is no result."""
         self.err.print(_text(parts))
+
+    def row(self, cells: Iterable[str]) -> None:
+        """Print a line of cells with a tab between two, for programs that cut at tabs."""
+        if not self.out.quiet:  # past the console, which turns tabs into spaces
+            self.out.file.write("\t".join([" ".join(clean(cell).split()) for cell in cells]) + "\n")
 
     def document(self, value: Any) -> None:
         """Set what `--json` prints when the command ends; no text repeats it from here on."""

@@ -81,7 +81,7 @@ def _age(created: int) -> str:
 def _table(screen: Screen, rows: list[tuple[str, str, str, str, str, str]]) -> None:
     if not screen.out.is_terminal:
         for row in rows:
-            screen.line("\t".join(row))
+            screen.row(row)
         return
     table = Table("task", "state", "agent", "steps", "age", "input", box=None, padding=(0, 2, 0, 0))
     for task_id, state, *others in rows:
@@ -212,7 +212,7 @@ def shown_value(value: Any) -> str:
 
 def verify(
     ctx: typer.Context,
-    task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task; all by default.")] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="One task; all by default.")] = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> int:
