@@ -70,3 +70,15 @@ async def test_waiting_for_a_task_ends_when_its_driver_is_killed_though_nobody_w
         process.send_signal(signal.SIGKILL)
         async with asyncio.timeout(10):
             assert (await waiting).state == "interrupted"
+
+
+@pytest.mark.anyio
+async def test_a_task_whose_driver_was_killed_is_listed_among_the_interrupted_and_not_the_running(driver):
+    store, process = driver
+    async with Runner(store) as runner:
+        await begun(runner)
+        assert [item.task_id for item in (await runner.list_tasks(state="running")).items] == ["nap"]
+        process.kill()
+        process.wait()
+        assert [item.task_id for item in (await runner.list_tasks(state="interrupted")).items] == ["nap"]
+        assert (await runner.list_tasks(state="running")).items == ()
