@@ -4,6 +4,7 @@ TreadleError
 ├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
 │   ├── MissingExtra                an optional package is not installed
 │   └── ModelUnknown                no provider answers to this model name
+├── MisusedVerb                     called on the class, or used without `await` (also a TypeError)
 ├── NotFound                        (also a LookupError)
 │   ├── TaskNotFound · StepNotFound · CallNotFound · ThreadNotFound
 │   └── AgentUnknown                this process was not given the task's agent
@@ -71,6 +72,10 @@ class MissingExtra(ConfigurationError):
 
 class ModelUnknown(ConfigurationError):
     """A model name has no provider that Treadle knows."""
+
+
+class MisusedVerb(TreadleError, TypeError):
+    """A verb was called on the class, or its result was used without `await`."""
 
 
 class NotFound(TreadleError, LookupError):

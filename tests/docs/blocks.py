@@ -7,15 +7,20 @@ between, in the same folder. A comment directly above a block changes what is do
 
     <!-- not run: REASON -->      shown to the reader only
     <!-- file: NAME -->           written to a file of that name, for the blocks that follow
+
+A line `#> words` in a Python block is what the block prints; a block with such lines prints exactly them. `...` in
+one stands for any words, for ids and times.
 """
 
 import ast
 import asyncio
 import inspect
+import io
 import re
 import subprocess
 import sys
 import types
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +41,11 @@ class Block:
     @property
     def is_run(self) -> bool:
         return not self.mark and self.language in {"python", "sh"}
+
+    @property
+    def shown(self) -> list[str]:
+        """The lines the block says it prints."""
+        return [line.strip()[2:].strip() for line in self.code.splitlines() if line.strip().startswith("#>")]
 
 
 def blocks(path: Path) -> list[Block]:
@@ -90,10 +100,23 @@ def run_python(block: Block, names: dict[str, object], loop: asyncio.Runner) -> 
     source = "\n" * (block.line - 1) + block.code
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     code = compile(source, str(block.path), "exec", flags=flags, dont_inherit=True)
-    if code.co_flags & inspect.CO_COROUTINE:
-        loop.run(types.FunctionType(code, names)())
-    else:
-        exec(code, names)
+    printed = io.StringIO()
+    with redirect_stdout(printed if block.shown else sys.stdout):
+        if code.co_flags & inspect.CO_COROUTINE:
+            loop.run(types.FunctionType(code, names)())
+        else:
+            exec(code, names)
+    if block.shown:
+        lines = [line.strip() for line in printed.getvalue().splitlines()]
+        sys.stdout.write(printed.getvalue())
+        if not fits(lines, block.shown):
+            sys.exit(f"{block.path}:{block.line}: printed {lines}, the page shows {block.shown}")
+
+
+def fits(lines: list[str], shown: list[str]) -> bool:
+    """Tell whether what was printed is what a page shows."""
+    patterns = [re.escape(line).replace(re.escape("..."), ".+") for line in shown]
+    return len(lines) == len(patterns) and all(map(re.fullmatch, patterns, lines))
 
 
 if __name__ == "__main__":

@@ -132,3 +132,21 @@ raise RuntimeError("the end")
     assert done.stdout == "3\n"
     assert 'page.md", line 22' in done.stderr
     assert done.stderr.endswith("RuntimeError: the end\n")
+
+
+def test_what_a_page_shows_as_printed_is_what_its_block_prints(tmp_path: Path):
+    document = tmp_path / "page.md"
+    document.write_text("""
+```python
+print("task", 7, "completed")
+#> task ... completed
+```
+```python
+print("four")
+#> five
+```
+""")
+    run = [sys.executable, str(DRIVER), str(document)]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "task 7 completed\nfour\n"
+    assert "page.md:7: printed ['four'], the page shows ['five']" in done.stderr

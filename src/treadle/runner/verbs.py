@@ -7,14 +7,10 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from treadle.errors import TreadleError
+from treadle.errors import MisusedVerb
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class MisusedVerb(TreadleError, TypeError):
-    """A verb was called on the class, or its result was used without `await`."""
 
 
 class Awaited(Coroutine[Any, Any, R], Generic[R]):

@@ -1,0 +1,66 @@
+"""Writes the parts of the docs that are made from the code: the table of events and the tree of errors.
+
+    python -m tests.docs.tables
+
+Each lies between two comments of its page, and a test compares it with what would be written.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+from treadle import errors
+from treadle.core import events
+
+DOCS = Path(__file__).parents[2] / "docs"
+START, END = "<!-- made by tests/docs/tables.py -->", "<!-- end of what is made -->"
+
+
+def table_of_events() -> str:
+    """Every event, as a table: tag, meaning, fields, durable or not."""
+    rows = ["| event | says | fields | durable |", "|---|---|---|---|"]
+    for cls in (*get_args(events.TaskEvent), *get_args(events.Ephemeral)):
+        envelope = {"seq", "time", "after"}
+        names = ", ".join(f"`{field.name}`" for field in fields(cls) if field.name not in envelope)
+        stored = issubclass(cls, events.Event)
+        tag = f"`{cls.kind}`<br>" if stored else ""
+        rows.append(f"| {tag}`{cls.__name__}` | {says(cls)} | {names} | {'yes' if stored else '**no**'} |")
+    return "\n".join(rows)
+
+
+def tree_of_errors(cls: type[BaseException] = errors.TreadleError, depth: int = 0) -> str:
+    """Every error below a class, as a nested list of one sentence each."""
+    foreign = [base.__name__ for base in cls.__bases__ if base.__module__ == "builtins" and base is not Exception]
+    also = f" Also a `{foreign[0]}`." if foreign else ""
+    children = [
+        found
+        for found in vars(errors).values()
+        if isinstance(found, type) and cls in found.__bases__ and found.__bases__[0] is cls
+    ]
+    line = f"{'  ' * depth}- `{cls.__name__}`: {says(cls)}{also}"
+    return "\n".join([line, *(tree_of_errors(child, depth + 1) for child in children)])
+
+
+def says(cls: type) -> str:
+    """The first paragraph of a docstring, on one line."""
+    text = inspect.getdoc(cls) or ""
+    return re.sub(r"\s+", " ", text.split("\n\n")[0]).replace("|", "\\|")
+
+
+MADE: dict[str, Callable[[], str]] = {"guide/events.md": table_of_events, "errors.md": tree_of_errors}
+
+
+def with_made_part(page: str, part: str) -> str:
+    """A page with the part between its two comments made anew."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{part}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    for name, make in MADE.items():
+        path = DOCS / name
+        path.write_text(with_made_part(path.read_text(encoding="utf-8"), make()), encoding="utf-8")
