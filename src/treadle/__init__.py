@@ -13,6 +13,7 @@ from treadle.core.model import (
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
+    Usage,
 )
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown
 from treadle.llm.scripted import ScriptedModel
@@ -20,7 +21,7 @@ from treadle.policy.limits import Limits
 from treadle.ports import ToolContext, ToolOutput
 from treadle.runner.handle import RunHandle
 from treadle.runner.options import Breakpoint, FailurePolicy, RunOptions
-from treadle.runner.results import RunResult, Task, TaskStepOutput, UndoReport, Usage
+from treadle.runner.results import RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
 from treadle.tools.function import tool
 from treadle.wiring import Runner
 
@@ -47,6 +48,7 @@ __all__ = [
     "ScriptedModel",
     "Task",
     "TaskStepOutput",
+    "TaskUsage",
     "Text",
     "TextDelta",
     "ToolCall",

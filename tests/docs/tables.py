@@ -33,7 +33,9 @@ def table_of_events() -> str:
 
 def tree_of_errors(cls: type[BaseException] = errors.TreadleError, depth: int = 0) -> str:
     """Every error below a class, as a nested list of one sentence each."""
-    foreign = [base.__name__ for base in cls.__bases__ if base.__module__ == "builtins" and base is not Exception]
+    foreign = [
+        base.__name__ for base in cls.__bases__ if base.__module__ == "builtins" and base is not Exception
+    ]
     also = f" Also a `{foreign[0]}`." if foreign else ""
     children = [
         found

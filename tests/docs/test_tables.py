@@ -15,7 +15,9 @@ def test_pages_made_from_the_code_are_not_stale(name: str):
 
 def test_every_error_is_in_the_tree():
     tree = MADE["errors.md"]()
-    public = [n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, errors.TreadleError)]
+    public = [
+        n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, errors.TreadleError)
+    ]
     assert [name for name in public if f"`{name}`" not in tree] == []
     assert [name for name in public if name not in str(errors.__doc__)] == []
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from treadle.core import events as e
 from treadle.core.messages import Content, Json, Message
-from treadle.core.model import Usage as Tokens
+from treadle.core.model import Usage
 from treadle.core.observation import as_text
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
@@ -29,7 +29,7 @@ StateWord = Literal[
 
 
 @dataclass(slots=True, frozen=True)
-class Usage:
+class TaskUsage:
     """What a task spent, over all its attempts and branches.
 
     `cached_tokens` is part of the input and `reasoning_tokens` of the output; `estimated` is true if a provider did
@@ -43,7 +43,7 @@ class Usage:
     model_calls: int = 0
     tool_calls: int = 0
     estimated: bool = False
-    per_agent: dict[str, Usage] = field(default_factory=dict[str, "Usage"])
+    per_agent: dict[str, TaskUsage] = field(default_factory=dict[str, "TaskUsage"])
 
     @property
     def total_tokens(self) -> int:
@@ -51,12 +51,12 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
 
-def _usage(tokens: Tokens, model_calls: int, tool_calls: int, agent: str | None = None) -> Usage:
+def _usage(tokens: Usage, model_calls: int, tool_calls: int, agent: str | None = None) -> TaskUsage:
     parts = (tokens.input_tokens, tokens.output_tokens, tokens.cached_tokens, tokens.reasoning_tokens)
-    mine = Usage(*parts, model_calls, tool_calls, tokens.estimated)
+    mine = TaskUsage(*parts, model_calls, tool_calls, tokens.estimated)
     if agent is None:
         return mine
-    return Usage(*parts, model_calls, tool_calls, tokens.estimated, {agent: mine})
+    return TaskUsage(*parts, model_calls, tool_calls, tokens.estimated, {agent: mine})
 
 
 @dataclass(slots=True, frozen=True)
@@ -113,7 +113,7 @@ class TaskStepOutput:
     next_steps: tuple[StepInfo, ...]
     messages: tuple[Message, ...]
     tool_executions: tuple[ToolExecution, ...]
-    usage: Usage
+    usage: TaskUsage
     duration: float
 
     def __str__(self) -> str:
@@ -223,7 +223,7 @@ class RunResult:
     messages: tuple[Message, ...]
     tool_executions: tuple[ToolExecution, ...]
     subagent_executions: tuple[Any, ...]
-    usage: Usage
+    usage: TaskUsage
     cost: float | None
     pending: tuple[Pending, ...]
     sources: tuple[Json, ...] = ()
