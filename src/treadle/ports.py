@@ -251,6 +251,13 @@ class TaskRow:
     head: int = 0
     """sequence number of the last event"""
 
+    @property
+    def word(self) -> str:
+        """What people call the task's state: who owns it counts before what was written last."""
+        if self.driver is None:
+            return self.state
+        return "running" if self.driver.alive else "interrupted"
+
 
 @dataclass(slots=True)
 class Claim:
@@ -283,7 +290,7 @@ class ThreadMember:
 
 @dataclass(slots=True)
 class TaskFilter:
-    """Which tasks to list: all given fields must match. `cursor` is the last task id of the page before."""
+    """Which tasks to list: all given fields must match, `state` the row's `word`. `cursor`: last id of the page before."""
 
     state: str | None = None
     agent: str | None = None

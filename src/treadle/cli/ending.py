@@ -5,7 +5,7 @@ from __future__ import annotations
 from treadle.cli.opening import CODES, command_line
 from treadle.cli.screen import STYLES, Screen, clean
 from treadle.cli.timeline import arguments
-from treadle.runner.results import Pending, RunResult, Usage
+from treadle.runner.results import Pending, RunResult, TaskUsage
 
 
 def told(screen: Screen, result: RunResult, *, store: str | None, agent: str | None, said: str = "") -> int:
@@ -57,7 +57,7 @@ def spent(result: RunResult) -> tuple[str, str]:
     return (f"{steps} · {usage_words(result.usage)}", "dim")
 
 
-def usage_words(usage: Usage) -> str:
+def usage_words(usage: TaskUsage) -> str:
     """Return what was spent in a few words."""
     counted = [(usage.model_calls, "model call"), (usage.tool_calls, "tool call")]
     calls = " · ".join(f"{n} {what}{'s' if n != 1 else ''}" for n, what in counted)

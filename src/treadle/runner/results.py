@@ -335,9 +335,7 @@ def step_output(
 
 def word_of(row: TaskRow) -> StateWord:
     """Return a task's state as its row tells it: a dead driver leaves it interrupted."""
-    if row.driver is None:
-        return cast("StateWord", row.state)
-    return "running" if row.driver.alive else "interrupted"
+    return cast("StateWord", row.word)
 
 
 def summary(row: TaskRow) -> TaskSummary:

@@ -335,7 +335,9 @@ class MemoryStore(JournalStore):
                 if len(found) >= wanted.limit:
                     break
                 if task.listed and _matches(task, wanted):
-                    found.append(self._row(task))
+                    row = self._row(task)
+                    if wanted.state in (None, row.word):
+                        found.append(row)
             return found
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
@@ -427,7 +429,6 @@ def _matches(task: _Task, wanted: TaskFilter) -> bool:
     new = task.new
     return (
         (wanted.cursor is None or new.task_id < wanted.cursor)
-        and (wanted.state is None or task.state == wanted.state)
         and (wanted.agent is None or new.agent == wanted.agent)
         and (wanted.thread_id is None or new.thread_id == wanted.thread_id)
         and (wanted.parent is None or new.parent == wanted.parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import apsw
@@ -23,7 +24,7 @@ _RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
 WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _BLOBS = "SELECT digest, data FROM blob_refs JOIN blobs ON blobs.id = blob WHERE record = ?"
 _FILTERS = {
-    "state": "t.state = ?",
+    "state": "(t.driver IS NOT NULL OR t.state = ?)",  # an owned task's word is known when its row is read
     "agent": "t.agent = ?",
     "thread_id": "t.thread = ?",
     "parent": "t.parent = ?",
@@ -118,8 +119,12 @@ def row(connection: Connection, key: str) -> TaskRow:
 def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
     """Return the listed tasks that match, newest id first."""
     terms = {sql: value for name, sql in _FILTERS.items() if (value := getattr(wanted, name)) is not None}
-    sql = " AND ".join([_ROWS, *terms]) + " ORDER BY t.key DESC LIMIT ?"
-    return [_row(found) for found in connection.execute(sql, (*terms.values(), max(wanted.limit, 0)))]
+    cursor = connection.execute(" AND ".join([_ROWS, *terms]) + " ORDER BY t.key DESC", tuple(terms.values()))
+    fitting = (row for found in cursor if wanted.state in (None, (row := _row(found)).word))
+    try:
+        return list(islice(fitting, max(wanted.limit, 0)))
+    finally:
+        cursor.close()
 
 
 def _row(found: Any) -> TaskRow:

@@ -148,6 +148,7 @@ class PersistentStoreConformance(StoreConformance):
             row = await store.row("t")
             assert row.driver is not None
             assert (row.driver.pid, row.driver.alive) == (child.pid, True)
+            assert await store.rows(TaskFilter(state="running")) == [row]
             for ask in (store.claim, store.delete):
                 with pytest.raises(TaskBusy, match=str(child.pid)):
                     await ask("t")
@@ -157,6 +158,8 @@ class PersistentStoreConformance(StoreConformance):
             row = await store.row("t")
             assert row.driver is not None
             assert (row.driver.pid, row.driver.alive) == (child.pid, False)
+            assert await store.rows(TaskFilter(state="interrupted")) == [row]
+            assert await store.rows(TaskFilter(state=row.state)) == []
             assert (await store.claim("t")).epoch == 3
 
     async def test_closing_gives_up_what_the_instance_owned(self, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class StoreConformance(CommitConformance, SharingConformance):
             }
             for name, fields in made.items():
                 owner = await Owner.create(store, name, **fields)
-                await owner.send(state="paused" if name in "bd" else "running")
+                await owner.send(state="paused" if name in "bd" else "running", release=name in "bd")
             cases: list[tuple[dict[str, Any], str]] = [
                 ({}, "dcba"),
                 ({"agent": "x"}, "dca"),
