@@ -290,7 +290,10 @@ class ThreadMember:
 
 @dataclass(slots=True)
 class TaskFilter:
-    """Which tasks to list: all given fields must match, `state` the row's `word`. `cursor`: last id of the page before."""
+    """Which tasks to list: all given fields must match; `state` means a row's `word`.
+
+    `cursor` is the last task id of the page before.
+    """
 
     state: str | None = None
     agent: str | None = None
