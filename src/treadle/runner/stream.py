@@ -31,19 +31,13 @@ async def watch(
 ) -> AsyncGenerator[Event | Ephemeral, None]:
     """Yield a task's events after a sequence number, each once and in order, until it is over.
 
-    A delta is held back until the events before it were yielded. What the watcher's buffer does not hold is read from
-    the journal; `behind` says that there may be such events from the start.
+    A delta is held back until the events before it were yielded, and left out once later ones were. What the watcher's
+    buffer does not hold is read from the journal; `behind` says that there may be such events from the start.
     """
     last = after
     held: deque[Ephemeral] = deque()
     while True:
         ended = await over()
-        if behind or watcher.lagging or ended:
-            watcher.lagging = behind = False
-            for _, found in unfold(task_id, await _read(desk, task_id, last), after=last, previous=None):
-                for event in found:
-                    last = event.seq
-                    yield event
         stopped = False
         while watcher.items:
             item = watcher.items.popleft()
@@ -61,9 +55,19 @@ async def watch(
                     yield item
                 else:
                     held.append(item)
-        if ended and not behind:
+        if behind or watcher.lagging or ended:
+            watcher.lagging = behind = False
+            for _, found in unfold(task_id, await _read(desk, task_id, last), after=last, previous=None):
+                for event in found:
+                    last = event.seq
+                    yield event
+            while held and held[0].after <= last:
+                delta = held.popleft()
+                if delta.after == last:  # of those before, what they announced has been told
+                    yield delta
+        if ended:
             return
-        if not behind and not stopped:
+        if not stopped:
             await watcher.wait(desk.patience(task_id))
 
 
