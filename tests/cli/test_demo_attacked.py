@@ -1,0 +1,77 @@
+"""The demonstration under attack: killed from outside at any instant, it goes on and ends right."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.demonstration import WITHOUT_KEYS, check, demo, run
+
+LINES = 62
+"""About how many lines a demonstration prints. Instants are told by its lines: time depends on the machine."""
+
+
+def killed(place: Path, *options: str, chance: random.Random, group: bool = True) -> None:
+    """Start a demonstration and kill it, or only its first process, at some instant."""
+    lines, delay = chance.randrange(LINES), chance.uniform(0, 0.3)
+    print(f"killed {delay:.3f} s after line {lines}")
+    with subprocess.Popen(
+        demo(*options),
+        cwd=place,
+        env={**WITHOUT_KEYS, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        time.sleep(delay)
+        if group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+
+
+def until_it_ends_right(place: Path) -> None:
+    done = run(place, "--resume")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "BROKEN" not in done.stdout
+    for folder in (place / ".treadle").glob("demo-*"):
+        if (folder / "effects.log").exists():
+            check(place, folder)
+
+
+def attack(place: Path, seed: int, kills: int = 1, *, group: bool = True) -> None:
+    """Kill the demonstration at random instants, let it go on after each, and at last to its end."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for number in range(kills):
+        killed(place, *(["--resume"] if number else []), chance=chance, group=group)
+    until_it_ends_right(place)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_killed_at_a_random_instant_it_goes_on_and_ends_right(tmp_path, number):
+    attack(tmp_path, random.randrange(2**32))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(20))
+def test_killed_three_times_at_random_instants_it_goes_on_and_ends_right(tmp_path, number):
+    attack(tmp_path, random.randrange(2**32), kills=3)
+
+
+def test_when_only_the_parent_is_killed_it_goes_on_beside_the_orphan_and_ends_right(tmp_path):
+    attack(tmp_path, random.randrange(2**32), group=False)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", range(10))
+def test_when_only_parents_are_killed_it_goes_on_beside_the_orphans_and_ends_right(tmp_path, number):
+    attack(tmp_path, random.randrange(2**32), kills=2, group=False)
