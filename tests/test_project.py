@@ -78,7 +78,8 @@ def test_importing_treadle_loads_nothing_slow_or_optional():
 
 
 def test_importing_treadle_is_quick():
-    script = "import time; t = time.perf_counter(); import treadle; print(time.perf_counter() - t)"
+    # Time of the process: how busy the machine is with others does not count.
+    script = "import time; t = time.process_time(); import treadle; print(time.process_time() - t)"
     best = min(float(in_fresh_interpreter(script)) for _ in range(3))
     assert best < 1.0, f"import took {best:.2f} s; the target is 0.2 s on an idle machine"
 

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, runtime_checkable
-
-from typing_extensions import TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, runtime_checkable
 
 from treadle.core.messages import Content, Json, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import ToolSpec, Verdict
 
-C = TypeVar("C", default=Any)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    C = TypeVar("C", default=Any)
+else:
+    # The standard library's knows defaults from Python 3.13 on, and only type checkers ask for them.
+    from typing import TypeVar
+
+    C = TypeVar("C")
 
 # ---------------------------------------------------------------------------------------------- models
 

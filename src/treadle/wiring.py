@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mimetypes
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -131,8 +130,10 @@ def _loaded(part: Content) -> Content:
         raise ConfigurationError(
             f"{kind} needs exactly one of path, url and data, got {', '.join(given) or 'none'}"
         )
+    from mimetypes import guess_type
+
     where = part.path or part.url
-    media_type = part.media_type or (mimetypes.guess_type(where)[0] if where else None)
+    media_type = part.media_type or (guess_type(where)[0] if where else None)
     if media_type is None and part.url is None:
         raise ConfigurationError(f"{kind}: say which media_type it has, such as 'image/png'")
     if part.path is None:

@@ -8,17 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, cast
 
-from pydantic_core import to_json
-from typing_extensions import TypeVar
-
 from treadle.core.messages import Content, Json
 from treadle.core.model import ModelSettings
 from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
-from treadle.ports import Model, Tool
-
-C = TypeVar("C", default=Any)
+from treadle.ports import C, Model, Tool
 
 WorkerName = Literal["function_calling"]
 
@@ -127,6 +122,8 @@ class Agent(Generic[C]):
     def fingerprint(self) -> str:
         """A digest of name, model, instructions, tools and their schemas; stored with each task."""
         if not self._fingerprint:
+            from pydantic_core import to_json
+
             told = self.instructions if isinstance(self.instructions, str) else self.instructions.__qualname__
             specs = [_spec_facts(tool.spec) for tool in self.tools]
             facts = to_json([self.name, self.model_name, told, self.worker, specs])

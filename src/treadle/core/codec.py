@@ -19,9 +19,8 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
-
-from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from treadle.core.events import EVENTS, Event, UnknownEvent
 from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult
@@ -34,7 +33,7 @@ BLOB_OVER = 8_192
 UPCASTERS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each older version, what turns one of its event documents into the next version's."""
 
-PARTS: dict[str, type] = {
+PARTS: dict[str, type[Any]] = {
     "text": Text,
     "image": Image,
     "file": File,
@@ -64,14 +63,18 @@ def _decode_bytes(value: str | None) -> bytes | None:
 
 @dataclass(slots=True)
 class _Plan:
-    """How one class is written: per field its name, its default and the two directions (None: as it is)."""
+    """How one class is written: per field its name, its default if it has one, and the two directions (None: as is)."""
 
     cls: type
-    rows: tuple[tuple[str, Any, _Step | None], ...]
+    required: tuple[tuple[str, _Step | None], ...]
+    optional: tuple[tuple[str, Any, _Step | None], ...]
     decoders: dict[str, _Step]
 
     def encode(self, value: Any, document: dict[str, Any]) -> dict[str, Any]:
-        for name, default, encoder in self.rows:
+        for name, encoder in self.required:
+            item = getattr(value, name)
+            document[name] = item if encoder is None else encoder(item)
+        for name, default, encoder in self.optional:
             item = getattr(value, name)
             if item is not default and (item != default or type(item) is not type(default)):
                 document[name] = item if encoder is None else encoder(item)
@@ -84,9 +87,11 @@ class _Plan:
         return self.cls(**document)
 
 
+@cache
 def _plan(cls: type) -> _Plan:
     hints = typing.get_type_hints(cls)
-    rows: list[tuple[str, Any, _Step | None]] = []
+    required: list[tuple[str, _Step | None]] = []
+    optional: list[tuple[str, Any, _Step | None]] = []
     decoders: dict[str, _Step] = {}
     for item in fields(cls):
         if cls in EVENTS.values() and item.name in ("seq", "time"):
@@ -95,10 +100,14 @@ def _plan(cls: type) -> _Plan:
         if item.default_factory is not MISSING:
             default = item.default_factory()
         encode, decode = _directions(hints[item.name])
-        rows.append((item.name, default, None if encode is _same else encode))
+        encoder = None if encode is _same else encode
+        if default is MISSING:
+            required.append((item.name, encoder))
+        else:
+            optional.append((item.name, default, encoder))
         if decode is not _same:
             decoders[item.name] = decode
-    return _Plan(cls, tuple(rows), decoders)
+    return _Plan(cls, tuple(required), tuple(optional), decoders)
 
 
 def _directions(hint: Any) -> tuple[_Step, _Step]:
@@ -129,31 +138,26 @@ def _directions(hint: Any) -> tuple[_Step, _Step]:
     raise TypeError(f"the codec knows no way to write {hint!r}")
 
 
-_PART_PLANS: dict[str, _Plan] = {tag: _plan(cls) for tag, cls in PARTS.items() if cls is not ToolResult}
 _PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
 
 
 def encode_part(part: Any) -> Any:
     """Return a message part as JSON data."""
     # Most parts are plain words: they are written as just that.
-    if type(part) is Text and part.meta is None:
+    kind = type(typing.cast("object", part))
+    if kind is Text and part.meta is None:
         return part.text
-    tag = _PART_TAGS[type(part)]
-    return _PART_PLANS[tag].encode(part, {"p": tag})
+    return _plan(kind).encode(part, {"p": _PART_TAGS[kind]})
 
 
 def decode_part(document: Any) -> Any:
     """Return the message part that `encode_part` made into the data, which is used up."""
     if isinstance(document, str):
         return Text(document)
-    plan = _PART_PLANS.get(document.pop("p", ""))
-    if plan is None:
+    cls = PARTS.get(document.pop("p", ""))
+    if cls is None:
         return Text("", meta={"unknown_part": document})
-    return plan.decode(document)
-
-
-_PART_PLANS["result"] = _plan(ToolResult)
-_EVENT_PLANS: dict[type[Event], _Plan] = {cls: _plan(cls) for cls in EVENTS.values()}
+    return _plan(cls).decode(document)
 
 
 # ------------------------------------------------------------------------------------------- records
@@ -164,13 +168,16 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
 
     Halves of characters (lone surrogates), which UTF-8 cannot hold, are written as `?`.
     """
+    # Here and in `decode`: importing it takes longer than importing all of this package.
+    from pydantic_core import PydanticSerializationError, to_json
+
     start = previous = events[0].time
     documents: list[dict[str, Any]] = []
     for event in events:
         if type(event) is UnknownEvent:
             document = {"k": event.tag, **event.data}
         else:
-            document = _EVENT_PLANS[type(event)].encode(event, {"k": event.kind})
+            document = _plan(type(event)).encode(event, {"k": event.kind})
         if event.time != previous:
             document["d"] = event.time - previous
             previous = event.time
@@ -187,7 +194,7 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     outside = _take_out(documents, blobs)
     if not blobs:
         return data, {}
-    return to_json({**record, "e": outside, "b": 1}), blobs
+    return to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
 
 
 def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
@@ -195,6 +202,8 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
 
     Raises `UnreadableRecord` for anything but a record of this or an older version.
     """
+    from pydantic_core import from_json
+
     try:
         record = from_json(data, allow_inf_nan=True)
         version, documents = record["v"], record["e"]
@@ -223,7 +232,7 @@ def _decode_event(document: dict[str, Any]) -> Event:
     if cls is None:
         return UnknownEvent(tag, document)
     try:
-        return _EVENT_PLANS[cls].decode(document)
+        return _plan(cls).decode(document)
     except (TypeError, ValueError, AttributeError) as error:
         raise UnreadableRecord(f"a {tag} event cannot be read: {error}") from error
 
@@ -233,7 +242,7 @@ def as_document(event: Event) -> dict[str, Any]:
     head: dict[str, Any] = {"seq": event.seq, "time": event.time, "kind": event.kind}
     if isinstance(event, UnknownEvent):
         return {**head, "kind": event.tag, **event.data}
-    return _EVENT_PLANS[type(event)].encode(event, head)
+    return _plan(type(event)).encode(event, head)
 
 
 def chain(previous: bytes, data: bytes) -> bytes:

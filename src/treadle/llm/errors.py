@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, cast
 
@@ -127,6 +126,8 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
             continue
         if isfinite(seconds) and seconds >= 0:
             return seconds
+    from email.utils import parsedate_to_datetime
+
     try:
         moment = parsedate_to_datetime(headers.get("retry-after", ""))
     except ValueError:

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from uuid_utils import uuid7
-
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
 from treadle.agents.setup import Setup
@@ -72,6 +70,8 @@ class NewRun:
 
 def new_id() -> str:
     """Return an id that sorts by time."""
+    from uuid_utils import uuid7
+
     return str(uuid7())
 
 

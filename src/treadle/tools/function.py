@@ -11,9 +11,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import update_wrapper
 from types import FrameType
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
-
-from typing_extensions import TypedDict, Unpack
+from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from treadle.core.messages import Json, ToolCall
 from treadle.core.observation import near_name

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
 
-from typing_extensions import TypedDict
-
 from treadle.core.messages import Json
 from treadle.core.observation import error_text, near_name, scrubbed
 from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
@@ -215,6 +213,7 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[
     from pydantic import ConfigDict, TypeAdapter
     from pydantic.errors import PydanticUserError
     from pydantic.json_schema import GenerateJsonSchema
+    from typing_extensions import TypedDict
 
     class Compact(GenerateJsonSchema):
         """Without titles, which repeat the names, and without a word on defaults JSON has no form for."""
