@@ -72,7 +72,8 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
         state.fingerprint, state.instructions = event.fingerprint, None
     if event.options is not None:
         state.options = event.options
-    state.floor = len(state.steps)
+    # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
+    state.floor = len(state.steps) + (state.step is not None)
     # What the parent was asked to do (stop, pause, end) was not asked of its fork.
     state.pausing = state.interrupting = state.cancelling = False
     state.ended = state.limit = state.undo = None
@@ -80,10 +81,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.began = False
     state.end_reasons = ()
     state.own_from = len(state.messages)
-    if state.step is None:
-        state.origin = _here(state)
-    elif state.steps and state.steps[-1].mark is not None:
-        state.origin = state.steps[-1].mark
+    state.origin = _here(state)
 
 
 def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
@@ -303,7 +301,10 @@ def _close(state: TaskState, step: StepState, event: e.Event) -> None:
     step.ended, step.ended_seq = event.time, event.seq
     step.mark = _here(state)
     state.steps.append(step)
-    state.step = None
+    state.step, state.began = None, True
+    if len(state.steps) == state.floor:
+        # The fork has ended the step that its parent began: further back it cannot go.
+        state.origin = step.mark
 
 
 def _here(state: TaskState) -> Mark:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, cast
 
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
@@ -15,7 +16,7 @@ from treadle.core import events as e
 from treadle.core.effects import Decision, Wait
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
-from treadle.core.messages import Content, Json, content
+from treadle.core.messages import Content, File, Image, Json, Text, content
 from treadle.core.state import TaskState, start
 from treadle.errors import (
     AgentUnknown,
@@ -68,6 +69,10 @@ class NewRun:
     extra_state: Json = None
 
 
+KEPT_VERSIONS: Final = 256
+"""How many agents, counting each version of one name, a runner remembers."""
+
+
 def new_id() -> str:
     """Return an id that sorts by time."""
     from uuid_utils import uuid7
@@ -88,6 +93,7 @@ class Driving:
         self.store = parts.store
         self.desk = Desk(parts.store, parts.clock)
         self._agents: dict[str, Agent[Any]] = {}
+        self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
         for agent in parts.agents:
             self.know(agent)
@@ -99,6 +105,17 @@ class Driving:
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"agent must be an Agent, got {agent!r}")
         self._agents[agent.name] = agent
+        self._versions[agent.fingerprint] = agent
+        self._versions.move_to_end(agent.fingerprint)
+        if len(self._versions) > KEPT_VERSIONS:
+            self._versions.popitem(last=False)
+
+    def version_for(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
+        """Return the version of an agent that the task goes by, if this runner has it, else the given one.
+
+        Agents of one name may differ from task to task, as those of a fork and of its parent do.
+        """
+        return self._versions.get(state.fingerprint, agent)
 
     def agent_for(self, name: str, given: Agent[Any] | None, task_id: str) -> Agent[Any]:
         """Return the agent of a task, as given or as this runner knows it; raises `AgentUnknown` or `TaskConflict`."""
@@ -372,10 +389,18 @@ class Driving:
 
 def parts_of(given: Any) -> tuple[Content, ...]:
     """Return a caller's input as content parts; raises `ConfigurationError` for anything else."""
-    try:
-        parts = content(given)
-    except TypeError:
-        parts = ()
-    if not parts or any(not hasattr(part, "meta") for part in parts):
-        raise ConfigurationError(f"input must be text or content parts (text, Image, File), got {given!r}")
+    parts: tuple[Any, ...] = ()
+    if isinstance(given, (str, Text, Image, File, list, tuple)):
+        parts = content(cast("Any", given))
+    if not parts or not all(isinstance(part, (Text, Image, File)) for part in parts):
+        raise ConfigurationError(
+            f"input must be text or content parts (text, Image, File), got {_shown(given)}"
+        )
+    if all(isinstance(part, Text) and not part.text.strip() for part in parts):
+        raise ConfigurationError(f"input must say something, got {_shown(given)}")
     return parts
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

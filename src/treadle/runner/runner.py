@@ -289,6 +289,7 @@ class TaskRunner:
                 await self._driving.reopen(owned, "resume", by)
             self._driving.set_options(owned, options)
             self._driving.go_on(owned, by)
+            known = agent or self._driving.version_for(state, known)
             await self._driving.drive(owned, "end", known, context)
         return results.run_result(state, results.resting_word(state))
 
@@ -358,6 +359,7 @@ class TaskRunner:
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
+            known = agent or self._driving.version_for(owned.state, known)
             drive = await self._driving.drive(owned, "step", known, context)
         return _outcome_of_step(owned.state, drive)
 
@@ -698,7 +700,10 @@ class TaskRunner:
         async with self._driving.own(task_id) as owned:
             state = owned.state
             plan = undoing.plan(state, to, force=force, by=by)
-            known = self._driving.agent_for(row.agent, agent, task_id) if plan.needs_agent else None
+            known = None
+            if plan.needs_agent:
+                known = self._driving.agent_for(row.agent, agent, task_id)
+                known = agent or self._driving.version_for(state, known)
             if state.ended is not None:
                 await self._driving.reopen(owned, "undo", by)
             self._driving.go_on(owned, by)
