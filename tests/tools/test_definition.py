@@ -71,9 +71,7 @@ def test_every_option_reaches_the_spec() -> None:
         1.5,
         2,
     )
-    flags = (
-        "destructive open_world sends spends executes private return_direct undoable declared"
-    )
+    flags = "destructive open_world sends spends executes private return_direct undoable declared"
     assert all(getattr(spec, flag) for flag in flags.split())
     assert spec.reconcilable
     assert not spec.read_only

@@ -1,0 +1,323 @@
+"""Threads: what a task begins with, what it leaves behind, and that nobody's words mix with another's."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import (
+    Ledger,
+    assert_well_formed,
+    calculator,
+    journal,
+    kinds,
+    only,
+    said,
+    sayer,
+    step_to_answer,
+)
+from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle.errors import AlreadyFinalized
+from treadle.llm.scripted import call, fail, text
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_second_turn_sees_the_first_with_its_tool_calls(runner: Runner) -> None:
+    agent = calculator()
+    await runner.run(agent, "What is (121 * 3) + 42?", thread_id="talk")
+    second = calculator(call("add", a=405, b=1), "406")
+    result = await runner.run(second, "And one more?", thread_id="talk")
+    seen = second.model.requests[0].messages
+    assert said(seen) == [
+        ("user", "What is (121 * 3) + 42?"),
+        ("assistant", "multiply"),
+        ("tool", "363"),
+        ("assistant", "add"),
+        ("tool", "405"),
+        ("assistant", "405"),
+        ("user", "And one more?"),
+    ]
+    for request in second.model.requests:
+        assert_well_formed(request.messages)
+    assert [run.call_id for run in result.tool_executions] == ["s1-0"]
+    assert said(result.messages)[0] == ("user", "And one more?"), "a result holds the task's own words"
+    thread = await runner.get_thread("talk")
+    assert_well_formed(thread)
+    assert len(thread) == 10
+
+
+async def test_many_turns_of_one_thread_stay_well_formed(runner: Runner) -> None:
+    agents = [calculator(call("add", a=n, b=1), call("add", a=n, b=2), str(n)) for n in range(4)]
+    for number, agent in enumerate(agents):
+        await runner.run(agent, f"turn {number}", thread_id="talk")
+        assert len(agent.model.requests[0].messages) == 6 * number + 1
+        assert_well_formed(agent.model.requests[-1].messages)
+    assert [words for role, words in said(await runner.get_thread("talk")) if role == "user"] == [
+        f"turn {number}" for number in range(4)
+    ]
+
+
+async def test_without_a_thread_a_new_one_is_made_and_returned(runner: Runner) -> None:
+    one = await runner.run(sayer("Hi."), "Hello")
+    other = await runner.run(sayer("Hi."), "Hello")
+    assert one.thread_id
+    assert one.thread_id != other.thread_id
+    agent = sayer("Still here.")
+    await runner.run(agent, "Are you there?", thread_id=one.thread_id)
+    assert said(agent.model.requests[0].messages)[0] == ("user", "Hello")
+
+
+async def test_two_threads_never_mix(runner: Runner) -> None:
+    async def talk(name: str) -> None:
+        for number in range(3):
+            agent = calculator(call("add", a=number, b=0), f"{name} answer {number}", name=name)
+            await runner.run(agent, f"{name} question {number}", thread_id=name)
+            for request in agent.model.requests:
+                words = [said_ for role, said_ in said(request.messages) if role in ("user", "assistant")]
+                assert all(word.startswith((name, "add")) for word in words)
+
+    await asyncio.gather(*(talk(name) for name in ("ann", "bob", "eve")))
+    for name in ("ann", "bob", "eve"):
+        thread = await runner.get_thread(name)
+        assert len(thread) == 12
+        assert_well_formed(thread)
+
+
+async def test_a_thread_exists_once_a_task_in_it_is_finalized(runner: Runner) -> None:
+    task = await runner.create_task(sayer("Hi."), "Hello", thread_id="talk")
+    assert await runner.get_thread("talk") == ()
+    await runner.run_step(task)
+    assert await runner.get_thread("talk") == ()
+    await runner.finalize(task)
+    assert said(await runner.get_thread("talk")) == [("user", "Hello"), ("assistant", "Hi.")]
+
+
+async def test_the_thread_of_a_task_stays_what_it_was_when_the_task_was_created(runner: Runner) -> None:
+    agent = sayer("Hi.")
+    task = await runner.create_task(agent, "First?", thread_id="talk")
+    await runner.run(sayer("Later.", name="other"), "Second?", thread_id="talk")
+    await runner.resume(task)
+    assert said(agent.model.requests[0].messages) == [("user", "First?")]
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled"])
+async def test_a_task_that_did_not_end_well_adds_nothing(runner: Runner, end: str) -> None:
+    await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    before = await runner.get_thread("talk")
+    assert (await ended_badly(runner, end, RunOptions())).state == end
+    assert await runner.get_thread("talk") == before
+
+
+async def ended_badly(runner: Runner, end: str, options: RunOptions) -> Any:
+    agent = calculator(call("add", a=1, b=1), fail(500) if end == "failed" else "2")
+    task = await runner.create_task(agent, "1 + 1?", thread_id="talk", options=options)
+    if end == "failed":
+        return await runner.resume(task)
+    await runner.run_step(task)
+    return await runner.cancel(task)
+
+
+@pytest.mark.parametrize("end", ["failed", "cancelled"])
+async def test_a_task_that_did_not_end_well_may_be_kept_with_a_closing_note(runner: Runner, end: str) -> None:
+    options = RunOptions(keep_in_thread="always")
+    assert (await ended_badly(runner, end, options)).state == end
+    thread = await runner.get_thread("talk")
+    assert said(thread)[:-1] == [("user", "1 + 1?"), ("assistant", "add"), ("tool", "2")]
+    role, note = said(thread)[-1]
+    assert role == "assistant"
+    assert ("failed" if end == "failed" else "cancelled") in note
+    assert_well_formed(thread)
+    agent = sayer("Sorry.")
+    await runner.run(agent, "What happened?", thread_id="talk")
+    assert said(agent.model.requests[0].messages)[:-1] == said(thread)
+
+
+async def test_a_kept_failure_leaves_the_thread_when_it_is_taken_up_again(runner: Runner) -> None:
+    agent = sayer(fail(500), "Hi.")
+    options = RunOptions(keep_in_thread="always")
+    result = await runner.run(agent, "Hello", thread_id="talk", options=options)
+    assert (result.state, len(await runner.get_thread("talk"))) == ("failed", 2)
+    again = await runner.resume(result.task_id)
+    assert (again.state, again.final_text) == ("completed", "Hi.")
+    assert said(await runner.get_thread("talk")) == [("user", "Hello"), ("assistant", "Hi.")]
+
+
+async def test_a_cancel_in_the_middle_of_a_call_leaves_a_well_formed_thread(runner: Runner) -> None:
+    begun = asyncio.Event()
+
+    @tool(read_only=True)
+    async def wait() -> None:
+        """Wait."""
+        begun.set()
+        await asyncio.sleep(30)
+
+    agent = Agent(ScriptedModel([[call("wait"), call("wait")], "done"]), tools=[wait])
+    options = RunOptions(keep_in_thread="always")
+    handle = await runner.start(agent, "?", thread_id="talk", options=options)
+    await begun.wait()
+    await handle.cancel()
+    assert_well_formed(await runner.get_thread("talk"))
+
+
+async def test_an_abandoned_task_leaves_its_thread_as_it_was(runner: Runner) -> None:
+    await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    before = await runner.get_thread("talk")
+    cancelled = await runner.create_task(calculator(), "?", thread_id="talk")
+    await runner.run_step(cancelled)
+    await runner.cancel(cancelled)
+    deleted = await runner.create_task(calculator(), "?", thread_id="talk")
+    await runner.run_step(deleted)
+    await runner.delete_task(deleted)
+    answered = await runner.create_task(calculator(), "?", thread_id="talk")
+    await step_to_answer(runner, answered)
+    assert await runner.get_thread("talk") == before
+
+
+async def test_the_end_of_a_task_and_its_thread_change_in_one_transaction(runner: Runner) -> None:
+    """Whoever sees the one sees the other, however often they look."""
+    handle = await runner.start(calculator(), "?", thread_id="talk")
+    seen: set[tuple[bool, bool]] = set()
+    async for event in handle.events(deltas=False):
+        before = await runner.store.row(handle.task_id)
+        version, _ = await runner.store.thread("talk")
+        after = await runner.store.row(handle.task_id)
+        if before.state == after.state:
+            seen.add((after.state == "completed", version == 1))
+        if event.kind == "task_ended":
+            assert event.thread_version == 1
+    assert seen <= {(False, False), (True, True)}
+    assert (True, True) in seen
+
+
+async def test_a_finalization_that_finds_newer_words_goes_after_them(runner: Runner) -> None:
+    slow = await runner.create_task(sayer("slow answer"), "slow?", thread_id="talk")
+    await runner.run_step(slow)
+    await runner.run(sayer("quick answer"), "quick?", thread_id="talk")
+    await runner.finalize(slow)
+    assert said(await runner.get_thread("talk")) == [
+        ("user", "quick?"),
+        ("assistant", "quick answer"),
+        ("user", "slow?"),
+        ("assistant", "slow answer"),
+    ]
+    (created,) = await only(runner, slow, "task_created")
+    (ended,) = await only(runner, slow, "task_ended")
+    assert (created.base, ended.thread_version) == (0, 2), "the version it began with and the one it made"
+
+
+async def test_many_tasks_may_be_finalized_on_one_thread_at_the_same_time(runner: Runner) -> None:
+    tasks = []
+    for number in range(6):
+        task = await runner.create_task(
+            calculator(call("add", a=number, b=0), f"answer {number}"), f"question {number}", thread_id="talk"
+        )
+        await step_to_answer(runner, task)
+        tasks.append(task)
+    results = await asyncio.gather(*(runner.finalize(task) for task in tasks))
+    assert {result.state for result in results} == {"completed"}
+    thread = await runner.get_thread("talk")
+    assert len(thread) == 4 * 6
+    assert_well_formed(thread)
+    for at in range(0, 24, 4):
+        words = [w for _, w in said(thread[at : at + 4])]
+        assert words[0].removeprefix("question ") == words[3].removeprefix("answer "), "never between them"
+    versions = [(await only(runner, task, "task_ended"))[0].thread_version for task in tasks]
+    assert sorted(versions) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_only_the_newest_words_of_a_thread_can_be_taken_back(runner: Runner) -> None:
+    first = await runner.run(sayer(fail(500), "Hi."), "one", thread_id="talk")
+    options = RunOptions(keep_in_thread="always")
+    kept = await runner.run(sayer(fail(500), "Hi."), "two", thread_id="talk", options=options)
+    assert (first.state, kept.state) == ("failed", "failed")
+    await runner.run(sayer("Hi."), "three", thread_id="talk")
+    words = await runner.get_thread("talk")
+    before = await kinds(runner, kept.task_id)
+    for verb in (runner.resume, runner.run_step, runner.skip_step):
+        with pytest.raises(AlreadyFinalized, match="fork"):
+            await verb(kept.task_id)
+    for verb in (runner.send, runner.edit_step):
+        with pytest.raises(AlreadyFinalized, match="fork"):
+            await verb(kept.task_id, "again")
+    assert await runner.get_thread("talk") == words
+    assert await kinds(runner, kept.task_id) == before
+    assert (await runner.get_task(kept.task_id)).state == "failed"
+    assert (await runner.resume(first.task_id)).state == "completed", "it never was in the thread"
+
+
+async def test_a_reopened_task_leaves_its_thread_in_the_transaction_that_reopens_it(runner: Runner) -> None:
+    await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    result = await runner.run(calculator(), "?", thread_id="talk")
+    await runner.undo_step(result.task_id)
+    assert len(await runner.get_thread("talk")) == 2
+    await runner.resume(result.task_id)
+    assert len(await runner.get_thread("talk")) == 8
+    first, second = await only(runner, result.task_id, "task_ended")
+    assert first.thread_version == 2
+    assert second.thread_version > 2
+
+
+async def test_a_new_task_in_a_thread_whose_last_words_were_taken_back_does_not_see_them(
+    runner: Runner,
+) -> None:
+    await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    taken = await runner.run(calculator(), "?", thread_id="talk")
+    await runner.undo_step(taken.task_id)
+    agent = sayer("Only you.")
+    await runner.run(agent, "Who is here?", thread_id="talk")
+    assert said(agent.model.requests[0].messages) == [
+        ("user", "Hello"),
+        ("assistant", "Hi."),
+        ("user", "Who is here?"),
+    ]
+
+
+async def test_a_task_that_began_before_words_were_taken_back_keeps_what_it_saw(runner: Runner) -> None:
+    taken = await runner.run(calculator(), "?", thread_id="talk")
+    agent = calculator()
+    task = await runner.create_task(agent, "Again?", thread_id="talk")
+    await runner.undo_step(taken.task_id)
+    runner.desk.forget(task.task_id)
+    await runner.run_step(task)
+    assert len(agent.model.requests[0].messages) == 7
+    assert_well_formed(agent.model.requests[0].messages)
+
+
+async def test_created_parked_and_unfinalized_tasks_hold_no_thread(runner: Runner) -> None:
+    await runner.create_task(calculator(), "created", thread_id="talk")
+    parked = await runner.create_task(calculator(), "parked", thread_id="talk")
+    await runner.run_step(parked)
+    await runner.pause(parked)
+    result = await asyncio.wait_for(runner.run(sayer("Hi."), "Hello", thread_id="talk"), 5)
+    assert result.state == "completed"
+
+
+async def test_words_of_a_running_task_are_not_in_its_thread(runner: Runner) -> None:
+    handle = await runner.start(sayer(text("slow", delay=30)), "Hello", thread_id="talk")
+    assert await runner.get_thread("talk") == ()
+    await handle.cancel()
+
+
+async def test_a_return_direct_answer_is_in_the_thread(runner: Runner) -> None:
+    @tool(return_direct=True, read_only=True)
+    async def now() -> str:
+        """Tell the time."""
+        return "noon"
+
+    agent = Agent(ScriptedModel([call("now")]), tools=[now])
+    result = await runner.run(agent, "What time is it?", thread_id="talk")
+    assert (result.final_text, result.output, result.steps) == ("noon", "noon", 1)
+    thread = await runner.get_thread("talk")
+    assert said(thread)[-1] == ("assistant", "noon")
+    assert_well_formed(thread)
+
+
+async def test_an_unread_message_at_the_end_is_never_lost(runner: Runner) -> None:
+    ledger = Ledger()
+    task = await runner.create_task(ledger.agent("first", "second"), "Hello", thread_id="talk")
+    await runner.run_step(task)
+    await runner.send(task, "Wait!")
+    assert (await runner.resume(task)).final_text == "second"
+    assert ("user", "Wait!") in said(await runner.get_thread("talk"))
+    assert [event.kind for event in await journal(runner, task)].count("task_ended") == 1
