@@ -17,6 +17,7 @@ from tests.runner.cases import (
     step_to_answer,
 )
 from treadle import Agent, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel
+from treadle.core.events import Delta, Event
 from treadle.errors import (
     AgentUnknown,
     StepFailed,
@@ -115,9 +116,9 @@ async def test_streaming_a_step_gives_its_events_and_its_output(runner: Runner) 
     task = await runner.create_task(sayer(text("one two three", chunk=4)), "?")
     async with runner.stream_step(task) as stream:
         seen = [event async for event in stream]
-    kinds_seen = [event.kind for event in seen if hasattr(event, "kind")]
+    kinds_seen = [event.kind for event in seen if isinstance(event, Event)]
     assert kinds_seen == ["step_started", "model_started", "model_returned", "step_completed"]
-    words = "".join(event.text for event in seen if not hasattr(event, "kind"))
+    words = "".join(event.text for event in seen if isinstance(event, Delta))
     assert words == "one two three"
     assert (stream.output.is_last, stream.output.output) == (True, "one two three")
 
@@ -126,7 +127,7 @@ async def test_streaming_a_later_step_leaves_out_what_came_before(runner: Runner
     task = await runner.create_task(calculator(), "?")
     await runner.run_step(task)
     async with runner.stream_step(task) as stream:
-        seen = [event async for event in stream if hasattr(event, "kind")]
+        seen = [event async for event in stream if isinstance(event, Event)]
     assert seen[0].kind == "step_started"
     assert seen[0].step == "s2"
     assert seen[-1].kind == "step_completed"

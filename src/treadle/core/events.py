@@ -400,6 +400,7 @@ class UnknownEvent(Event):
 class Delta:
     """Some more of what a model is writing. `channel` is `text`, `reasoning` or `arguments`."""
 
+    kind: ClassVar[str] = "delta"
     step: str
     channel: Literal["text", "reasoning", "arguments"]
     text: str
@@ -411,6 +412,7 @@ class Delta:
 class ToolProgress:
     """A tool says how far it is."""
 
+    kind: ClassVar[str] = "tool_progress"
     step: str
     call: str
     value: Json

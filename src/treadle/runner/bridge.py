@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -28,6 +28,10 @@ class Bridge:
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Return what the coroutine returns. Ctrl-C cancels it, waits until it has ended, and is raised again."""
         loop, ended, context = self._running(), Future[R](), copy_context()
+        if _is_running(loop):
+            # Called from code that runs in this very loop, which would wait for itself.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(context.run, asyncio.run, work).result()
         tasks: list[asyncio.Task[R]] = []
 
         def begin() -> None:
@@ -56,6 +60,13 @@ class Bridge:
                 self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
                 Thread(target=self._loop.run_forever, name="treadle-sync", daemon=True).start()
             return self._loop
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 BRIDGE = Bridge()

@@ -19,7 +19,7 @@ from treadle.core.journal import unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.state import TaskState, start
 from treadle.errors import Fenced, TaskBusy
-from treadle.ports import Commit, Committed, JournalStore, TaskRow
+from treadle.ports import Commit, Committed, JournalStore, TaskExists, TaskRow
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.loop import Drive
 from treadle.runner.writer import JournalWriter, Ownership
@@ -215,7 +215,7 @@ class Desk:
     def lay_down(self, owned: Owned) -> None:
         """Forget an owned task that was given back, but remember its state if the journal holds all of it."""
         self.owned.pop(owned.state.task_id, None)
-        if not owned.writer.released and not isinstance(owned.writer.failure, Fenced):
+        if not owned.writer.released and not isinstance(owned.writer.failure, (Fenced, TaskExists)):
             self._unreleased[owned.state.task_id] = owned.writer.epoch
         if owned.writer.released:
             self.keep(Loaded(owned.state, owned.writer.digest))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -173,6 +174,8 @@ class Driving:
             base = await self._begin_in_thread(state, new.thread_id)
         thread = new.thread_id or new_id()
         row = NewTask(task_id, new.agent.name, thread, self.parts.clock(), labels=options.labels)
+        if task_id in self.desk.owned:
+            raise TaskExists(task_id)
         owned = self.desk.begin(state, Ownership(1, b"", row))
         fingerprint = new.agent.fingerprint
         kept = to_json(options)
@@ -180,12 +183,21 @@ class Driving:
             e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
         )
         if new.task_id is not None:
-            try:
-                await owned.writer.durable()
-            except TaskExists:
-                self.desk.owned.pop(task_id, None)
-                raise
+            await self._made(owned)
         return owned
+
+    async def _made(self, owned: Owned) -> None:
+        """Return once a new task is in the store; a caller cancelled meanwhile leaves it there at rest."""
+        try:
+            await owned.writer.durable()
+        except TaskExists:
+            self.desk.owned.pop(owned.state.task_id, None)
+            raise
+        except asyncio.CancelledError:
+            with suppress(TaskExists):
+                async with self.giving_back(owned):
+                    pass
+            raise
 
     async def _begin_in_thread(self, state: TaskState, thread_id: str) -> int:
         if not thread_id or not isinstance(thread_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -226,7 +226,10 @@ class TaskRunner:
             )
             return await self._drive_to_end(owned, agent, context)
 
-        return EventStream(self._driving.desk, str(new.task_id), work)
+        async def standing() -> RunResult:
+            return await self.result(str(new.task_id))
+
+        return EventStream(self._driving.desk, str(new.task_id), work, standing)
 
     @verb
     async def start(

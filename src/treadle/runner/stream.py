@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -82,10 +83,18 @@ async def _read(desk: Desk, task_id: str, after: int) -> list[Record]:
 class Stream(Generic[R]):
     """A task being driven by whoever iterates over its events; leaving the block early interrupts it."""
 
-    def __init__(self, desk: Desk, task_id: str, work: Callable[[], Awaitable[R]]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        task_id: str,
+        work: Callable[[], Awaitable[R]],
+        standing: Callable[[], Awaitable[R]] | None = None,
+    ) -> None:
         self._desk = desk
         self.task_id = task_id
         self._work = work
+        self._standing = standing
+        self._left: R | None = None
         self._task: asyncio.Task[R] | None = None
         self._watcher: Watcher | None = None
         self._events: AsyncGenerator[Event | Ephemeral, None] | None = None
@@ -131,14 +140,21 @@ class Stream(Generic[R]):
         finally:
             self._desk.channels.unsubscribe(self.task_id, self._watcher)
             self._desk.channels.drop(self.task_id)
-        if error is None and not self._task.cancelled():
+        if self._task.cancelled():
+            with suppress(TaskNotFound):
+                self._left = await self._standing() if self._standing is not None else None
+        elif error is None:
             self._task.result()
 
     def _value(self) -> R:
+        if self._left is not None:
+            return self._left
         if self._task is None or not self._task.done():
             raise TaskUnfinished(
                 "the stream has not ended yet: read it to its end first", task_id=self.task_id
             )
+        if self._task.cancelled():
+            raise TaskUnfinished("the stream was left before its end", task_id=self.task_id)
         return self._task.result()
 
 
@@ -147,7 +163,10 @@ class EventStream(Stream[RunResult]):
 
     @property
     def result(self) -> RunResult:
-        """What `run` would have returned; raises `TaskUnfinished` before the stream's end."""
+        """What `run` would have returned, or how the task stands if the stream was left early.
+
+        Raises `TaskUnfinished` before the stream's end.
+        """
         return self._value()
 
 
@@ -159,5 +178,5 @@ class StepStream(Stream[TaskStepOutput]):
 
     @property
     def output(self) -> TaskStepOutput:
-        """What `run_step` would have returned; raises `TaskUnfinished` before the stream's end."""
+        """What `run_step` would have returned; raises `TaskUnfinished` before the stream's end and if it was left."""
         return self._value()

@@ -35,7 +35,7 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
         self._coroutine.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith(("__", "cr_", "gi_")):  # Python and asyncio look what kind of awaitable it is
             raise AttributeError(name)
         self._coroutine.close()
         raise MisusedVerb(

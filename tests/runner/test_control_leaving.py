@@ -1,0 +1,497 @@
+"""What becomes of tasks when their caller, their runner or their process leaves."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import Gate, assert_journal_makes_sense, kinds, only
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.errors import TaskBusy
+from treadle.llm.scripted import call, text
+from treadle.stores.memory import MemoryStore
+
+
+def worker(gate: Gate, *script: Any) -> Agent[Any]:
+    return Agent(
+        ScriptedModel(list(script) or [call(gate.name), "The end."]), name="worker", tools=[gate.tool]
+    )
+
+
+def others() -> set[Any]:
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+
+# --------------------------------------------------------------------------------------- the caller
+
+
+@pytest.mark.anyio
+async def test_a_timed_out_run_leaves_its_task_interrupted_and_nothing_running(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    before = others()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(runner.run(worker(gate), "go", task_id="mine"), 0.1)
+    assert gate.cancelled == 1
+    assert others() == before
+    task = await runner.get_task("mine")
+    assert (task.state, task.driven) == ("interrupted", False)
+    gate.let_go.set()
+    assert (await runner.resume("mine")).state == "completed"
+    assert gate.starts == 2
+    await assert_journal_makes_sense(runner, "mine")
+
+
+@pytest.mark.anyio
+async def test_run_with_the_same_id_drives_an_interrupted_task_on(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = worker(gate)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(runner.run(agent, "go", task_id="mine"), 0.1)
+    gate.let_go.set()
+    assert (await runner.run(agent, "go", task_id="mine")).state == "completed"
+    assert (await runner.run(agent, "go", task_id="mine")).state == "completed"
+    assert len(agent.model.requests) == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_caller_sees_cancelled_error_only_once_the_interrupt_is_durable(
+    runner: Runner,
+) -> None:
+    gate = Gate()
+    running = asyncio.create_task(runner.run(worker(gate), "go", task_id="mine"))
+    await gate.entered.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await runner.get_task("mine")).state == "interrupted"
+    assert (await runner.resume("mine")).pending[0].request_id == "s1-0"
+
+
+@pytest.mark.anyio
+async def test_a_caller_cancelled_again_and_again_still_leaves_the_task_at_rest(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    running = asyncio.create_task(runner.run(worker(gate), "go", task_id="mine"))
+    await gate.entered.wait()
+    for _ in range(5):
+        running.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await runner.get_task("mine")).state == "interrupted"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("hops", range(12))
+async def test_a_run_cancelled_at_any_early_moment_can_be_run_again(runner: Runner, hops: int) -> None:
+    agent = Agent(ScriptedModel(lambda request: "Hi."), name="hi")
+    running = asyncio.create_task(runner.run(agent, "go", task_id="mine"))
+    for _ in range(hops):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    async with asyncio.timeout(3):
+        assert (await runner.run(agent, "go", task_id="mine")).state == "completed"
+    await assert_journal_makes_sense(runner, "mine")
+
+
+@pytest.mark.anyio
+async def test_two_runs_of_one_id_at_once_are_one_task_that_can_be_cancelled(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = worker(gate)
+    runs = [asyncio.create_task(runner.run(agent, "go", task_id="mine")) for _ in range(3)]
+    await gate.entered.wait()
+    async with asyncio.timeout(2):
+        assert (await runner.cancel("mine")).state == "cancelled"
+        assert [(await run).state for run in runs] == ["cancelled"] * 3
+    assert gate.starts == 1
+
+
+@pytest.mark.anyio
+async def test_leaving_a_stream_early_interrupts_the_task(runner: Runner) -> None:
+    model = ScriptedModel([text("one two three four", chunk=4, pause=0.5)])
+    before = others()
+    async with runner.run_stream(Agent(model), "go") as stream:
+        async for event in stream:
+            if type(event).__name__ == "Delta":
+                break
+    assert others() == before
+    assert stream.result.state == "interrupted"
+    assert stream.result.final_text == ""
+    assert (await runner.get_task(stream.task_id)).state == "interrupted"
+    assert [e.by for e in await only(runner, stream.task_id, "interrupt_requested")] == ["caller"]
+
+
+@pytest.mark.anyio
+async def test_an_error_in_the_block_of_a_stream_interrupts_the_task_and_is_raised(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+
+    async def fail_in_the_block() -> None:
+        async with runner.run_stream(worker(gate), "go", task_id="mine") as stream:
+            async for event in stream:
+                if event.kind == "tool_started":
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_in_the_block()
+    assert (await runner.get_task("mine")).state == "interrupted"
+    assert not gate.starts or gate.cancelled == gate.starts
+
+
+@pytest.mark.anyio
+async def test_a_stream_in_a_timeout_interrupts_the_task(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    before = others()
+
+    async def watch() -> None:
+        async with runner.run_stream(worker(gate), "go", task_id="mine") as stream:
+            async for _ in stream:
+                pass
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(watch(), 0.1)
+    assert others() == before
+    assert (await runner.get_task("mine")).state == "interrupted"
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_is_entered_and_never_read_runs_to_its_exit_only(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    async with runner.run_stream(worker(gate), "go", task_id="mine"):
+        await gate.entered.wait()
+    assert (await runner.get_task("mine")).state == "interrupted"
+
+
+@pytest.mark.anyio
+async def test_a_dropped_handle_keeps_its_task_running(runner: Runner) -> None:
+    gate = Gate()
+    task_id = (await runner.start(worker(gate), "go")).task_id
+    gc.collect()
+    await gate.entered.wait()
+    gate.let_go.set()
+    assert (await runner.handle(task_id).result()).state == "completed"
+
+
+# --------------------------------------------------------------------------------------- the runner
+
+
+@pytest.mark.anyio
+async def test_closing_a_runner_interrupts_what_it_drives(store: Any) -> None:
+    gates = [Gate(read_only=True) for _ in range(3)]
+    first = Runner(store)
+    handles = [await first.start(worker(gate), "go") for gate in gates]
+    for gate in gates:
+        await gate.entered.wait()
+    async with asyncio.timeout(1.5):
+        await first.aclose()
+    assert [gate.cancelled for gate in gates] == [1, 1, 1]
+    assert [(await handle.result()).state for handle in handles] == ["interrupted"] * 3
+    if isinstance(store, MemoryStore):
+        return
+    async with Runner(store) as second:
+        for handle, gate in zip(handles, gates, strict=True):
+            gate.let_go.set()
+            task = await second.get_task(handle.task_id)
+            assert (task.state, task.driven) == ("interrupted", False)
+            assert (await second.resume(handle.task_id, agent=worker(gate))).state == "completed"
+
+
+@pytest.mark.anyio
+async def test_closing_a_runner_with_a_stubborn_tool_takes_the_grace_and_not_longer(store: Any) -> None:
+    entered, stop = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def stubborn() -> None:
+        entered.set()
+        while not stop.is_set():
+            try:
+                await stop.wait()
+            except asyncio.CancelledError:
+                continue
+
+    first = Runner(store)
+    handle = await first.start(Agent(ScriptedModel([call("stubborn"), "x"]), tools=[stubborn]), "go")
+    await entered.wait()
+    began = time.monotonic()
+    await first.aclose()
+    assert 1.9 < time.monotonic() - began < 3.5
+    assert (await handle.result()).state == "interrupted"
+    stop.set()
+
+
+@pytest.mark.anyio
+async def test_closing_twice_and_closing_an_unused_runner_is_nothing(store: Any) -> None:
+    async with Runner(store) as runner:
+        await runner.run(Agent(ScriptedModel(["Hi."])), "go")
+        await runner.aclose()
+    await runner.aclose()
+    await Runner(MemoryStore()).aclose()
+
+
+@pytest.mark.anyio
+async def test_a_task_driven_by_another_runner_is_busy_for_stepping_and_attached_to_by_run(
+    store: Any,
+) -> None:
+    gate = Gate()
+    agent = worker(gate)
+    async with Runner(store, agents=[agent]) as first, Runner(store, agents=[agent]) as second:
+        handle = await first.start(agent, "go", task_id="mine")
+        await gate.entered.wait()
+        with pytest.raises(TaskBusy):
+            await second.run_step("mine")
+        attached = asyncio.create_task(second.run(agent, "go", task_id="mine"))
+        resumed = asyncio.create_task(second.resume("mine"))
+        await asyncio.sleep(0.05)
+        assert not attached.done()
+        gate.let_go.set()
+        async with asyncio.timeout(3):
+            assert (await attached).state == (await resumed).state == "completed"
+        assert (await handle.result()).state == "completed"
+        assert gate.starts == 1
+
+
+@pytest.mark.anyio
+async def test_another_runner_cancels_and_pauses_what_this_one_drives(store: Any) -> None:
+    async with Runner(store) as first, Runner(store) as second:
+        for verb, state in (("cancel", "cancelled"), ("interrupt", "interrupted"), ("pause", "paused")):
+            gate = Gate(read_only=True)
+            handle = await first.start(worker(gate), "go")
+            await gate.entered.wait()
+            began = time.monotonic()
+            asking = asyncio.create_task(getattr(second, verb)(handle.task_id))
+            if verb == "pause":
+                await asyncio.sleep(0.3)
+                assert not asking.done()
+                gate.let_go.set()
+            async with asyncio.timeout(2):
+                assert (await asking).state == state
+            assert time.monotonic() - began < 1.5
+            assert (await handle.result()).state == state
+
+
+# -------------------------------------------------------------------------------------- the process
+
+HEADER = """
+import asyncio, os, signal, sys, threading, time
+from treadle import Agent, Runner, RunOptions, ScriptedModel, tool, Limits
+from treadle.llm.scripted import call, text
+
+@tool(read_only=True)
+async def hang() -> str:
+    print("hanging", flush=True)
+    await asyncio.sleep(30)
+
+@tool(read_only=True)
+def hang_in_thread() -> str:
+    print("hanging", flush=True)
+    time.sleep(30)
+
+@tool(read_only=True)
+async def quick() -> str:
+    return "quick"
+
+def agent(*script, **more):
+    return Agent(ScriptedModel(list(script)), name="worker", tools=[hang, hang_in_thread, quick], **more)
+"""
+
+
+def script(tmp_path: Path, body: str) -> "subprocess.Popen[str]":
+    file = tmp_path / "script.py"
+    file.write_text(HEADER + textwrap.dedent(body))
+    environment = {**os.environ, "TREADLE_STORE": str(tmp_path / "journal.db")}
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def state_of(tmp_path: Path, task_id: str) -> tuple[str, list[str]]:
+    async def look() -> tuple[str, list[str]]:
+        async with Runner(tmp_path / "journal.db") as runner:
+            return (await runner.get_task(task_id)).state, await kinds(runner, task_id)
+
+    return asyncio.run(look())
+
+
+def interrupt_when_it_hangs(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "hanging\n"
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("name", ["hang", "hang_in_thread"])
+def test_ctrl_c_in_run_sync_interrupts_durably_and_is_raised_again_without_a_word(
+    tmp_path: Path, name: str
+) -> None:
+    process = script(
+        tmp_path,
+        f"""
+        runner = Runner()
+        try:
+            runner.run_sync(agent(call("{name}"), "x"), "go", task_id="mine")
+        except KeyboardInterrupt:
+            print(runner.sync.get_task("mine").state, flush=True)
+        """,
+    )
+    out, err = interrupt_when_it_hangs(process)
+    assert (out, err, process.returncode) == ("interrupted\n", "", 0)
+    state, events = state_of(tmp_path, "mine")
+    assert state == "interrupted"
+    assert "interrupt_requested" in events
+
+
+@pytest.mark.full
+def test_ctrl_c_that_nobody_catches_ends_the_process_as_usual(tmp_path: Path) -> None:
+    process = script(tmp_path, """Runner().run_sync(agent(call("hang"), "x"), "go", task_id="mine")""")
+    out, err = interrupt_when_it_hangs(process)
+    assert out == ""
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert "Exception ignored" not in err
+    assert "never" not in err
+    assert process.returncode in (-signal.SIGINT, 130)
+    assert state_of(tmp_path, "mine")[0] == "interrupted"
+
+
+def test_ctrl_c_in_asyncio_run_interrupts_durably(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        try:
+            asyncio.run(Runner().run(agent(call("hang"), "x"), "go", task_id="mine"))
+        except KeyboardInterrupt:
+            print("raised again", flush=True)
+        """,
+    )
+    out, err = interrupt_when_it_hangs(process)
+    assert (out, err) == ("raised again\n", "")
+    state, events = state_of(tmp_path, "mine")
+    assert state == "interrupted"
+    assert "interrupt_requested" in events
+
+
+@pytest.mark.full
+def test_ctrl_c_waits_only_for_the_task_of_its_own_thread(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        runner = Runner()
+        other = threading.Thread(
+            target=lambda: runner.run_sync(agent(text("later", delay=4)), "go", task_id="other"), daemon=True
+        )
+        other.start()
+        time.sleep(0.3)
+        began = time.monotonic()
+        try:
+            runner.run_sync(agent(call("hang"), "x"), "go", task_id="mine")
+        except KeyboardInterrupt:
+            print(other.is_alive(), runner.sync.get_task("mine").state, flush=True)
+        """,
+    )
+    out, err = interrupt_when_it_hangs(process)
+    assert (out, err) == ("True interrupted\n", "")
+
+
+@pytest.mark.full
+def test_a_process_may_end_right_after_run_sync(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        print(Runner().run_sync(agent(call("quick"), "x"), "go", task_id="mine").state, flush=True)
+        """,
+    )
+    out, err = process.communicate(timeout=10)
+    assert (out, err, process.returncode) == ("completed\n", "", 0)
+    state, events = state_of(tmp_path, "mine")
+    assert (state, events[-1]) == ("completed", "task_ended")
+
+
+def test_a_process_may_end_right_after_asyncio_run_without_closing_the_runner(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        runner = Runner()
+        print(asyncio.run(runner.run(agent(call("quick"), "x"), "go", task_id="mine")).state, flush=True)
+        """,
+    )
+    assert process.communicate(timeout=10) == ("completed\n", "")
+    assert state_of(tmp_path, "mine")[0] == "completed"
+
+
+def test_started_tasks_end_with_their_loop_as_interrupted(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        runner = Runner()
+        async def main():
+            handle = await runner.start(agent(call("hang"), "x"), "go", task_id="mine")
+            await asyncio.sleep(0.3)
+        asyncio.run(main())
+        print(runner.sync.get_task("mine").state, flush=True)
+        """,
+    )
+    out, err = process.communicate(timeout=10)
+    assert (out, err) == ("hanging\ninterrupted\n", "")
+    state, events = state_of(tmp_path, "mine")
+    assert state == "interrupted"
+    assert events[-1] != "task_ended"
+
+
+@pytest.mark.full
+def test_a_runner_whose_loop_is_gone_can_still_be_closed_and_used(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        runner = Runner()
+        loop = asyncio.new_event_loop()
+        handle = loop.run_until_complete(runner.start(agent(call("hang"), "x"), "go", task_id="mine"))
+        loop.run_until_complete(asyncio.sleep(0.2))
+        loop.stop()
+        print(runner.run_sync(agent("Hi."), "go").state, flush=True)
+        os._exit(0)
+        """,
+    )
+    out, err = process.communicate(timeout=10)
+    assert (out, err) == ("hanging\ncompleted\n", "")
+    assert state_of(tmp_path, "mine")[0] == "interrupted"
+
+
+def test_a_killed_drivers_task_is_interrupted_and_resumed_at_once(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        Runner().run_sync(agent(call("hang"), "x"), "go", task_id="mine")
+        """,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "hanging\n"
+    time.sleep(0.1)  # a begin that needs no barrier is durable soon, not at once
+    process.kill()
+    process.communicate(timeout=10)
+
+    async def go_on() -> None:
+        @tool(read_only=True)
+        async def hang() -> str:
+            return "not this time"
+
+        agent = Agent(ScriptedModel([call("hang"), "x"]), name="worker", tools=[hang])
+        async with Runner(tmp_path / "journal.db") as runner:
+            assert (await runner.get_task("mine")).state == "interrupted"
+            began = time.monotonic()
+            result = await runner.resume("mine", agent=agent)
+            assert time.monotonic() - began < 1
+            assert result.state == "completed"
+            stopped = await only(runner, "mine", "tool_stopped")
+            assert [event.reason for event in stopped] == ["crash"]
+
+    asyncio.run(go_on())
