@@ -1,0 +1,97 @@
+"""A ledger of effects: what tools really did, written where no crash of the runner can take it back.
+
+A test tool notes its start and its end here. The ledger, not the journal, is then the truth about how often the tool
+ran, under which key and in which process; an audit compares the two.
+
+    ledger = Ledger("effects.jsonl")
+
+    @tool
+    async def pay(amount: int, ctx: ToolContext) -> str:
+        with ledger.call("pay", ctx):
+            return f"paid {amount}"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from treadle.ports import ToolContext
+from treadle.testing.crash import Crash
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """One line of a ledger.
+
+    Args:
+        kind: `start` when the tool was entered, `done` when its effect has happened, `note` for anything else.
+        tool: the tool's name, or the note's.
+        call: id of the call.
+        key: the idempotency key the tool was given.
+        attempt: which start of this call it was, as the tool was told.
+        pid: the process.
+        text: a note's words.
+    """
+
+    kind: Literal["start", "done", "note"]
+    tool: str
+    call: str = ""
+    key: str = ""
+    attempt: int = 0
+    pid: int = 0
+    text: str = ""
+
+
+class Ledger:
+    """A file of JSON lines, each on the disk before the next statement runs.
+
+    Any number of processes and threads may write to it at once.
+
+    Args:
+        path: the file; made at the first line.
+        crash: where the process may be killed; each call has the places `enter`, `start` and `done` for it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], crash: Crash | None = None) -> None:
+        self.path = Path(path)
+        self._crash = crash if crash is not None else Crash()
+
+    @contextmanager
+    def call(self, tool: str, ctx: ToolContext[Any]) -> Generator[None]:
+        """Note that a tool was entered and, unless the block raises, that its effect has happened."""
+        name = self._crash.numbered(f"{tool} {ctx.call_id}")
+        self._crash.reach(f"enter {name}")
+        self._write(Entry("start", tool, ctx.call_id, ctx.idempotency_key, ctx.attempt, os.getpid()))
+        self._crash.reach(f"start {name}")
+        yield
+        self._write(Entry("done", tool, ctx.call_id, ctx.idempotency_key, ctx.attempt, os.getpid()))
+        self._crash.reach(f"done {name}")
+
+    def note(self, name: str, text: str = "", *, call: str = "") -> None:
+        """Write down something else that happened."""
+        self._write(Entry("note", name, call, pid=os.getpid(), text=text))
+
+    def entries(self) -> list[Entry]:
+        """Return all lines, oldest first."""
+        if not self.path.exists():
+            return []
+        return [Entry(**json.loads(line)) for line in self.path.read_text().splitlines()]
+
+    def happened(self, key: str) -> bool:
+        """Whether the effect of the call with this idempotency key has happened."""
+        return any(entry.kind == "done" and entry.key == key for entry in self.entries())
+
+    def _write(self, entry: Entry) -> None:
+        # One write to a file opened for appending is one line, whoever else writes; O_DSYNC puts it on the disk.
+        line = json.dumps(asdict(entry)).encode() + b"\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_DSYNC, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)

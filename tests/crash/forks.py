@@ -1,0 +1,117 @@
+"""Trials as forks of one warm process: importing everything for each would cost more than the trial itself.
+
+The server forks before it has opened a store, started a thread or run an event loop, so a fork is what a fresh process
+would be. It runs one trial at a time and says how each ended; the test that asks is another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class ForkServer:
+    """A warm process that runs jobs of this module in forks of itself."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.forks"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, job: str, *args: str, output: Path, env: dict[str, str], at: str | None = None) -> int:
+        """Run a job and return its exit status, negative for the signal that killed it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {"job": job, "args": args, "output": str(output), "env": env, "at": at}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the server."""
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+
+def serve() -> None:
+    """Fork for each line of standard input; write each fork's exit status."""
+    from tests.crash import golden  # what all jobs need is imported once, here
+
+    assert golden.VARIANTS
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _be_the_job(request)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def _be_the_job(request: dict[str, Any]) -> None:
+    """Run in the fork and end it, without what the server would do at its own end."""
+    code = 70
+    try:
+        file = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for target, source in ((0, nothing), (1, file), (2, file)):
+            os.dup2(source, target)
+        os.environ.update(request["env"])
+        code = JOBS[request["job"]](request["at"], *request["args"])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _script(at: str | None, store: str, variant: str) -> int:
+    from tests.crash import golden
+
+    golden.crash = _crash(at)
+    asyncio.run(golden.script(Path(store), variant))
+    return 0
+
+
+def _resume(at: str | None, store: str, variant: str) -> int:
+    from tests.crash import golden
+
+    golden.crash = _crash(at)
+    return asyncio.run(golden.resume(Path(store), variant))
+
+
+def _crash(at: str | None) -> Any:
+    from treadle.testing.crash import Crash
+
+    return Crash(at, os.environ["GOLDEN_PLACES"])
+
+
+def _cli(at: str | None, *argv: str) -> int:
+    """The command line, called as its entry point calls it."""
+    from treadle.cli.main import main
+
+    sys.argv = ["treadle", *argv]
+    return main() or 0
+
+
+JOBS: dict[str, Callable[..., int]] = {"script": _script, "resume": _resume, "cli": _cli}
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,188 @@
+"""The golden task: two model turns, a parallel batch of a read, an idempotent and a writing tool, a feedback message,
+an undo with compensations. What the crash harness kills, and what it resumes with `--agent tests.crash.golden:NAME`.
+
+Everything it does is noted in the ledger named by GOLDEN_LEDGER; what it was told is durable, in GOLDEN_ACKS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import Any
+
+from treadle import Agent, Happened, NotHappened, Runner, ScriptedModel, ToolContext, tool
+from treadle.core.messages import Message, ToolCall, ToolResult
+from treadle.core.model import ModelRequest
+from treadle.llm.scripted import call, text
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.crash import Crash, CrashingStore, name_of
+from treadle.testing.ledger import Ledger
+
+TASK = "golden"
+THREAD = "trip"
+FEEDBACK = "with a view, please"
+OUTPUTS = {"look": "oslo is free", "book": "booked room 12", "pay": "paid 5"}
+
+crash = Crash()
+"""Where this process is to die; whoever starts it replaces it."""
+
+
+def ledger() -> Ledger:
+    return Ledger(os.environ["GOLDEN_LEDGER"], crash)
+
+
+# ------------------------------------------------------------------------------------------------ tools
+
+
+def _work(name: str, ctx: ToolContext) -> str:
+    with ledger().call(name, ctx):
+        return OUTPUTS[name]
+
+
+def _take_back(asked: ToolCall, ctx: ToolContext) -> None:
+    assert asked.output == OUTPUTS[asked.name]
+    with ledger().call(f"undo {asked.name}", ctx):
+        pass
+
+
+def _did_it_happen(asked: ToolCall, ctx: ToolContext) -> Happened | NotHappened:
+    with ledger().call("reconcile", ctx):
+        return Happened(OUTPUTS[asked.name]) if ledger().happened(ctx.idempotency_key) else NotHappened()
+
+
+async def look(place: str, ctx: ToolContext) -> str:
+    return _work("look", ctx)
+
+
+async def book(room: int, ctx: ToolContext) -> str:
+    return _work("book", ctx)
+
+
+async def pay(amount: int, ctx: ToolContext) -> str:
+    return _work("pay", ctx)
+
+
+def look_in_thread(place: str, ctx: ToolContext) -> str:
+    return _work("look", ctx)
+
+
+def book_in_thread(room: int, ctx: ToolContext) -> str:
+    return _work("book", ctx)
+
+
+def pay_in_thread(amount: int, ctx: ToolContext) -> str:
+    return _work("pay", ctx)
+
+
+# ------------------------------------------------------------------------------------------------ model
+
+
+def answer(request: ModelRequest) -> Any:
+    """What the model says depends on what it is asked alone; an ill-formed history is written down."""
+    ledger().note("asked", f"turn {request.turn}", call=request.step)
+    problem = ill_formed(request.messages)
+    if problem is not None:
+        ledger().note("ill-formed", problem, call=request.step)
+    if request.turn == 0:
+        return [call("look", place="oslo"), call("book", room=12), call("pay", amount=5)]
+    results = [
+        part.text for message in request.messages for part in message.parts if type(part) is ToolResult
+    ]
+    told = [message.text for message in request.messages if message.role == "user"][1:]
+    return text("; ".join(results + told))
+
+
+def ill_formed(messages: Sequence[Message]) -> str | None:
+    """Return what no provider would take: a call without its one result, a result without a call, doubled ids."""
+    ids: set[str] = set()
+    owed: set[str] = set()
+    for message in messages:
+        results = [part.call_id for part in message.parts if type(part) is ToolResult]
+        if set(results) != owed or len(results) != len(owed):
+            return f"results {results} where {sorted(owed)} are owed"
+        calls = [part.id for part in message.tool_calls]
+        if ids & set(calls) or len(set(calls)) != len(calls):
+            return f"calls {calls} asked for twice"
+        ids.update(calls)
+        owed = set(calls)
+    return f"no results of {sorted(owed)}" if owed else None
+
+
+def _agent(*, threads: bool, reconcile: bool) -> Agent[None]:
+    tools = (look_in_thread, book_in_thread, pay_in_thread) if threads else (look, book, pay)
+    look_tool, book_tool, pay_tool = tools
+    checks = {"reconcile": _did_it_happen} if reconcile else {}
+    return Agent(
+        ScriptedModel(answer),
+        name="golden",
+        tools=[
+            tool(name="look", read_only=True)(look_tool),
+            tool(name="book", idempotent=True, undo=_take_back)(book_tool),
+            tool(name="pay", undo=_take_back, **checks)(pay_tool),
+        ],
+    )
+
+
+inline = _agent(threads=False, reconcile=False)
+inline_reconcile = _agent(threads=False, reconcile=True)
+threads = _agent(threads=True, reconcile=False)
+threads_reconcile = _agent(threads=True, reconcile=True)
+VARIANTS = {
+    "inline": inline,
+    "inline_reconcile": inline_reconcile,
+    "threads": threads,
+    "threads_reconcile": threads_reconcile,
+}
+
+
+# ----------------------------------------------------------------------------------------------- script
+
+
+async def script(store: Path, variant: str) -> None:
+    """Run the golden task from its beginning, writing down each event and return value as it is acknowledged."""
+    agent = VARIANTS[variant]
+    async with Runner(CrashingStore(SQLiteStore(store), crash), agents=[agent]) as runner:
+        watcher = Acknowledgements(runner)
+        await watcher.during("create_task", runner.create_task(agent, "go", task_id=TASK, thread_id=THREAD))
+        await watcher.during("run_step", runner.run_step(TASK))
+        await watcher.during("undo_step", runner.undo_step(TASK))
+        await watcher.during("run_step", runner.run_step(TASK))
+        await watcher.during("send", runner.send(TASK, FEEDBACK))
+        await watcher.during("resume", runner.resume(TASK))
+
+
+async def resume(store: Path, variant: str) -> None:
+    """Resume through the API, so that this process, too, can be killed at a write."""
+    async with Runner(CrashingStore(SQLiteStore(store), crash), agents=[VARIANTS[variant]]) as runner:
+        await runner.resume(TASK)
+
+
+class Acknowledgements:
+    """Writes down what a user of the runner was told, when they were told."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._last = 0
+        self._file = os.open(os.environ["GOLDEN_ACKS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    async def during(self, name: str, verb: Awaitable[Any]) -> None:
+        """Await a verb and watch the task's events meanwhile."""
+        work = asyncio.ensure_future(verb)
+        while not work.done():
+            if self._last:
+                await self._read()
+            await asyncio.wait([work], timeout=0.002)
+        await work
+        self._write("returned", name)
+        await self._read()
+
+    async def _read(self) -> None:
+        async for event in self._runner.handle(TASK).events(after=self._last, deltas=False):
+            self._last = event.seq  # type: ignore[union-attr]
+            self._write(self._last, name_of(event))
+
+    def _write(self, *what: Any) -> None:
+        os.write(self._file, json.dumps(what).encode() + b"\n")
