@@ -86,7 +86,7 @@ class Trial:
                 return said
             if status == WAITING:
                 self.settle(said["pending"])
-            elif said["error"]["kind"] == "UndoUnfinished":
+            elif said["error"]["type"] == "UndoUnfinished":
                 self.finish_undo()
             else:
                 raise AssertionError(f"resume ended with {status}: {self.output}")
