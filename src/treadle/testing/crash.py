@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -169,7 +169,7 @@ class CrashingStore(JournalStore):
     async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
         return await self._store.thread(thread_id, version=version)
 
-    def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         return self._store.watch(wake)
 
 
