@@ -49,9 +49,12 @@ class ForkServer:
 
 def serve() -> None:
     """Fork for each line of standard input; write each fork's exit status."""
-    from tests.crash import golden  # what all jobs need is imported once, here
+    # What all jobs need is imported once, here.
+    from tests.crash import golden
+    from treadle.cli import main
 
     assert golden.VARIANTS
+    assert main.app
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -74,7 +77,7 @@ def _be_the_job(request: dict[str, Any]) -> None:
         code = JOBS[request["job"]](request["at"], *request["args"])
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
-    except BaseException:
+    except BaseException:  # noqa: BLE001  a fork must not go on as the server
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -105,17 +108,17 @@ def _crash(at: str | None) -> Any:
 
 def _cli(at: str | None, *argv: str) -> int:
     """The command line, called as its entry point calls it."""
-    try:
-        from treadle.cli.main import main
-    except ImportError:
+    from treadle.cli import main
+
+    commands = {command.callback.__name__ for command in main.app.registered_commands if command.callback}
+    if argv[0] not in commands:
         return asyncio.run(_shim(list(argv)))
-    sys.argv = ["treadle", *argv]
-    return main() or 0
+    return main.main(argv)
 
 
 async def _shim(argv: list[str]) -> int:
     from tests.crash import golden
-    from treadle import Runner, Happened, NotHappened
+    from treadle import Happened, NotHappened, Runner
     from treadle.errors import TreadleError
 
     verb, task, *rest = argv
