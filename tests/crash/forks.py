@@ -69,10 +69,10 @@ def _be_the_job(request: dict[str, Any]) -> None:
     """Run in the fork and end it, without what the server would do at its own end."""
     code = 70
     try:
-        file = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for target, source in ((0, nothing), (1, file), (2, file)):
-            os.dup2(source, target)
+        new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        files = ((os.devnull, os.O_RDONLY), (request["output"], new), (f"{request['output']}.err", new))
+        for target, (path, mode) in enumerate(files):
+            os.dup2(os.open(path, mode, 0o600), target)
         os.environ.update(request["env"])
         code = JOBS[request["job"]](request["at"], *request["args"])
     except SystemExit as end:

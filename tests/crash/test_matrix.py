@@ -35,7 +35,7 @@ class Trials:
     def places(self) -> list[str]:
         """Return the places that the golden task passes when nothing kills it."""
         trial = self.new()
-        assert trial.job("script", trial.store, trial.variant) == 0, trial.output
+        assert trial.job("script", trial.store, trial.variant) == 0, trial.trouble
         return trial.places
 
 

@@ -47,6 +47,10 @@ class Trial:
         return (self.place / "output").read_text()
 
     @property
+    def trouble(self) -> str:
+        return self.output + (self.place / "output.err").read_text()
+
+    @property
     def acknowledged(self) -> list[list[Any]]:
         path = self.place / "acks"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -59,7 +63,7 @@ class Trial:
     def dies(self, job: str, at: str) -> Death:
         """Run a job that is killed at a place, and take down what it left."""
         status = self.job(job, self.store, self.variant, at=at)
-        assert status == KILLED, f"{job} was not killed at {at!r} but ended with {status}: {self.output}"
+        assert status == KILLED, f"{job} was not killed at {at!r} but ended with {status}: {self.trouble}"
         assert self.places[-1] == at or at in self.places, at
         ledger = self.ledger.entries()
         death = Death(Journal.read(self.store, ledger), self.acknowledged, len(ledger))
@@ -103,23 +107,23 @@ class Trial:
             elif said["error"]["type"] == "UndoUnfinished":
                 self.finish_undo()
             else:
-                raise AssertionError(f"resume ended with {status}: {self.output}")
-        raise AssertionError(f"not at its end after {self.commands}: {self.output}")
+                raise AssertionError(f"resume ended with {status}: {self.trouble}")
+        raise AssertionError(f"not at its end after {self.commands}: {self.trouble}")
 
     def finish_undo(self) -> None:
         status = self.with_agent("undo")
         if status != COMPLETED:
-            assert status == WAITING, self.output
+            assert status == WAITING, self.trouble
             self.command("show")
             self.settle(json.loads(self.output)["pending"])
 
     def settle(self, pending: Sequence[dict[str, Any]]) -> None:
         """Say of each call what the ledger knows."""
-        assert pending, self.output
+        assert pending, self.trouble
         for request in pending:
             asked = request["request_id"]
             self.asked.add(asked)
             happened = self.ledger.happened(f"{golden.TASK}/{asked}")
             output = json.dumps(golden.OUTPUTS[request["tool"]])
             verdict = ["--happened", output] if happened else ["--not-happened"]
-            assert self.command("settle", asked, *verdict) == COMPLETED, self.output
+            assert self.command("settle", asked, *verdict) == COMPLETED, self.trouble
