@@ -108,64 +108,9 @@ def _crash(at: str | None) -> Any:
 
 def _cli(at: str | None, *argv: str) -> int:
     """The command line, called as its entry point calls it."""
-    from treadle.cli import main
+    from treadle.cli.main import main
 
-    commands = {command.callback.__name__ for command in main.app.registered_commands if command.callback}
-    if argv[0] not in commands:
-        return asyncio.run(_shim(list(argv)))
-    return main.main(argv)
-
-
-async def _shim(argv: list[str]) -> int:
-    from tests.crash import golden
-    from treadle import Happened, NotHappened, Runner
-    from treadle.errors import TreadleError
-
-    verb, task, *rest = argv
-    store = rest[rest.index("--store") + 1]
-    agents = (
-        [getattr(golden, rest[rest.index("--agent") + 1].rpartition(":")[2])] if "--agent" in rest else []
-    )
-
-    def show(r):
-        return {
-            "state": r.state,
-            "final_text": r.final_text,
-            "pending": [{"request_id": p.request_id, "tool": p.tool} for p in r.pending],
-        }
-
-    codes = {"completed": 0, "failed": 1, "waiting": 4, "running": 0}
-    async with Runner(store, agents=agents) as runner:
-        try:
-            if verb == "resume":
-                r = await runner.resume(task)
-                print(json.dumps(show(r)))
-                return codes[r.state]
-            if verb == "show":
-                r = await runner.result(task)
-                print(json.dumps(show(r)))
-                return codes[r.state]
-            if verb == "undo":
-                r = await runner.undo_step(task)
-                print(
-                    json.dumps(
-                        {
-                            "complete": r.complete,
-                            "problem": r.problem,
-                            "calls": [{"call": c.call, "verdict": c.verdict} for c in r.calls],
-                        }
-                    )
-                )
-                return 0 if r.complete else 4
-            if verb == "settle":
-                v = Happened(json.loads(rest[2])) if rest[1] == "--happened" else NotHappened()
-                await runner.settle(task, rest[0], v)
-                print("{}")
-                return 0
-        except TreadleError as error:
-            print(json.dumps({"error": {"type": type(error).__name__, "message": str(error)}}))
-            return 1
-    return 70
+    return main(argv)
 
 
 JOBS: dict[str, Callable[..., int]] = {"script": _script, "resume": _resume, "cli": _cli}

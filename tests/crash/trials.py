@@ -115,7 +115,7 @@ class Trial:
         if status != COMPLETED:
             assert status == WAITING, self.trouble
             self.command("show")
-            self.settle(json.loads(self.output)["pending"])
+            self.settle(json.loads(self.output)["result"]["pending"])
 
     def settle(self, pending: Sequence[dict[str, Any]]) -> None:
         """Say of each call what the ledger knows."""

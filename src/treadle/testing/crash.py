@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -90,7 +90,7 @@ class CrashingStore(JournalStore):
     def __init__(self, store: JournalStore, crash: Crash) -> None:
         self._store = store
         self._crash = crash
-        self._inside: list[str] = []
+        self._inside: deque[list[str]] = deque()
         self._watch_rows()
 
     @property
@@ -108,10 +108,13 @@ class CrashingStore(JournalStore):
     def commit(self, commit: Commit, done: CommitDone) -> None:
         names = [self._crash.numbered(name) for name in names_of(commit)]
         self._crash.reach(*[f"before {name}" for name in names])
+        inside = [f"inside {name}" for name in names]
         if commit.record is not None:
-            self._inside = [f"inside {name}" for name in names]
+            self._inside.append(inside)
 
         def durable(verdict: Committed | Exception) -> None:
+            if inside in self._inside:  # it was refused, or written before
+                self._inside.remove(inside)
             if not isinstance(verdict, Exception):
                 self._crash.reach(*[f"after {name}" for name in names])
             done(verdict)
@@ -144,8 +147,7 @@ class CrashingStore(JournalStore):
 
         def changed(_kind: int, _database: str, table: str, _row: int) -> None:
             if table == "records" and self._inside:
-                names, self._inside = self._inside, []
-                self._crash.reach(*names)
+                self._crash.reach(*self._inside.popleft())
 
         def opened(connection: apsw.Connection) -> None:
             connection.set_update_hook(changed)
