@@ -1,0 +1,75 @@
+"""Comparing journals: whether two tasks went the same way, apart from what no two tasks share.
+
+Stepped or run freely, crashed and resumed or not, on one store or another: the events are the same. What may differ is
+listed here, field by field, and nothing else is overlooked. Epochs, digests and the borders of records are no part of
+an event, so they are never compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from treadle.core.events import Event
+from treadle.core.journal import unfold
+from treadle.ports import JournalStore
+
+IGNORED: Final[dict[str, str]] = {
+    "time": "when an event happened",
+    "thread": "the id of the thread",
+    "parent": "the id of the task that another was forked from, or is a child of",
+    "inbox": "the id that the sender of a command chose",
+}
+"""The fields that are not compared, and what they hold."""
+
+
+async def journal_of(store: JournalStore, task_id: str) -> list[Event]:
+    """Return all events of a task, checked on the way.
+
+    Args:
+        store: where the task's journal lives, such as `runner.store`.
+        task_id: whose.
+
+    Raises:
+        TaskNotFound: there is no such task.
+        JournalCorrupt: a record was changed, lost or cut.
+    """
+    await store.open()
+    records = await store.read(task_id)
+    return [event for _, found in unfold(task_id, records) for event in found]
+
+
+def first_difference(a: Sequence[Event], b: Sequence[Event]) -> str | None:
+    """Return where and how two journals first differ, None if they do not.
+
+    Args:
+        a: the events of one task, in order.
+        b: those of another.
+    """
+    for number, (one, other) in enumerate(zip(a, b, strict=False), 1):
+        if one.kind != other.kind:
+            return f"event {number}: {one.kind} in one, {other.kind} in the other"
+        mine, theirs = facts(one), facts(other)
+        for name, value in mine.items():
+            if value != theirs[name]:
+                return (
+                    f"event {number} ({one.kind}): {name} is {value!r} in one, {theirs[name]!r} in the other"
+                )
+    if len(a) != len(b):
+        longer = a if len(a) > len(b) else b
+        number = min(len(a), len(b)) + 1
+        return f"event {number}: {longer[number - 1].kind} in one, nothing in the other"
+    return None
+
+
+def assert_same_journal(a: Sequence[Event], b: Sequence[Event]) -> None:
+    """Raise `AssertionError`, naming the first difference, unless two journals say the same."""
+    difference = first_difference(a, b)
+    if difference is not None:
+        raise AssertionError(difference)
+
+
+def facts(event: Event) -> dict[str, Any]:
+    """Return what of an event is compared: all its fields but those in `IGNORED`."""
+    return {item.name: getattr(event, item.name) for item in fields(event) if item.name not in IGNORED}
