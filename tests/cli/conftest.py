@@ -76,7 +76,7 @@ def scripted(name, turns, tools=()):
 
 math = scripted("math", [turn("I add.", call("add", a=1, b=2)), text("It is 3.")], [add])
 steppy = scripted("steppy", [call("add", a=1, b=2), call("add", a=3, b=3), text("It is 6.")], [add])
-slow = scripted("slow", [call("nap", seconds=0.1), text("one two three four five six", chunk=4, pause=0.4)], [nap])
+slow = scripted("slow", [call("nap", seconds=0.1), text("one two three four five six", chunk=4, pause=0.2)], [nap])
 patient = scripted("patient", lambda request: _patient(request), [nap])
 failing = scripted("failing", [fail(400, message="no such thing"), text("fine now")])
 payer = scripted("payer", [call("pay", amount=5), text("Done.")], [pay])

@@ -184,11 +184,50 @@ def test_help_imports_no_model_library_and_no_server():
 
 def test_a_bug_of_ours_exits_70_with_a_short_text(treadle, monkeypatch):
     broken = typer.Typer()
-    broken.command("tasks")(lambda: 1 // 0)
+    broken.command("tasks")({}.popitem)
     broken.command("show")(lambda: None)
     monkeypatch.setattr("treadle.cli.main.app", broken)
     ended = treadle("tasks")
     assert ended.code == 70
-    assert "ZeroDivisionError" in ended.err
+    assert "KeyError" in ended.err
     assert "TREADLE_DEBUG=1" in ended.err
     assert "Traceback" not in ended.err
+
+
+def test_an_error_in_the_users_own_code_is_told_with_its_place_and_is_no_bug_of_ours(treadle, project):
+    source = "from treadle import Agent, ScriptedModel\ndef told(ctx):\n    raise KeyError('mine')\n"
+    (project / "own.py").write_text(source + "agent = Agent(ScriptedModel(['x']), instructions=told)\n")
+    ended = treadle("run", "own:agent", "hi", "--json")
+    assert ended.code == 1
+    assert ended.document["error"]["type"] == "KeyError"
+    assert "own.py, line 3" in ended.err
+
+
+def test_no_traceback_when_nobody_reads_the_output_any_more(begin, treadle):
+    treadle("run", "math", "hi")
+    for words in (["tasks"], ["show", "last", "--json"]):
+        process = begin(*words)
+        process.stdout.close()
+        assert process.wait(timeout=30) == 1
+        assert process.stderr.read() == ""
+
+
+def test_usage_errors_exit_2_and_are_one_document_too(treadle):
+    for words in ([], ["--nonsense"], ["last", "--limit", "many"], ["a", "b", "c"]):
+        ended = treadle("run", *words, "--json")
+        assert ended.code == 2
+        assert set(ended.document["error"]) == {"type", "message"}
+    assert treadle("nonsense").code == 2
+
+
+def test_a_task_id_of_another_agent_is_told_in_one_line(treadle):
+    treadle("run", "math", "hi", "--task-id", "mine")
+    ended = treadle("run", "steppy", "hi", "--task-id", "mine")
+    assert ended.code == 2
+    assert ended.err.count("\n") == 1
+
+
+def test_text_after_two_dashes_is_input_whatever_it_looks_like(treadle):
+    ended = treadle("run", "math", "--", "--json")
+    assert ended.code == 0
+    assert "› --json" in ended.out

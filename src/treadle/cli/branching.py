@@ -18,7 +18,6 @@ from treadle.cli.opening import (
     json_given,
     row_named,
     runner_on,
-    screen_of,
 )
 from treadle.cli.running import AgentOption, ModelOption, agent_of, drive_on
 from treadle.cli.screen import Screen
@@ -66,7 +65,7 @@ def undo(
             )
             return CODES["waiting"]
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 def _place(text: str | None) -> int | str | None:
@@ -133,7 +132,7 @@ def fork(
             screen.line(("  run it with: ", "dim"), go_on)
         return 0
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 def _replacements(given: list[str]) -> dict[str, Json]:

@@ -15,7 +15,6 @@ from treadle.cli.opening import (
     json_given,
     row_named,
     runner_on,
-    screen_of,
 )
 from treadle.cli.running import read
 from treadle.cli.screen import Screen
@@ -44,7 +43,7 @@ def pause(
             result = await runner.pause(row.task_id, reason=reason, by=by)
             return _reached("paused", screen, result, store)
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 def cancel(
@@ -63,7 +62,7 @@ def cancel(
             result = await runner.cancel(row.task_id, reason=reason, by=by)
             return _reached("cancelled", screen, result, store)
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 def _reached(wanted: str, screen: Screen, result: RunResult, store: str | None) -> int:
@@ -93,7 +92,7 @@ def send(
             await _recorded(runner, task_id, screen, store)
         return 0
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 def settle(
@@ -124,7 +123,7 @@ def settle(
             await _recorded(runner, task_id, screen, store)
         return 0
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 async def _recorded(runner: TaskRunner, task_id: str, screen: Screen, store: str | None) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from traceback import walk_tb
 from typing import Annotated, Any
 
 import typer
@@ -91,8 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = given[: given.index("--")] if "--" in given else given
     screen = Screen(json="--json" in options)
-    with screen.one_document():
-        return _run(given or ["--help"], screen)
+    try:
+        with screen.one_document():
+            return _run(given or ["--help"], screen)
+    except BrokenPipeError:
+        return CODES["failed"]  # whoever read the output has gone, so there is nobody to tell
 
 
 def _run(arguments: list[str], screen: Screen) -> int:
@@ -105,9 +111,26 @@ def _run(arguments: list[str], screen: Screen) -> int:
         if os.environ.get("TREADLE_DEBUG"):
             raise
         screen.document(error_json(error))
-        screen.note(("this is a bug in treadle: ", "red"), f"{type(error).__name__}: {error}")
+        what = f"{type(error).__name__}: {error}"
+        theirs = _raised_outside(error)
+        if theirs is not None:
+            screen.note(("error: ", "red"), f"{what} (from {theirs}; TREADLE_DEBUG=1 shows the way there)")
+            return CODES["failed"]
+        screen.note(("this is a bug in treadle: ", "red"), what)
         screen.note("run it again with TREADLE_DEBUG=1 for the details of a report")
         return OUR_BUG
+
+
+def _raised_outside(error: BaseException) -> str | None:
+    """Return the last place in a user's own code that led to an error; None if there is none on the way."""
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    not_theirs = [folder.resolve() for folder in (Path(__file__).parents[1], *map(Path, libraries))]
+    found = None
+    for frame, line in walk_tb(error.__traceback__):
+        file = Path(frame.f_code.co_filename).resolve()
+        if file.is_file() and not any(file.is_relative_to(folder) for folder in not_theirs):
+            found = f"{file.name}, line {line}"
+    return found
 
 
 def _failed(error: Any, screen: Screen) -> int:

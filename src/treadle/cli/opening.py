@@ -68,11 +68,14 @@ def runner_on(store: str | None, agents: tuple[Agent[Any], ...] = (), *, make: b
     return Runner(opened, agents=agents)
 
 
-def in_loop(work: Coroutine[Any, Any, int]) -> int:
-    """Run a command's work in an event loop and return its exit code."""
+def in_loop(ctx: typer.Context, work: Callable[[Screen], Coroutine[Any, Any, int]]) -> int:
+    """Run a command's work in an event loop and return its exit code; Ctrl-C ends what it does not handle itself."""
+    screen = screen_of(ctx)
     try:
-        return asyncio.run(work)
+        return asyncio.run(work(screen))
     except KeyboardInterrupt:
+        screen.document({"error": {"type": "KeyboardInterrupt", "message": "interrupted"}})
+        screen.note(("interrupted", "yellow"))
         return CODES["interrupted"]
 
 

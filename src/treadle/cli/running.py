@@ -20,11 +20,10 @@ from treadle.cli.opening import (
     in_loop,
     row_named,
     runner_on,
-    screen_of,
 )
 from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
-from treadle.core.events import ModelStarted
+from treadle.core.events import END_STATES, ModelStarted
 from treadle.core.journal import unfold
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
 from treadle.policy.limits import Limits
@@ -84,7 +83,7 @@ def run(
                 runner, stream, screen, store, agent or (word if word and ":" in word else None)
             )
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 def resume(
@@ -111,7 +110,7 @@ def resume(
                 runner, row.task_id, screen, store=store, agent=agent, model=model, options=options
             )
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 def step(
@@ -142,7 +141,7 @@ def step(
             stream = runner.stream_step(task_id, input=input, agent=known)
             return await _stepped(runner, stream, screen, store, place)
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 # ------------------------------------------------------------------------------------------- driving
@@ -190,10 +189,9 @@ async def _driven(
     try:
         result = await runner.result(stream.task_id)
     except TaskNotFound:
-        screen.note("interrupted before the task was begun")
-        return CODES["interrupted"]
-    told(screen, result, store=store, agent=agent, said=timeline.said)
-    return CODES["interrupted"]
+        raise KeyboardInterrupt from None  # before the task was begun
+    code = told(screen, result, store=store, agent=agent, said=timeline.said)
+    return code if result.state in END_STATES else CODES["interrupted"]
 
 
 async def _stepped(

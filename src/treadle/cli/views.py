@@ -17,7 +17,6 @@ from treadle.cli.opening import (
     in_loop,
     row_named,
     runner_on,
-    screen_of,
 )
 from treadle.cli.screen import STYLES, Screen, clean, short
 from treadle.cli.timeline import Timeline, words
@@ -54,7 +53,7 @@ def tasks(
                 screen.note(f"more: --cursor {page.cursor}")
         return 0
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 async def _snapshot(runner: TaskRunner, task_id: str) -> Task | None:
@@ -127,7 +126,7 @@ def show(
             pending(screen, result.pending, task_id, store)
         return 0
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 async def events_of(runner: TaskRunner, task_id: str) -> list[Event]:
@@ -196,7 +195,7 @@ def diff(
         screen.line(("+ ", "green"), shown_value(found.value_b), (f"  {other}", "dim"))
         return 0
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 def shown_value(value: Any) -> str:
@@ -229,7 +228,7 @@ def verify(
         screen.line((f"{good} of {len(found)} tasks are whole", "red" if bad else "green"))
         return 1 if bad else 0
 
-    return in_loop(work(screen_of(ctx)))
+    return in_loop(ctx, work)
 
 
 async def _to_verify(runner: TaskRunner, task: str | None) -> list[str]:
