@@ -137,7 +137,10 @@ def partial_answer(state: TaskState) -> str:
 
 
 def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
-    """Compensate one call after the other, newest first, then rewind."""
+    """End what the steps left open, compensate one call after the other, newest first, then rewind."""
+    open_call = close_calls(state, "its step was undone", "cancelled")
+    if open_call is not None:
+        return open_call
     for call in undo.queue:
         if call.undo_status == "begun":
             return (UndoCall(call.id + UNDO_SUFFIX, call),)
@@ -149,9 +152,6 @@ def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
             return Wait("undo_failed", (call,))
         if call.undo_status == "none":
             return (UndoCall(call.id + UNDO_SUFFIX, call),)
-    open_call = close_calls(state, "its step was undone", "cancelled")
-    if open_call is not None:
-        return open_call
     return Record(e.Rewound(undo.to, state.branch + 1, undo_report(state, undo)))
 
 
@@ -193,7 +193,7 @@ def settle(state: TaskState, setup: Setup, call: CallState) -> Decision | Effect
         return Record(settled)
     spec = setup.tools.get(call.name)
     if call.status == "lost" and spec is not None and spec.reconcilable:
-        return Reconcile(call.id, call)
+        return Reconcile(f"{call.id}-reconcile", call)
     if setup.on_unknown_outcome == "wait":
         return None
     return Record(unknown_end(call))

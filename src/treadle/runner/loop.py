@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Effect, Record, UndoCall, Wait
+from treadle.core.effects import CallModel, CallTool, Effect, Reconcile, Record, UndoCall, Wait
 from treadle.core.observation import unknown_tool_text
 from treadle.core.state import StepState, TaskState
 from treadle.errors import ToolArgumentsInvalid
@@ -193,6 +193,9 @@ class Drive:
 
     async def _seal(self, event: e.TaskEnded) -> bool:
         """End the task and change its thread in one transaction, or neither."""
+        if self._flights:
+            await self._fly(())
+            return False
         state = self.state
         keeps = event.state in ("completed", "degraded") or self._terms.options.keep_in_thread == "always"
         event.kept = keeps and event.state in ("failed", "cancelled")
@@ -326,6 +329,8 @@ class Drive:
         landed, self._landed = self._landed, []
         for flight in landed:
             del self._flights[flight.effect.id]
+            if type(flight.effect) is Reconcile and flight.effect.call.status != "lost":
+                continue  # somebody settled the call while its tool was still looking
             for event in flight.ends or ():
                 await self._record(event)
 

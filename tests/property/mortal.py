@@ -1,0 +1,100 @@
+"""A store that can be lost in the middle: what was committed stays, what comes after the death is never written."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from treadle.errors import StoreUnavailable
+from treadle.ports import (
+    Claim,
+    Commit,
+    CommitDone,
+    InboxItem,
+    JournalStore,
+    Record,
+    TaskFilter,
+    TaskRow,
+    ThreadMember,
+)
+from treadle.stores.memory import MemoryStore
+from treadle.stores.sqlite import SQLiteStore
+
+
+class MortalStore(JournalStore):
+    """One life of a process on a store: it dies at a chosen commit, before it is written or before it is told."""
+
+    def __init__(self, real: JournalStore) -> None:
+        self.real = real
+        self.dead = False
+        self.commits_left: int | None = None
+        self.dies_after_writing = False
+
+    def die(self) -> None:
+        self.dead = True
+
+    def _alive(self) -> JournalStore:
+        if self.dead:
+            raise StoreUnavailable("the process is dead")
+        return self.real
+
+    @property
+    def url(self) -> str:
+        return self.real.url
+
+    async def open(self) -> None:
+        await self._alive().open()
+
+    async def close(self) -> None:
+        """Leave the real store alone: the next life uses it."""
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        gone = StoreUnavailable("the process died")
+        if self.dead:
+            done(gone)
+            return
+        if self.commits_left is not None:
+            self.commits_left -= 1
+            if self.commits_left < 0:
+                self.dead = True
+                if self.dies_after_writing:
+                    self.real.commit(commit, lambda _: done(gone))
+                else:
+                    done(gone)
+                return
+        self.real.commit(commit, done)
+
+    async def claim(self, task_id: str) -> Claim:
+        return await self._alive().claim(task_id)
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        return await self._alive().read(task_id, after=after, upto=upto)
+
+    async def row(self, task_id: str) -> TaskRow:
+        return await self._alive().row(task_id)
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        return await self._alive().rows(wanted)
+
+    async def delete(self, task_id: str) -> None:
+        await self._alive().delete(task_id)
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        return await self._alive().post(task_id, item)
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        return await self._alive().inbox(task_id)
+
+    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
+        return await self._alive().thread(thread_id, version=version)
+
+    def watch(self, wake: Callable[..., Any]) -> Callable[[], None]:
+        return self._alive().watch(wake)
+
+
+async def next_life(life: MortalStore, path: Path | None) -> MortalStore:
+    """Return a new process' view of what the dead one left, its ownerships lapsed."""
+    life.die()
+    await life.real.close()
+    real: JournalStore = life.real if isinstance(life.real, MemoryStore) else SQLiteStore(str(path))
+    await real.open()
+    return MortalStore(real)

@@ -1,0 +1,391 @@
+"""Random histories of the whole engine: every verb in any order, commands while it runs, death at any commit."""
+
+import asyncio
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.property.mortal import MortalStore, next_life
+from treadle import (
+    Agent,
+    FailurePolicy,
+    Happened,
+    Limits,
+    NotHappened,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    ToolContext,
+    Unknown,
+    tool,
+)
+from treadle.core.model import ModelRequest
+from treadle.core.tools import EffectClass
+from treadle.errors import StoreError, TreadleError
+from treadle.llm.scripted import Turn, call, fail, text, turn
+from treadle.stores.memory import MemoryStore
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.audit import LedgerEntry, audit_store
+
+FIRED: Counter[str] = Counter()
+TOOLS = ("look", "put", "save", "book", "pay")
+OPTIONS = st.builds(
+    RunOptions,
+    limits=st.sampled_from([None, None, Limits(steps=1), Limits(steps=2), Limits(tool_calls=2)]),
+    on_limit=st.sampled_from(["final_answer", "fail", "pause"]),
+    on_failure=st.builds(
+        FailurePolicy,
+        model=st.sampled_from(["fail", "degrade", "pause"]),
+        tool=st.sampled_from(["continue", "fail", "degrade", "pause"]),
+    ),
+    on_unknown_outcome=st.sampled_from(["wait", "wait", "tell_model", "fail"]),
+    max_parallel_tools=st.sampled_from([1, 2, 64]),
+    keep_in_thread=st.sampled_from(["success", "always"]),
+)
+PLACE = st.integers(0, 50)
+
+
+class World:
+    """What is outside of the engine: the models' whims, the tools' effects, and who may die in them."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.ledger: list[LedgerEntry] = []
+        self.life: MortalStore | None = None
+        self.dies_in_tool = False
+
+    def chance(self, *place: Any) -> random.Random:
+        return random.Random(f"{self.seed}/{'/'.join(map(str, place))}")
+
+    def says(self, request: ModelRequest) -> Any:
+        chance = self.chance(request.task_id[-2:], request.step, request.turn, request.attempt)
+        kind = chance.randrange(10)
+        if kind == 0:
+            return fail(500)
+        if kind < 4:
+            return text("words")
+        calls = [
+            call(chance.choice((*TOOLS, "nobody")), n=chance.randrange(3))
+            for _ in range(chance.randint(1, 3))
+        ]
+        asked = Turn()
+        for one in calls:
+            asked += one
+        return turn("so", asked, finish="length" if kind == 4 else None)
+
+    async def act(self, ctx: ToolContext, effect: EffectClass, n: int) -> str:
+        self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "start", ctx.task_id))
+        chance = self.chance(ctx.call_id, ctx.attempt, n)
+        for _ in range(chance.randrange(3)):
+            await asyncio.sleep(0)
+        if self.dies_in_tool and self.life is not None:
+            self.dies_in_tool = False
+            FIRED[f"died in a tool that is {effect}"] += 1
+            self.life.die()
+            await asyncio.sleep(0)
+        if chance.randrange(5) == 0:
+            raise RuntimeError("broken")
+        self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "done", ctx.task_id))
+        return f"{ctx.call_id} did {n}"
+
+    def tools(self) -> list[Any]:
+        @tool(read_only=True, retries=1)
+        async def look(n: int, ctx: ToolContext) -> str:
+            return await self.act(ctx, "read", n)
+
+        @tool(idempotent=True)
+        async def put(n: int, ctx: ToolContext) -> str:
+            return await self.act(ctx, "idempotent", n)
+
+        @tool
+        async def save(n: int, ctx: ToolContext) -> str:
+            return await self.act(ctx, "write", n)
+
+        async def unbook(booked: Any, ctx: ToolContext) -> None:
+            await self.act(ctx, "idempotent", 1)
+
+        @tool(undo=unbook)
+        async def book(n: int, ctx: ToolContext) -> str:
+            return await self.act(ctx, "write", n)
+
+        async def find(lost: Any, ctx: ToolContext) -> Any:
+            await asyncio.sleep(0)
+            return self.chance("find", ctx.call_id).choice([Happened("paid"), NotHappened(), Unknown()])
+
+        @tool(reconcile=find)
+        async def pay(n: int, ctx: ToolContext) -> str:
+            return await self.act(ctx, "write", n)
+
+        return [look, put, save, book, pay]
+
+
+class Engine(RuleBasedStateMachine):
+    """One machine on the memory store; the SQLite one differs in `durable`."""
+
+    durable = False
+
+    @initialize(seed=st.integers(0, 2**32))
+    def begin(self, seed: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.folder = tempfile.TemporaryDirectory() if self.durable else None
+        self.path = Path(self.folder.name) / "journal.db" if self.folder else None
+        self.world = World(seed)
+        self.model = ScriptedModel(self.world.says, keep=100_000)
+        self.agent: Agent[Any] = Agent(self.model, name="any", tools=self.world.tools())
+        self.tasks: list[str] = []
+        self.threads = 0
+        self.lives = 0
+        real = SQLiteStore(str(self.path)) if self.path else MemoryStore()
+        self.be_born(MortalStore(real))
+
+    def be_born(self, life: MortalStore) -> None:
+        self.life = self.world.life = life
+        self.lives += 1
+        self.runner = Runner(life, agents=[self.agent])
+
+    # ------------------------------------------------------------------------------------ doing
+
+    def do(self, what: str, *work: Coroutine[Any, Any, Any]) -> Any:
+        """Do something, or several things at once; a task that refuses it is fine, a broken engine is not."""
+        FIRED[what] += 1
+
+        async def all_of_it() -> list[Any]:
+            pending = [asyncio.ensure_future(one) for one in work]
+            done, late = await asyncio.wait(pending, timeout=10)
+            for one in late:
+                one.cancel()
+            assert not late, f"{what} does not return"
+            return [one.exception() or one.result() for one in pending]
+
+        results = self.loop.run_until_complete(all_of_it())
+        for result in results:
+            if isinstance(result, StoreError):
+                assert self.life.dead, f"{what}: {result!r}"
+            elif isinstance(result, TreadleError):
+                FIRED[f"{what}: {type(result).__name__}"] += 1
+            elif isinstance(result, BaseException):
+                raise AssertionError(f"{what}: {result!r}") from result
+        if self.life.dead:
+            FIRED["death"] += 1
+            self.be_born(self.loop.run_until_complete(next_life(self.life, self.path)))
+        return results[0]
+
+    def one_of(self, place: int) -> str:
+        return self.tasks[place % len(self.tasks)]
+
+    # ------------------------------------------------------------------------------------ rules
+
+    @precondition(lambda self: len(self.tasks) < 3)
+    @rule(options=OPTIONS, shared=st.booleans())
+    def create(self, options: RunOptions, shared: bool) -> None:
+        key = f"task-{len(self.tasks)}"
+        thread = "shared" if shared else None
+        made = self.do(
+            "create",
+            self.runner.create_task(self.agent, "go", task_id=key, options=options, thread_id=thread),
+        )
+        if not isinstance(made, Exception):
+            self.tasks.append(key)
+
+    @precondition(lambda self: self.tasks)
+    @rule(place=PLACE, how=st.sampled_from(["step", "step", "step with words", "resume", "resume", "raise"]))
+    def work(self, place: int, how: str) -> None:
+        task = self.one_of(place)
+        if how.startswith("step"):
+            words = "more" if how == "step with words" else None
+            self.do("step", self.runner.run_step(task, input=words))
+        else:
+            options = RunOptions(limits=Limits(steps=30)) if how == "raise" else None
+            self.do("resume", self.runner.resume(task, options=options))
+
+    @precondition(lambda self: self.tasks)
+    @rule(
+        place=PLACE,
+        commits=st.integers(0, 6),
+        written=st.booleans(),
+        where=st.sampled_from(["commit", "tool"]),
+        how=st.sampled_from(["step", "resume", "undo", "raise"]),
+    )
+    def die(self, place: int, commits: int, written: bool, where: str, how: str) -> None:
+        """Lose the process while it works on a task."""
+        if where == "commit":
+            self.life.commits_left, self.life.dies_after_writing = commits, written
+        else:
+            self.world.dies_in_tool = True
+        if how == "undo":
+            self.undo(place, None, True)
+        else:
+            self.work(place, how)
+        self.life.commits_left, self.world.dies_in_tool = None, False
+
+    @precondition(lambda self: self.tasks)
+    @rule(
+        place=PLACE,
+        ticks=st.integers(0, 30),
+        verbs=st.lists(
+            st.sampled_from(["pause", "interrupt", "cancel", "send", "drop"]), min_size=1, max_size=3
+        ),
+    )
+    def meddle(self, place: int, ticks: int, verbs: list[str]) -> None:
+        """Speak to a task while it runs."""
+        task = self.one_of(place)
+        running: asyncio.Future[Any] = self.loop.create_task(self.run_on(task))
+
+        async def speak(verb: str) -> None:
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            if verb == "drop":
+                running.cancel()
+            elif verb == "send":
+                await self.runner.send(task, "quick")
+            else:
+                await getattr(self.runner, verb)(task)
+
+        self.do("meddle", self.outcome(running), *(speak(verb) for verb in verbs))
+
+    async def run_on(self, task: str) -> Any:
+        return await self.runner.resume(task)
+
+    @staticmethod
+    async def outcome(running: Any) -> Any:
+        await asyncio.wait([running])
+        return None if running.cancelled() else running.result()
+
+    @precondition(lambda self: self.tasks)
+    @rule(
+        place=PLACE,
+        verb=st.sampled_from(
+            [
+                "pause",
+                "interrupt",
+                "cancel",
+                "send",
+                "observe",
+                "settle",
+                "settle",
+                "finalize",
+                "skip",
+                "edit",
+            ]
+        ),
+        choice=st.booleans(),
+    )
+    def speak(self, place: int, verb: str, choice: bool) -> None:
+        """Speak to a task at rest."""
+        task = self.one_of(place)
+        match verb:
+            case "send":
+                self.do("send", self.runner.send(task, "a"))
+            case "observe":
+                self.do("send", self.runner.send(task, "b", role="observation"))
+            case "settle":
+                result = self.do("result", self.runner.result(task))
+                for pending in getattr(result, "pending", ())[:1]:
+                    verdict = Happened("so") if choice else NotHappened()
+                    self.do("settle", self.runner.settle(task, pending.request_id, verdict))
+            case "skip":
+                self.do("skip", self.runner.skip_step(task))
+            case "edit":
+                self.do("edit", self.runner.edit_step(task, "rather this"))
+            case _:
+                self.do(verb, getattr(self.runner, verb)(task))
+
+    @precondition(lambda self: self.tasks)
+    @rule(place=PLACE, to=st.sampled_from([None, None, 0, 1, 2]), force=st.booleans())
+    def undo(self, place: int, to: int | None, force: bool) -> None:
+        self.do("undo", self.runner.undo_step(self.one_of(place), to=to, force=force))
+
+    @precondition(lambda self: self.tasks and len(self.tasks) < 5)
+    @rule(place=PLACE, at=st.one_of(st.none(), st.integers(1, 40)), words=st.sampled_from([None, "else"]))
+    def fork(self, place: int, at: int | None, words: str | None) -> None:
+        made = self.do("fork", self.runner.fork(self.one_of(place), at=at, input=words))
+        if made is not None and not isinstance(made, Exception):
+            self.tasks.append(made.task_id)
+
+    # ------------------------------------------------------------------------------------ judging
+
+    @invariant()
+    def honest(self) -> None:
+        if not hasattr(self, "runner"):
+            return
+        requests: dict[str, list[Any]] = {task: [] for task in self.tasks}
+        for request in self.model.requests:
+            requests.setdefault(request.task_id, []).append(request.messages)
+        kept = self.runner.desk._kept
+        violations = self.loop.run_until_complete(
+            audit_store(
+                self.life.real,
+                requests=requests,
+                ledger=self.world.ledger,
+                live=lambda task: kept[task].state if task in kept else None,
+            )
+        )
+        assert violations == [], "\n".join(map(str, violations))
+        for task in self.tasks:
+            row = self.loop.run_until_complete(self.life.real.row(task))
+            FIRED[f"state {row.state}"] += 1
+            assert row.driver is None, f"{task} rests and is still owned"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "runner"):
+            return
+        self.loop.run_until_complete(self.life.real.close())
+        left = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+        if self.folder is not None:
+            self.folder.cleanup()
+        assert left == [], f"left behind: {left}"
+
+
+class DurableEngine(Engine):
+    """The same on SQLite files."""
+
+    durable = True
+
+
+NORMAL = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    suppress_health_check=list(HealthCheck),
+    phases=[phase for phase in Phase if phase is not Phase.explain],
+)
+
+TestMemory = Engine.TestCase
+TestMemory.settings = NORMAL
+TestSQLite = DurableEngine.TestCase
+TestSQLite.settings = settings(NORMAL, max_examples=12)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("machine", "runs"), [(Engine, 1_500), (DurableEngine, 150)])
+def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engine], runs: int) -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    FIRED.clear()
+    run_state_machine_as_test(machine, settings=settings(NORMAL, max_examples=runs, stateful_step_count=40))
+    wanted = {
+        "create",
+        "step",
+        "resume",
+        "meddle",
+        "send",
+        "undo",
+        "fork",
+        "settle",
+        "finalize",
+        "edit",
+        "skip",
+    }
+    wanted |= {"pause", "interrupt", "cancel", "death", "died in a tool that is write"}
+    wanted |= {f"state {word}" for word in ("created", "answered", "completed", "degraded", "failed")}
+    wanted |= {f"state {word}" for word in ("cancelled", "paused", "interrupted", "waiting", "running")}
+    assert {name for name in wanted if FIRED[name] < runs // 50} == set(), FIRED
