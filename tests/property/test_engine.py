@@ -61,12 +61,13 @@ class World:
         self.ledger: list[LedgerEntry] = []
         self.life: MortalStore | None = None
         self.dies_in_tool = False
+        self.tasks: list[str] = []
 
     def chance(self, *place: Any) -> random.Random:
         return random.Random(f"{self.seed}/{'/'.join(map(str, place))}")
 
     def says(self, request: ModelRequest) -> Any:
-        chance = self.chance(request.task_id[-2:], request.step, request.turn, request.attempt)
+        chance = self.chance(self.tasks.index(request.task_id), request.step, request.turn, request.attempt)
         kind = chance.randrange(10)
         if kind == 0:
             return fail(500)
@@ -140,15 +141,12 @@ class Engine(RuleBasedStateMachine):
         self.world = World(seed)
         self.model = ScriptedModel(self.world.says, keep=100_000)
         self.agent: Agent[Any] = Agent(self.model, name="any", tools=self.world.tools())
-        self.tasks: list[str] = []
-        self.threads = 0
-        self.lives = 0
+        self.tasks = self.world.tasks
         real = SQLiteStore(str(self.path)) if self.path else MemoryStore()
         self.be_born(MortalStore(real))
 
     def be_born(self, life: MortalStore) -> None:
         self.life = self.world.life = life
-        self.lives += 1
         self.runner = Runner(life, agents=[self.agent])
 
     # ------------------------------------------------------------------------------------ doing
@@ -159,7 +157,7 @@ class Engine(RuleBasedStateMachine):
 
         async def all_of_it() -> list[Any]:
             pending = [asyncio.ensure_future(one) for one in work]
-            done, late = await asyncio.wait(pending, timeout=10)
+            _done, late = await asyncio.wait(pending, timeout=10)
             for one in late:
                 one.cancel()
             assert not late, f"{what} does not return"
@@ -332,7 +330,7 @@ class Engine(RuleBasedStateMachine):
         for task in self.tasks:
             row = self.loop.run_until_complete(self.life.real.row(task))
             FIRED[f"state {row.state}"] += 1
-            assert row.driver is None, f"{task} rests and is still owned"
+            assert row.driver is None or not row.driver.alive, f"{task} rests and is still owned"
 
     def teardown(self) -> None:
         if not hasattr(self, "runner"):

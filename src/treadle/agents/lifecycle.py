@@ -98,11 +98,23 @@ def unknown_end(call: CallState) -> e.ToolEnded:
 def _cancel(state: TaskState) -> Decision:
     if state.in_flight():
         return ()
-    open_call = close_calls(state, "the task was cancelled", "cancelled")
+    open_call = close_calls(state, "the task was cancelled", "cancelled") or _close_undo(state)
     if open_call is not None:
         return open_call
     text = f"cancelled: {state.stop_reason}" if state.stop_reason else "cancelled"
     return Record(e.TaskEnded("cancelled", None, e.Failure("agent", "cancelled", text), tuple(state.reasons)))
+
+
+def _close_undo(state: TaskState) -> Record | None:
+    """Return the end of a compensation of which nobody knows whether it took effect."""
+    for call in state.undo.queue if state.undo is not None else ():
+        if call.undo_status == "lost":
+            name = call.id + UNDO_SUFFIX
+            text = f"outcome_unknown: the compensation of {call.name} began and its end is not known"
+            return Record(
+                e.ToolEnded(call.step, name, "unknown", error=e.Failure("tool", "unknown", text, name))
+            )
+    return None
 
 
 # ---------------------------------------------------------------------------------------------- limits
@@ -110,6 +122,8 @@ def _cancel(state: TaskState) -> Decision:
 
 def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
     """Return what follows a reached limit; None lets the worker ask for a last answer."""
+    if state.step is not None and state.step.model == "begun" and state.step.final:
+        return None
     if state.in_flight() and (state.limit == "seconds" or setup.on_limit != "pause"):
         return ()
     if setup.on_limit == "pause":

@@ -1,0 +1,117 @@
+"""A task told as a short list of what happened to it, and what is then decided."""
+
+from typing import Any
+
+from treadle.agents import function_calling, lifecycle
+from treadle.agents.setup import Setup
+from treadle.core import events as e
+from treadle.core.answer import with_places
+from treadle.core.effects import Decision, Record
+from treadle.core.fold import apply, fold
+from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.model import Finish, Usage
+from treadle.core.state import TaskState, start
+from treadle.core.tools import ToolSpec
+from treadle.policy.limits import Limits
+
+SPECS = {
+    spec.name: spec
+    for spec in (
+        ToolSpec(name="look", read_only=True),
+        ToolSpec(name="put", idempotent=True),
+        ToolSpec(name="save"),
+        ToolSpec(name="book", undoable=True),
+        ToolSpec(name="pay", reconcilable=True),
+        ToolSpec(name="reply", read_only=True, return_direct=True),
+    )
+}
+CREATED = e.TaskCreated("math", (Text("go"),), "talk")
+
+
+def setup(limits: Limits | None = None, **rules: Any) -> Setup:
+    return Setup("m", SPECS, limits or Limits(), **rules)
+
+
+def numbered(*events: Any) -> list[e.Event]:
+    """Events in a row; a list among them is spread."""
+    flat: list[e.Event] = []
+    for event in events:
+        flat += event if isinstance(event, list) else [event]
+    for seq, event in enumerate(flat, 1):
+        event.seq = event.time = seq
+    return flat
+
+
+def told(*events: Any) -> TaskState:
+    return fold(start("t"), numbered(e.TaskCreated("math", (Text("go"),), "talk"), *events))
+
+
+def decided(state: TaskState, by: Setup | None = None, *, finalize: bool = True) -> Decision:
+    return lifecycle.decide(state, by or setup(), function_calling.decide, finalize=finalize)
+
+
+def recorded(state: TaskState, by: Setup | None = None) -> Any:
+    """The event that is decided on."""
+    decision = decided(state, by)
+    assert isinstance(decision, Record), decision
+    return decision.event
+
+
+def follow(
+    state: TaskState, by: Setup | None = None, *, finalize: bool = True
+) -> tuple[list[e.Event], Decision]:
+    """Record what follows until something else is decided; return what was recorded and that."""
+    written: list[e.Event] = []
+    while True:
+        decision = decided(state, by, finalize=finalize)
+        if not isinstance(decision, Record):
+            return written, decision
+        decision.event.seq, decision.event.time = state.seq + 1, state.time + 1
+        apply(state, decision.event)
+        written.append(decision.event)
+        assert len(written) < 50, written
+
+
+def kinds(events: list[e.Event]) -> list[str]:
+    return [event.kind for event in events]
+
+
+def step(index: int = 1, attempt: int = 1) -> list[e.Event]:
+    """A step that has asked its model."""
+    name = f"s{index}"
+    return [e.StepStarted(name, index, attempt), e.ModelStarted(name, "m")]
+
+
+def answered(
+    *calls: str, words: str = "", index: int = 1, finish: Finish | None = None, **more: Any
+) -> e.Event:
+    """What the model said: words, or calls by the names of their tools."""
+    parts = [Text(words)] if words or not calls else []
+    message = Message("assistant", (*parts, *(ToolCall("", name, {"n": 1}) for name in calls)))
+    how: Finish = finish or ("tool_calls" if calls else "stop")
+    return e.ModelReturned(f"s{index}", with_places(message, f"s{index}", how), how, Usage(5, 5), **more)
+
+
+def began(place: int, index: int = 1, attempt: int = 1, name: str = "save") -> e.Event:
+    spec = SPECS[name]
+    return e.ToolStarted(f"s{index}", f"s{index}-{place}", spec.effect, attempt, spec.undoable)
+
+
+def ended(place: int, outcome: e.Outcome = "ok", index: int = 1, output: Any = "done") -> e.Event:
+    call = f"s{index}-{place}"
+    if outcome == "ok":
+        return e.ToolEnded(f"s{index}", call, "ok", output)
+    return e.ToolEnded(f"s{index}", call, outcome, error=e.Failure("tool", outcome, f"it is {outcome}", call))
+
+
+def ran(*names: str, index: int = 1, outcome: e.Outcome = "ok") -> list[e.Event]:
+    """A step whose model asked for these tools, and all of them ended."""
+    written = [*step(index), answered(*names, index=index)]
+    for place, name in enumerate(names):
+        written += [began(place, index, name=name), ended(place, outcome, index)]
+    return written
+
+
+def lost(place: int = 0, name: str = "save", reason: e.StopReason = "crash") -> list[e.Event]:
+    """A call that began and of which nothing was heard any more."""
+    return [began(place, name=name), e.ToolStopped("s1", f"s1-{place}", reason)]

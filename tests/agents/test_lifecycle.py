@@ -1,0 +1,315 @@
+"""What holds for every task whatever its worker, as a table: cancel, interrupt, pause, undo, the end and after it."""
+
+from typing import Any
+
+import pytest
+
+from tests.agents.stories import (
+    answered,
+    began,
+    decided,
+    ended,
+    follow,
+    kinds,
+    lost,
+    numbered,
+    ran,
+    recorded,
+    setup,
+    step,
+    told,
+)
+from treadle.core import events as e
+from treadle.core.effects import CallModel, UndoCall, Wait
+from treadle.core.fold import IllegalEvent, apply, fold
+from treadle.core.messages import Text
+from treadle.core.state import start
+from treadle.testing.audit import well_formed
+
+CANCEL, PAUSE, INTERRUPT = e.CancelRequested(), e.PauseRequested(), e.InterruptRequested()
+RUNNING: list[Any] = [step(), answered("save", "look"), began(0)]
+"""One call has begun, the other is proposed."""
+
+
+def effects(decision: Any) -> list[str]:
+    assert isinstance(decision, tuple), decision
+    return [f"{type(effect).__name__} {effect.id}" for effect in decision]
+
+
+# ------------------------------------------------------------------------------------------- cancel
+
+
+@pytest.mark.parametrize("events", [[], step(), RUNNING, [step(), answered("save"), lost()]])
+def test_cancel_ends_every_open_call_and_then_the_task(events: list[Any]) -> None:
+    state = told(*events, CANCEL)
+    if state.in_flight():
+        assert decided(state) == ()
+        stops = [
+            e.ToolStopped("s1", "s1-0", "interrupted")
+            if state.begun()
+            else e.ModelStopped("s1", "interrupted")
+        ]
+        state = told(*events, e.CancelRequested(), *stops)
+    written, decision = follow(state)
+    assert (written[-1].state, decision) == ("cancelled", Wait("ended"))
+    assert list(well_formed("t", state.messages)) == []
+
+
+def test_of_cancelled_calls_those_begun_are_unknown_and_the_others_were_not_run() -> None:
+    state = told(*RUNNING, CANCEL, e.ToolStopped("s1", "s1-0", "interrupted"))
+    assert [event.outcome for event in follow(state)[0][:-1]] == ["unknown", "cancelled"]
+
+
+def test_a_call_found_to_have_happened_ends_so_even_when_the_task_is_cancelled() -> None:
+    state = told(
+        step(), answered("save"), lost(), e.OutcomeSettled("s1", "s1-0", "happened", "saved"), CANCEL
+    )
+    assert recorded(state) == e.ToolEnded("s1", "s1-0", "ok", "saved")
+
+
+def test_a_lost_compensation_of_a_cancelled_task_ends_as_unknown() -> None:
+    gone = [undoing(1), e.ToolStopped("s1", "s1-1-undo", "crash")]
+    written = follow(told(*BOOKED, undo("s1-1", "s1-0"), *gone, CANCEL))[0]
+    assert kinds(written) == ["tool_ended", "task_ended"]
+    assert (written[0].call, written[0].outcome) == ("s1-1-undo", "unknown")
+
+
+def test_cancel_says_who_wanted_it() -> None:
+    assert recorded(told(e.CancelRequested(reason="enough"))).error.message == "cancelled: enough"
+
+
+# --------------------------------------------------------------------------------- interrupt and pause
+
+
+def test_interrupt_stops_what_runs_and_can_be_resumed() -> None:
+    assert decided(told(*RUNNING, INTERRUPT)) == ()
+    stop = e.ToolStopped("s1", "s1-0", "interrupted")
+    assert decided(told(*RUNNING, INTERRUPT, stop)) == Wait("interrupted")
+    assert effects(decided(told(*RUNNING, INTERRUPT, stop, e.Resumed()))) == ["CallTool s1-1"]
+
+
+def test_pause_lets_what_runs_end_and_starts_nothing() -> None:
+    assert effects(decided(told(*RUNNING, PAUSE))) == ["CallTool s1-0"]
+    assert effects(decided(told(step(), PAUSE))) == ["CallModel s1"]
+    assert decided(told(*RUNNING, PAUSE, ended(0))) == Wait("paused")
+    assert effects(decided(told(*RUNNING, PAUSE, ended(0), e.Resumed()))) == ["CallTool s1-1"]
+
+
+@pytest.mark.parametrize("events", [[], [step(), answered("save")], [step(), answered("save"), lost()]])
+def test_a_pause_between_calls_is_a_pause_at_once(events: list[Any]) -> None:
+    assert decided(told(*events, PAUSE)) == Wait("paused")
+
+
+def test_a_last_answer_in_flight_is_not_given_up_because_somebody_speaks() -> None:
+    state = told(ran("look"), e.LimitReached("steps", 1, 1), e.ModelStarted("s1", "m", 2, True))
+    words = e.InputReceived((Text("quick"),), seq=state.seq + 1)
+    apply(state, words)
+    assert decided(state) == (CallModel("s1", state.step, True),)
+
+
+# ---------------------------------------------------------------------------------------------- undo
+
+
+def undo(*calls: str, to: int = 0, forced: bool = False) -> e.Event:
+    return e.UndoRequested(to, ("s1",), calls, forced)
+
+
+BOOKED = [step(), answered("book", "book"), began(0, name="book"), ended(0), began(1, name="book"), ended(1)]
+
+
+def undoing(call: int, outcome: e.Outcome | None = None, attempt: int = 1) -> list[e.Event]:
+    name = f"s1-{call}-undo"
+    begin = e.ToolStarted("s1", name, "write", attempt, undoes=f"s1-{call}")
+    if outcome is None:
+        return [begin]
+    error = None if outcome == "ok" else e.Failure("tool", "error", "cannot", name)
+    return [begin, e.ToolEnded("s1", name, outcome, error=error)]
+
+
+def test_compensations_run_newest_first_and_one_at_a_time() -> None:
+    asked = undo("s1-1", "s1-0")
+    assert effects(decided(told(*BOOKED, asked))) == ["UndoCall s1-1-undo"]
+    assert effects(decided(told(*BOOKED, asked, undoing(1)))) == ["UndoCall s1-1-undo"]
+    assert effects(decided(told(*BOOKED, asked, undoing(1, "ok")))) == ["UndoCall s1-0-undo"]
+    written = follow(told(*BOOKED, asked, undoing(1, "ok"), undoing(0, "ok")))[0]
+    assert [undone.verdict for undone in written[0].calls] == ["compensated", "compensated"]
+
+
+def test_a_failed_compensation_stops_the_undo_until_it_is_asked_for_again() -> None:
+    asked, failed = undo("s1-1", "s1-0"), undoing(1, "error")
+    assert decided(told(*BOOKED, asked, failed)).reason == "undo_failed"  # type: ignore[union-attr]
+    assert effects(decided(told(*BOOKED, asked, failed, undo("s1-1", "s1-0")))) == ["UndoCall s1-1-undo"]
+
+
+def test_a_forced_undo_leaves_out_what_failed_and_says_so() -> None:
+    state = told(
+        *BOOKED,
+        undo("s1-1", "s1-0"),
+        undoing(1, "error"),
+        undo("s1-1", "s1-0", forced=True),
+        undoing(0, "ok"),
+    )
+    assert [(undone.verdict, undone.why) for undone in recorded(state).calls] == [
+        ("not_compensated", "cannot"),
+        ("compensated", None),
+    ]
+
+
+def test_a_lost_compensation_waits_to_be_settled_and_is_never_repeated_unasked() -> None:
+    gone = [undoing(1), e.ToolStopped("s1", "s1-1-undo", "crash")]
+    asked = undo("s1-1", "s1-0")
+    assert decided(told(*BOOKED, asked, *gone)).reason == "undo_unknown"  # type: ignore[union-attr]
+    for verdict, follows in (("happened", "UndoCall s1-0-undo"), ("not_happened", "UndoCall s1-1-undo")):
+        settled = e.OutcomeSettled("s1", "s1-1-undo", verdict)  # type: ignore[arg-type]
+        assert effects(decided(told(*BOOKED, asked, *gone, settled))) == [follows]
+
+
+def test_without_the_agent_no_compensation_is_begun() -> None:
+    by = setup(knows_agent=False)
+    assert decided(told(*BOOKED, undo("s1-1", "s1-0")), by).reason == "undo_failed"  # type: ignore[union-attr]
+
+
+def test_a_call_found_to_have_happened_ends_before_it_is_compensated() -> None:
+    found = e.OutcomeSettled("s1", "s1-0", "happened", "booked")
+    state = told(step(), answered("book"), lost(name="book"), found, undo("s1-0"))
+    written, decision = follow(state)
+    assert written == [e.ToolEnded("s1", "s1-0", "ok", "booked")]
+    assert isinstance(decision, tuple)
+    assert isinstance(decision[0], UndoCall)
+
+
+def test_a_rewind_brings_back_what_was_after_the_kept_step() -> None:
+    first = [ran("look"), e.StepCompleted("s1")]
+    kept = told(*first)
+    state = told(*first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1))
+    assert kinds(follow(state)[0]) == ["rewound", "step_started"]
+    back = told(*first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1), e.Rewound(1, 1))
+    for name in ("messages", "turn", "tool_calls", "unread", "steps"):
+        assert getattr(back, name) == getattr(kept, name), name
+    assert recorded(back) == e.StepStarted("s2b1", 2)
+
+
+def test_undoing_feedback_brings_back_the_answer_before_it() -> None:
+    first = [step(), answered(words="4"), e.StepCompleted("s1", True, "4")]
+    more = [
+        e.InputReceived((Text("sure?"),)),
+        step(2),
+        answered(words="5", index=2),
+        e.StepCompleted("s2", True, "5"),
+    ]
+    state = told(*first, *more, undo(to=1), e.Rewound(1, 1))
+    assert (state.answered, state.output, state.output_text) == (True, "4", "4")
+    assert decided(state, finalize=False) == Wait("answered")
+
+
+def test_words_given_before_the_first_step_come_back_with_it() -> None:
+    words = e.InputReceived((Text("more"),))
+    state = told(words, step(), answered(words="4"), undo(), e.Rewound(0, 1))
+    assert [part.text for unread in state.unread for part in unread.parts] == ["go", "more"]
+
+
+def test_messages_handed_out_before_a_rewind_stay_what_they_were() -> None:
+    state = told(ran("look"))
+    view = state.view
+    words = [message.text for message in view]
+    for event in (undo(), e.Rewound(0, 1), e.StepStarted("s1b1", 1)):
+        event.seq, event.time = state.seq + 1, state.time
+        apply(state, event)
+    assert [message.text for message in view] == words
+
+
+# ------------------------------------------------------------------------------------ forks, reopening
+
+
+def forked(*events: Any, kept: int | None = None, then: tuple[Any, ...] = ()) -> Any:
+    """A task of these events, and then a fork of it."""
+    fork = e.TaskForked("t", "math", "other", "f2")
+    return fold(start("f"), numbered(e.TaskCreated("math", (Text("go"),), "talk"), *events, fork, *then))
+
+
+def test_a_fork_forgets_what_its_parent_was_asked_to_do() -> None:
+    for asked in (PAUSE, INTERRUPT, CANCEL, e.LimitReached("steps", 1, 1)):
+        state = forked(ran("look"), e.StepCompleted("s1"), asked)
+        assert recorded(state) == e.StepStarted("s2", 2)
+
+
+def test_a_fork_of_an_ended_task_is_not_ended() -> None:
+    ended_well = [
+        step(),
+        answered(words="4"),
+        e.StepCompleted("s1", True, "4"),
+        e.TaskEnded("completed", "4"),
+    ]
+    state = forked(*ended_well)
+    assert (state.ended, state.attempt, state.floor) == (None, 1, 1)
+    assert decided(state, finalize=False) == Wait("answered")
+
+
+def test_what_a_fork_was_given_to_go_on_with_survives_the_undo_of_its_first_step() -> None:
+    words = e.InputReceived((Text("instead"),))
+    first = [ran("look"), e.StepCompleted("s1")]
+    state = forked(*first, then=(words, step(2), answered(words="4", index=2), undo(to=1), e.Rewound(1, 1)))
+    assert [part.text for unread in state.unread for part in unread.parts] == ["instead"]
+
+
+def test_a_result_of_a_second_try_can_be_replaced_in_a_fork() -> None:
+    state = forked(
+        *[ran("save", outcome="error"), e.StepFailed("s1", e.Failure("tool", "error", "no", "s1-0"))],
+        *[e.TaskEnded("failed"), e.TaskReopened(2, "resume"), e.StepStarted("s1", 1, 2)],
+        *[e.ToolStarted("s1", "s1-0r2"), e.ToolEnded("s1", "s1-0r2", "ok", "done"), e.StepCompleted("s1")],
+        then=(e.ResultReplaced("s1-0r2", "other", "done"),),
+    )
+    assert state.messages[-1].parts[0].text == "other"
+    assert list(well_formed("f", state.messages)) == []
+
+
+def test_a_reopened_task_has_no_output_of_the_attempt_before() -> None:
+    state = told(step(), e.TaskEnded("degraded", "part", None, ("limit",)), e.TaskReopened(2, "resume"))
+    assert (state.output, state.output_text, state.ended) == (None, "", None)
+
+
+def test_a_closing_note_leaves_the_conversation_when_the_task_is_reopened() -> None:
+    state = told(step(), e.TaskEnded("failed", kept=True))
+    assert "failed" in state.messages[-1].text
+    assert (
+        told(step(), e.TaskEnded("failed", kept=True), e.TaskReopened(2, "resume")).messages[-1].text == "go"
+    )
+
+
+# -------------------------------------------------------------------------------- what cannot follow
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [e.TaskEnded("completed"), e.StepStarted("s1", 1)],
+        [e.TaskEnded("completed"), e.TaskEnded("completed")],
+        [answered(words="4")],
+        [step(), e.StepCompleted("s2")],
+        [step(), answered("save"), ended(1)],
+        [ran("save"), ended(0)],
+        [step(), e.ToolStarted("s1", "s1-0")],
+        [e.StepSkipped("s1")],
+        [e.ResultReplaced("s1-0", 1)],
+        [ran("book"), e.ToolStarted("s1", "s1-0-undo", undoes="s1-0")],
+    ],
+)
+def test_an_event_that_cannot_follow_is_refused(events: list[Any]) -> None:
+    with pytest.raises(IllegalEvent, match="task t"):
+        told(*events)
+
+
+def test_a_gap_or_a_doubled_event_is_refused() -> None:
+    state = told()
+    for seq in (1, 3):
+        with pytest.raises(IllegalEvent, match=f"event {seq} cannot follow event 1"):
+            apply(state, e.StepStarted("s1", 1, seq=seq))
+
+
+def test_driven_time_is_counted_within_an_ownership_only() -> None:
+    state = start("t")
+    for seq, (epoch, time) in enumerate([(1, 10), (1, 15), (2, 100), (2, 107)], 1):
+        event = e.TaskCreated("math", (), "talk") if seq == 1 else e.InputReceived(())
+        event.seq, event.time = seq, time
+        apply(state, event, epoch)
+    assert state.driven == 12
