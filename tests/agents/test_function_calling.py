@@ -97,7 +97,7 @@ def test_calls_of_an_incomplete_answer_are_marked_and_never_an_action(finish: An
     assert all(call.problem for call in state.step.calls)
 
 
-# ---------------------------------------------------------------------------------------- return_direct
+# -------------------------------------------------------------------------- answers given by a tool
 
 
 def test_the_result_of_a_return_direct_tool_is_the_answer() -> None:
