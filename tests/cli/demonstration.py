@@ -21,7 +21,7 @@ WITHOUT_KEYS = {
 
 
 def demo(*options: str) -> list[str]:
-    return [sys.executable, "-m", "treadle.cli.demo", *options]
+    return [sys.executable, "-m", "treadle.cli.main", "demo", *options]
 
 
 def run(place: Path, *options: str) -> "subprocess.CompletedProcess[str]":

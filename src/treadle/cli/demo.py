@@ -6,7 +6,6 @@ can be killed at any instant and go on with `--resume`.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import fcntl
 import json
@@ -92,7 +91,8 @@ async def _demo(stage: Stage, resume: bool, store: str | None, model: str | None
         if resume:
             for summary in (await runner.list_tasks(agent=demo_agent.NAME)).items:
                 folder = demo_agent.FOLDERS / summary.labels.get("folder", "?")
-                if summary.forked_from is not None or not folder.is_dir() or _verified(folder):
+                over = summary.forked_from is not None or summary.state == "cancelled"
+                if over or not folder.is_dir() or _verified(folder):
                     continue
                 with _alone(folder) as alone:
                     if alone:
@@ -374,8 +374,8 @@ class Demo:
         for words, what in (
             (("show", self.task_id), "the task, step by step"),
             (("diff", self.task_id, fork.task_id), "where the fork went another way"),
+            (("fork", self.task_id), "another path from here; it says how to run it"),
             (("resume", self.task_id), "do again what was undone"),
-            (("fork", self.task_id), "another path from here; then resume it"),
             (("tasks",), "all tasks"),
         ):
             await self.stage.say(f"  {command(*words, store=self.store)}")
@@ -410,11 +410,3 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 _SPECS: dict[str, ToolSpec] = {tool.spec.name: tool.spec for tool in demo_agent.TOOLS}
-
-
-if __name__ == "__main__":
-    given = argparse.ArgumentParser(prog="treadle demo")
-    given.add_argument("--resume", action="store_true")
-    given.add_argument("--store")
-    given.add_argument("--model")
-    sys.exit(demo(**vars(given.parse_args())))

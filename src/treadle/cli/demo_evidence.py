@@ -195,14 +195,14 @@ _TAKEN_BACK = {
 
 
 def the_undo(task_id: str, events: Sequence[Event]) -> list[Claim]:
-    """Claim of each call that the journal says was compensated that its effect is gone."""
+    """Claim of each writing call that was taken back that its effect is gone."""
     rewound = [event for event in events if isinstance(event, e.Rewound)]
     calls = calls_of(task_id, events, ())
     claims: list[Claim] = []
-    for undone in (
-        call for event in rewound for call in event.calls if call.verdict != "nothing_to_compensate"
-    ):
+    for undone in (undone for event in rewound for undone in event.calls):
         call = calls[undone.call]
+        if not call.writes or _outcome(call) != "ok":
+            continue  # it changed nothing, and the journal says so
         gone = demo_agent.taken_back(call.tool, call.arguments, f"{task_id}/{call.id}{UNDO}")
         what = call.arguments.get("path") or f"{call.arguments.get('folder')}/{demo_agent.LEDGER}"
         now = _TAKEN_BACK[call.tool] if gone else "still as the call left it"
