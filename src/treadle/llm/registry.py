@@ -43,8 +43,8 @@ def resolve(model: str | Model | TheirModel) -> Model:
         return _named(model)
     if hasattr(model, "request_stream"):
         return PydanticAIModel(cast("TheirModel", model))
-    if isinstance(model, Model):
-        return model
+    if hasattr(model, "stream") and hasattr(model, "name"):
+        return cast("Model", model)
     raise ModelUnknown(
         f"a model is a name such as {EXAMPLES.split(',', 1)[0]}, or a model object, not {model!r}"
     )

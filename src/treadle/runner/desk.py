@@ -217,7 +217,7 @@ class Desk:
         self.owned.pop(owned.state.task_id, None)
         if not owned.writer.released and not isinstance(owned.writer.failure, (Fenced, TaskExists)):
             self._unreleased[owned.state.task_id] = owned.writer.epoch
-        if owned.writer.released:
+        if owned.writer.released and owned.state.ended is None:
             self.keep(Loaded(owned.state, owned.writer.digest))
         owned.channel.publish((Stopped(),))
         self.channels.drop(owned.state.task_id)

@@ -11,6 +11,7 @@ The same loop serves a free run, one step, an undo and a command to a task at re
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -270,21 +271,21 @@ class Drive:
                     effect.call.step, effect.id, spec.effect, effect.call.attempt + 1, spec.undoable
                 )
             )
-            work = perform.call_tool(stage, flight, effect, arguments)
+            work = partial(perform.call_tool, stage, flight, effect, arguments)
             if spec.timeout is not None:
                 flight.timer = self._loop.call_later(spec.timeout, self._cut, flight, "timeout")
         elif type(effect) is CallModel:
             attempt = effect.step.model_attempt + 1
             record(e.ModelStarted(effect.step.id, stage.model.name, attempt, effect.final))
-            work = perform.call_model(stage, flight, effect)
+            work = partial(perform.call_model, stage, flight, effect)
         elif type(effect) is UndoCall:
             call = effect.call
             record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
-            work = perform.undo_call(stage, flight, effect)
+            work = partial(perform.undo_call, stage, flight, effect)
         else:
-            work = perform.reconcile(stage, flight, effect)  # type: ignore[arg-type]
+            work = partial(perform.reconcile, stage, flight, effect)  # type: ignore[arg-type]
         self._flights[effect.id] = flight
-        flight.task = self._loop.create_task(work)
+        flight.task = self._loop.create_task(self._carry(flight, work))
         flight.task.add_done_callback(partial(self._land, flight))
         return True
 
@@ -305,12 +306,22 @@ class Drive:
         self._writer.record(e.ToolEnded(call.step, call.id, "invalid", error=failure))
         return None
 
-    def _land(self, flight: Flight, task: asyncio.Task[list[e.Event]]) -> None:
-        """Take down the one end of an effect; one cancelled before it began has none of its own."""
+    async def _carry(self, flight: Flight, work: Callable[[], Coroutine[Any, Any, list[e.Event]]]) -> None:
+        """Carry an effect to its end; the drive hears of it from here, a round of the event loop before `_land`."""
+        self._take_down(flight, await work())
+
+    def _land(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        """Take down the end of an effect that was cancelled before it began: it has none of its own."""
+        if task.cancelled():
+            self._take_down(flight, perform.given_up(flight))
+        else:
+            task.result()
+
+    def _take_down(self, flight: Flight, ends: list[e.Event]) -> None:
         if flight.timer is not None:
             flight.timer.cancel()
         if flight.ends is None:
-            flight.ends = perform.given_up(flight) if task.cancelled() else task.result()
+            flight.ends = ends
             self._landed.append(flight)
             self._wake()
 
@@ -342,7 +353,7 @@ class Drive:
             self._loop.call_soon(self._submit_unless_over)
 
     def _submit_unless_over(self) -> None:
-        if not any(flight.task is not None and flight.task.done() for flight in self._flights.values()):
+        if not self._landed:
             self._writer.flush()
 
     def _wake(self) -> None:

@@ -145,15 +145,15 @@ def _words(hint: Any) -> tuple[str, ...]:
 def to_json(options: RunOptions) -> Json:
     """Return the options that were set, as they are kept with a task."""
     document: dict[str, Any] = {}
-    for item in fields(options):
-        value = getattr(options, item.name)
-        if value is None or item.name == "labels":
+    for name in _KEPT:
+        value = getattr(options, name)
+        if value is None:
             continue
-        if item.name in ("limits", "on_failure"):
+        if name in ("limits", "on_failure"):
             value = {part.name: getattr(value, part.name) for part in fields(value)}
-        elif item.name == "break_on":
+        elif name == "break_on":
             value = [{part.name: getattr(b, part.name) for part in fields(b)} for b in value]
-        document[item.name] = value
+        document[name] = value
     return document or None
 
 
@@ -173,6 +173,7 @@ def from_json(document: Json) -> RunOptions:
 
 
 _NOTHING_SET = RunOptions()
+_KEPT = tuple(item.name for item in fields(RunOptions) if item.name != "labels")
 
 
 def _kept(cls: type[Any], document: dict[str, Any]) -> Any:

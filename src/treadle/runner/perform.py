@@ -49,7 +49,7 @@ class Flight:
     """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
 
     effect: CallModel | CallTool | UndoCall | Reconcile
-    task: asyncio.Task[list[e.Event]] | None = None
+    task: asyncio.Task[None] | None = None
     entered: bool = False
     cut: Cut | None = None
     ends: list[e.Event] | None = None
