@@ -105,7 +105,11 @@ class Timeline:
         for call in event.message.tool_calls:
             problem = f"  (not run: {call.problem})" if call.problem else ""
             self._line(
-                ("  → ", "cyan"), (call.name, "bold"), f"({arguments(call.arguments)})", (problem, "red")
+                ("  → ", "cyan"),
+                (call.name, "bold"),
+                f"({arguments(call.arguments)})",
+                (problem, "red"),
+                (f"  {call.id}", "dim"),
             )
 
     # ------------------------------------------------------------------------------- everything else
@@ -160,7 +164,7 @@ class Timeline:
 
     def _ended(self, event: e.ToolEnded, name: str) -> None:
         began = self._started.get(event.call)
-        took = (f"  {_seconds(event.time - began)}" if began else "", "dim")
+        took = (f"  {event.call}" + (f" {_seconds(event.time - began)}" if began else ""), "dim")
         if event.outcome == "ok":
             told = event.display if event.display is not None else as_text(event.output)
             self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(told, _LOUD), took)

@@ -45,7 +45,6 @@ from treadle.runner.results import (
     Task,
     TaskPage,
     TaskStepOutput,
-    TaskSummary,
     UndoReport,
 )
 from treadle.runner.stream import EventStream, StepStream
@@ -447,21 +446,11 @@ class TaskRunner:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"list_tasks: limit must be 1 to 1000, got {limit!r}")
         await self._store.open()
-        # What a row says of a driven task is not how the task stands: it may have lost its driver.
-        word = None if state in ("running", "interrupted") else state
         # One more than asked for tells whether there is a next page.
-        size = limit + 1 if word == state else 1_000
-        found: list[TaskSummary] = []
-        while True:
-            rows = await self._store.rows(
-                TaskFilter(word, agent, thread_id, parent, forked_from, since, size, cursor)
-            )
-            found += [item for row in rows if (item := results.summary(row)).state == (state or item.state)]
-            if len(found) > limit:
-                return TaskPage(tuple(found[:limit]), found[limit - 1].task_id)
-            if len(rows) < size:
-                return TaskPage(tuple(found), None)
-            cursor = rows[-1].task_id
+        wanted = TaskFilter(state, agent, thread_id, parent, forked_from, since, limit + 1, cursor)
+        rows = await self._store.rows(wanted)
+        more = rows[limit - 1].task_id if len(rows) > limit else None
+        return TaskPage(tuple(results.summary(row) for row in rows[:limit]), more)
 
     async def _state(self, task: Ref) -> TaskState:
         await self._driving.row(id_of(task))
