@@ -1,9 +1,13 @@
 """The parts of the docs that are made from the code say what the code says."""
 
+import re
+from dataclasses import fields
+
 import pytest
 
 from tests.docs.tables import DOCS, MADE, with_made_part
-from treadle import errors, events
+from treadle import Limits, RunOptions, errors, events
+from treadle.cli.main import app
 from treadle.core import events as core_events
 
 
@@ -26,3 +30,27 @@ def test_every_event_has_a_public_name():
     missing = [cls.__name__ for cls in core_events.EVENTS.values() if not hasattr(events, cls.__name__)]
     assert missing == []
     assert events.__all__ == sorted(events.__all__, key=lambda name: (not name.isupper(), name))
+
+
+@pytest.mark.parametrize(("page", "cls"), [("options", RunOptions), ("limits-and-failures", Limits)])
+def test_pages_about_options_have_a_row_for_every_field(page: str, cls: type):
+    text = (DOCS / "guide" / f"{page}.md").read_text(encoding="utf-8")
+    assert [field.name for field in fields(cls) if f"| `{field.name}` |" not in text] == []
+
+
+def test_the_page_about_the_command_line_names_every_command():
+    text = (DOCS / "guide" / "cli.md").read_text(encoding="utf-8")
+    names = [command.name or command.callback.__name__ for command in app.registered_commands]
+    assert [name for name in names if f"`{name}`" not in text and f"treadle {name}" not in text] == []
+
+
+def test_the_architecture_names_only_files_that_are_there():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    root = DOCS.parent
+    homes = (
+        root,
+        root / "src" / "treadle",
+        *(path for path in (root / "src" / "treadle").iterdir() if path.is_dir()),
+    )
+    named = re.findall(r"`([\w/]+\.(?:py|toml|md))`", text)
+    assert [name for name in named if not any((home / name).exists() for home in homes)] == []
