@@ -49,6 +49,7 @@ def test_the_architecture_names_only_files_that_are_there():
     root = DOCS.parent
     homes = (
         root,
+        root / "src",
         root / "src" / "treadle",
         *(path for path in (root / "src" / "treadle").iterdir() if path.is_dir()),
     )
