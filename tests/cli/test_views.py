@@ -73,8 +73,8 @@ def test_show_tells_the_whole_task_without_its_code(treadle, project, monkeypatc
         "math",
         "› 1 + 2?",
         "step 1",
-        "→ add(a=1, b=2)",
-        "← add: 3",
+        "→ add(a=1, b=2)  s1-0",
+        "← add: 3  s1-0",
         "It is 3.",
     ):
         assert piece in shown
