@@ -8,7 +8,7 @@ between, in the same folder. A comment directly above a block changes what is do
     <!-- not run: REASON -->      shown to the reader only
     <!-- file: NAME -->           written to a file of that name, for the blocks that follow
 
-A line `#> words` in a Python block is what the block prints; a block with such lines prints exactly them. `...` in
+A line `# > words` in a Python block is what the block prints; a block with such lines prints exactly them. `...` in
 one stands for any words, for ids and times.
 """
 
@@ -45,7 +45,7 @@ class Block:
     @property
     def shown(self) -> list[str]:
         """The lines the block says it prints."""
-        return [line.strip()[2:].strip() for line in self.code.splitlines() if line.strip().startswith("#>")]
+        return [found.group(1).strip() for found in re.finditer(r"^# ?>(.*)$", self.code, re.MULTILINE)]
 
 
 def blocks(path: Path) -> list[Block]:

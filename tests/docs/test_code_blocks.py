@@ -143,11 +143,11 @@ def test_what_a_page_shows_as_printed_is_what_its_block_prints(tmp_path: Path):
     document.write_text("""
 ```python
 print("task", 7, "completed")
-#> task ... completed
+# > task ... completed
 ```
 ```python
 print("four")
-#> five
+# > five
 ```
 """)
     run = [sys.executable, str(DRIVER), str(document)]
