@@ -357,7 +357,7 @@ class DurableEngine(Engine):
 
 
 NORMAL = settings(
-    max_examples=40,
+    max_examples=15,
     stateful_step_count=25,
     suppress_health_check=list(HealthCheck),
     phases=[phase for phase in Phase if phase is not Phase.explain],
@@ -366,7 +366,7 @@ NORMAL = settings(
 TestMemory = Engine.TestCase
 TestMemory.settings = NORMAL
 TestSQLite = DurableEngine.TestCase
-TestSQLite.settings = settings(NORMAL, max_examples=12)
+TestSQLite.settings = settings(NORMAL, max_examples=5)
 
 
 @pytest.mark.full

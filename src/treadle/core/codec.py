@@ -206,7 +206,7 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
     record = _parsed(data)
     try:
         version, documents, time = record["v"], record["e"], record["t"]
-        if type(version) is not int or version < 1 or type(documents) is not list or type(time) is not int:
+        if [type(version), type(documents), type(time)] != [int, list, int] or version < 1:
             raise UnreadableRecord("not a record: version, time or events are of another type")
         if version > VERSION:
             raise UnreadableRecord(f"written in format {version}, this version reads up to {VERSION}")
