@@ -93,6 +93,8 @@ def open_store(store: str | os.PathLike[str] | JournalStore | None) -> JournalSt
             raise ConfigurationError(f"store must be a path, a URL or a JournalStore, got {store!r}")
         return store
     text = os.fspath(store)
+    if not text:
+        raise ConfigurationError("store must be a path, a URL or a JournalStore, got an empty text")
     if text in ("memory", "memory:", "memory://"):
         from treadle.stores.memory import MemoryStore
 

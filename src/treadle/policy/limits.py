@@ -40,6 +40,8 @@ class Limits:
                 raise ConfigurationError(f"Limits.{item.name} must be {kind} or None, got {value!r}")
             if value < 0 or value != value:
                 raise ConfigurationError(f"Limits.{item.name} must not be negative, got {value!r}")
+            if value == float("inf"):
+                raise ConfigurationError(f"Limits.{item.name} must be finite; None is no limit")
 
     @property
     def allowed_steps(self) -> int:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
@@ -17,7 +17,7 @@ from treadle.core import events as e
 from treadle.core.effects import Decision, Wait
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
-from treadle.core.messages import Content, File, Image, Json, Text, content
+from treadle.core.messages import Content, Json
 from treadle.core.state import TaskState, start
 from treadle.errors import (
     AgentUnknown,
@@ -38,6 +38,7 @@ from treadle.ports import (
     TaskRow,
     ThreadChange,
 )
+from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
 from treadle.runner.loop import Drive, Goal, Terms
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
@@ -68,6 +69,13 @@ class NewRun:
     task_id: str | None = None
     options: RunOptions | None = None
     extra_state: Json = None
+
+    def __post_init__(self) -> None:
+        given.agent(self.agent)
+        given.options(self.options)
+        given.json_value("extra_state", self.extra_state)
+        if self.thread_id is not None:
+            given.thread(self.thread_id)
 
 
 KEPT_VERSIONS: Final = 256
@@ -103,8 +111,7 @@ class Driving:
 
     def know(self, agent: Agent[Any]) -> None:
         """Remember an agent by its name."""
-        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"agent must be an Agent, got {agent!r}")
+        given.agent(agent)
         self._agents[agent.name] = agent
         self._versions[agent.fingerprint] = agent
         self._versions.move_to_end(agent.fingerprint)
@@ -118,14 +125,17 @@ class Driving:
         """
         return self._versions.get(state.fingerprint, agent)
 
-    def agent_for(self, name: str, given: Agent[Any] | None, task_id: str) -> Agent[Any]:
+    def agent_for(self, name: str, offered: Agent[Any] | None, task_id: str) -> Agent[Any]:
         """Return the agent of a task, as given or as this runner knows it; raises `AgentUnknown` or `TaskConflict`."""
-        if given is not None:
-            self.know(given)
-            if given.name != name:
-                message = f"task {task_id} belongs to agent {name!r}, got agent {given.name!r}; to change agents, fork"
+        if offered is not None:
+            self.know(offered)
+            if offered.name != name:
+                message = (
+                    f"task {task_id} belongs to agent {name!r}, got agent {offered.name!r}: "
+                    "fork it to change its agent"
+                )
                 raise TaskConflict(message, task_id=task_id, field="agent")
-            return given
+            return offered
         agent = self._agents.get(name)
         if agent is None:
             raise AgentUnknown(
@@ -157,13 +167,15 @@ class Driving:
 
     # ------------------------------------------------------------------------------------- new tasks
 
-    async def create(self, new: NewRun, made_id: str | None = None) -> Owned:
+    async def create(self, new: NewRun, made_id: str | None = None, *, drives: bool = True) -> Owned:
         """Return a new task that this process owns; it is made in the store with its first commit.
 
-        With `made_id` the id was made by this process just now, so that nobody can have used it before. Raises
-        `TaskExists` only when the caller chose the id.
+        With `made_id` the id was made by this process just now, so that nobody can have used it before. With `drives`
+        the agent's model must be there, before a task is. Raises `TaskExists` only when the caller chose the id.
         """
         await self.store.open()
+        if drives:
+            self.model_of(new.agent)
         self.know(new.agent)
         parts = self.parts.load_parts(new.input)
         options = self.parts.options if new.options is None else new.options.over(self.parts.options)
@@ -200,8 +212,6 @@ class Driving:
             raise
 
     async def _begin_in_thread(self, state: TaskState, thread_id: str) -> int:
-        if not thread_id or not isinstance(thread_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"thread_id must be text, got {thread_id!r}")
         version, _ = await self.store.thread(thread_id)
         if version:
             history = await self.desk.thread_messages(thread_id, version)
@@ -299,8 +309,9 @@ class Driving:
 
     def kept_options(self, state: TaskState, options: RunOptions | None) -> Json:
         """Return what a fork keeps of options: its parent's, with what is given now over them."""
-        if options is None:
+        if given.options(options) is None:
             return state.options
+        assert options is not None
         return to_json(options.over(from_json(state.options)))
 
     def set_options(self, owned: Owned, options: RunOptions | None) -> None:
@@ -397,22 +408,3 @@ class Driving:
                 last = f"; its last task is {members[-1].task_id}" if members else ""
                 raise TaskNotFound(f"{task_id} is a thread, not a task{last}") from None
             raise TaskNotFound(f"no task {task_id!r} in {self.store.url}") from None
-
-
-def parts_of(given: Any) -> tuple[Content, ...]:
-    """Return a caller's input as content parts; raises `ConfigurationError` for anything else."""
-    parts: tuple[Any, ...] = ()
-    if isinstance(given, (str, Text, Image, File, list, tuple)):
-        parts = content(cast("Any", given))
-    if not parts or not all(isinstance(part, (Text, Image, File)) for part in parts):
-        raise ConfigurationError(
-            f"input must be text or content parts (text, Image, File), got {_shown(given)}"
-        )
-    if all(isinstance(part, Text) and not part.text.strip() for part in parts):
-        raise ConfigurationError(f"input must say something, got {_shown(given)}")
-    return parts
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, cast, get_args, get_type_hints
 
 from treadle.agents.agent import Agent
 from treadle.agents.setup import ModelFailurePolicy, OnLimit, OnUnknownOutcome, Setup, ToolFailurePolicy
+from treadle.core.events import EVENTS
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
@@ -47,6 +48,16 @@ class Breakpoint:
     def __post_init__(self) -> None:
         if sum(getattr(self, item.name) is not None for item in fields(self)) != 1:
             raise ConfigurationError("Breakpoint needs exactly one of before_tool, after_step, event")
+        self._check(self.before_tool, self.after_step, self.event)
+
+    def _check(self, tool: Any, step: Any, event: Any) -> None:
+        if tool is not None and not isinstance(tool, str):
+            raise ConfigurationError(f"Breakpoint.before_tool must be the name of a tool, got {tool!r}")
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
+            raise ConfigurationError(f"Breakpoint.after_step must be a whole number from 0 up, got {step!r}")
+        if event is not None and event not in EVENTS:
+            known = ", ".join(EVENTS)
+            raise ConfigurationError(f"Breakpoint.event must be one of {known}, got {event!r}")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -91,14 +102,20 @@ class RunOptions:
                 raise ConfigurationError(
                     f"RunOptions.{name} must be a whole number from {least} up, got {value!r}"
                 )
-        unchecked: Any = self.break_on or ()
-        for breakpoint_ in unchecked:
+        unchecked: Any = self.break_on if self.break_on is not None else ()
+        if not isinstance(unchecked, (list, tuple)):
+            raise ConfigurationError(
+                f"RunOptions.break_on must be a list of Breakpoint(...), got {unchecked!r}"
+            )
+        for breakpoint_ in cast("Sequence[Any]", unchecked):
             if not isinstance(breakpoint_, Breakpoint):
                 raise ConfigurationError(
                     f"RunOptions.break_on must hold Breakpoint(...), got {breakpoint_!r}"
                 )
-        pairs: Any = self.labels.items()
-        for key, value in pairs:
+        labels: Any = self.labels
+        if not isinstance(labels, dict):
+            raise ConfigurationError(f"RunOptions.labels must map text to text, got {labels!r}")
+        for key, value in cast("dict[Any, Any]", labels).items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise ConfigurationError(f"RunOptions.labels must map text to text, got {key!r}: {value!r}")
 

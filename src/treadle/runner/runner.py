@@ -31,10 +31,11 @@ from treadle.errors import (
     TaskUnfinished,
 )
 from treadle.ports import Commit, JournalStore, NewTask, TaskExists, TaskFilter, TaskRow
-from treadle.runner import forking, results, undoing
+from treadle.runner import forking, given, results, undoing
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.desk import Desk, Owned
-from treadle.runner.driving import Driving, NewRun, Parts, new_id, parts_of
+from treadle.runner.driving import Driving, NewRun, Parts, new_id
+from treadle.runner.given import parts_of
 from treadle.runner.handle import RunHandle
 from treadle.runner.loop import Drive
 from treadle.runner.options import RunOptions
@@ -157,12 +158,12 @@ class TaskRunner:
             return await self._run_known(new, context)
         return await self._drive_to_end(owned, new.agent, context)
 
-    async def _create_or_none(self, new: NewRun) -> Owned | None:
+    async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> Owned | None:
         """Return a new task, or None when the caller's task id is known already."""
         if new.task_id is not None and await self._known(new) is not None:
             return None
         try:
-            return await self._driving.create(new)
+            return await self._driving.create(new, drives=drives)
         except TaskExists:
             await self._known(new)
             return None
@@ -283,6 +284,7 @@ class TaskRunner:
             return await self.result(task_id)
         if row.state in ("completed", "cancelled") or (row.state == "degraded" and options is None):
             return await self.result(task_id)
+        given.options(options)
         known = self._driving.agent_for(row.agent, agent, task_id)
         async with self._driving.own(task_id) as owned:
             state = owned.state
@@ -318,7 +320,7 @@ class TaskRunner:
     ) -> Task:
         """Create a task without running anything; the same task id with the same arguments gives the same task."""
         new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
-        owned = await self._create_or_none(new)
+        owned = await self._create_or_none(new, drives=False)
         if owned is None:
             return await self.get_task(str(task_id))
         async with self._driving.giving_back(owned):
@@ -443,8 +445,8 @@ class TaskRunner:
         cursor: str | None = None,
     ) -> TaskPage:
         """Return tasks, newest first, that match all given fields; `since` in microseconds since 1970, UTC."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"list_tasks: limit must be 1 to 1000, got {limit!r}")
+        texts = {"agent": agent, "thread_id": thread_id, "parent": parent, "forked_from": forked_from}
+        given.page(state, limit, since, cursor=cursor, **texts)
         await self._store.open()
         # One more than asked for tells whether there is a next page.
         wanted = TaskFilter(state, agent, thread_id, parent, forked_from, since, limit + 1, cursor)
@@ -733,7 +735,10 @@ class TaskRunner:
         task_id = id_of(task)
         row = await self._driving.row(task_id)
         state = (await self._driving.desk.load(task_id)).state
-        seq = forking.fork_point(state, at, replace)
+        replaced = given.replacements(replace)
+        seq = forking.fork_point(state, at, replaced)
+        if thread_id is not None:
+            given.thread(thread_id)
         if isinstance(at, int):
             await forking.check_rest(self._store, task_id, seq)
         if agent is not None:
@@ -743,7 +748,7 @@ class TaskRunner:
         thread = thread_id or new_id()
         kept = self._driving.kept_options(state, options)
         first: list[e.Event] = [e.TaskForked(task_id, name, thread, fingerprint, kept)]
-        for call_id, value in (replace or {}).items():
+        for call_id, value in replaced.items():
             call = state.find_call(call_id)
             first.append(e.ResultReplaced(call_id, value, call.output if call is not None else None))
         if input is not None:

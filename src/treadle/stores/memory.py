@@ -175,7 +175,7 @@ class MemoryStore(JournalStore):
         newest = next((m for m in reversed(thread.members) if m.gone is None), None)
         if newest is None or newest.task is not task:
             raise AlreadyFinalized(
-                f"task {commit.task_id} is not the newest in thread {change.thread_id}: fork it instead",
+                f"newer words follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
                 task_id=commit.task_id,
             )
 

@@ -223,7 +223,7 @@ class Journal:
         )
         if newest is None or newest[0] != head.row:
             raise AlreadyFinalized(
-                f"task {commit.task_id} is not the newest in thread {change.thread_id}: fork it instead",
+                f"newer words follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
                 task_id=commit.task_id,
             )
         return row
