@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, runtime_checkable
 
+from treadle.core.events import END_STATES
 from treadle.core.messages import Content, Json, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import ToolSpec, Verdict
@@ -259,8 +260,11 @@ class TaskRow:
 
     @property
     def word(self) -> str:
-        """What people call the task's state: who owns it counts before what was written last."""
-        if self.driver is None:
+        """What people call the task's state: who owns it counts before what was written last, except an end.
+
+        Who claims an ended task has changed nothing until it is reopened, which changes the state too.
+        """
+        if self.driver is None or self.state in END_STATES:
             return self.state
         return "running" if self.driver.alive else "interrupted"
 

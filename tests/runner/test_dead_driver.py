@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle import Runner
+from treadle import Agent, Runner, ScriptedModel
 from treadle.core.events import ToolStarted
+from treadle.llm.scripted import text
 
 DRIVER = """
 import sys, time
@@ -82,3 +83,34 @@ async def test_a_task_whose_driver_was_killed_is_listed_among_the_interrupted_an
         process.wait()
         assert [item.task_id for item in (await runner.list_tasks(state="interrupted")).items] == ["nap"]
         assert (await runner.list_tasks(state="running")).items == ()
+
+
+CLAIMER = """
+import asyncio, os, sys
+from treadle import Runner
+
+async def claim():
+    runner = Runner(sys.argv[1])
+    await runner.store.open()
+    await runner.store.claim("greeting")
+    os._exit(0)
+
+asyncio.run(claim())
+"""
+
+
+@pytest.mark.anyio
+async def test_an_ended_task_stays_ended_when_a_process_dies_that_was_about_to_reopen_it(tmp_path):
+    store = tmp_path / "journal.db"
+    agent = Agent(ScriptedModel([text("Hello.")]), name="greeter")
+    async with Runner(store, agents=[agent]) as runner:
+        await runner.run(agent, "Hello?", task_id="greeting")
+        claimer = await asyncio.create_subprocess_exec(sys.executable, "-c", CLAIMER, str(store))
+        assert await claimer.wait() == 0
+        row = await runner.store.row("greeting")
+        assert row.driver is not None
+        assert not row.driver.alive
+        assert (await runner.get_task("greeting")).state == "completed"
+        assert [item.task_id for item in (await runner.list_tasks(state="completed")).items] == ["greeting"]
+        assert (await runner.resume("greeting")).state == "completed"
+        assert (await runner.undo_step("greeting")).complete
