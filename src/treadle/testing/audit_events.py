@@ -1,0 +1,290 @@
+"""What must hold of a task's events by themselves: numbering, ends, calls, conversations and the effects' ledger.
+
+Pure functions that return violations; nothing here uses the engine's own fold, so that they do not share its mistakes.
+`treadle.testing.audit` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from treadle.core import events as e
+from treadle.core.fold import RETRY_MARK, UNDO_SUFFIX
+from treadle.core.messages import Message, ToolCall, ToolResult
+from treadle.core.tools import EffectClass
+
+Invariant = Literal[
+    "gap_free",
+    "one_end",
+    "unknown_iff_lost",
+    "one_task_end",
+    "epochs_grow",
+    "well_formed",
+    "prefix_folds",
+    "refold",
+    "undo_restores",
+    "fork_equals_parent",
+    "ledger",
+    "chain",
+]
+
+
+@dataclass(slots=True, frozen=True)
+class Violation:
+    """An invariant that does not hold: its name, of which task, at which event, and what is wrong."""
+
+    name: Invariant
+    task: str
+    seq: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: task {self.task}, event {self.seq}: {self.text}"
+
+
+@dataclass(slots=True, frozen=True)
+class LedgerEntry:
+    """What a tool itself wrote down, outside of the journal: it started, or it did what it does.
+
+    Args:
+        call: the call's id in its task, as in `ToolContext.call_id`.
+        key: the idempotency key it was given.
+        effect: what the tool is declared to be.
+        phase: `start` as its first act, `done` as its last.
+        task: the task, when the ledger holds several.
+    """
+
+    call: str
+    key: str
+    effect: EffectClass
+    phase: Literal["start", "done"] = "start"
+    task: str = ""
+
+
+# ------------------------------------------------------------------------------------------- sequence
+
+
+def gap_free(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """Events are numbered from 1 without a gap, and the first one creates the task."""
+    for expected, event in enumerate(events, 1):
+        if event.seq != expected:
+            yield Violation("gap_free", task, event.seq, f"event {expected} should be here")
+            return
+        if (expected == 1) != (type(event) is e.TaskCreated):
+            yield Violation("gap_free", task, event.seq, f"{event.kind} at place {expected}")
+
+
+def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:
+    """Ownership only ever grows; a fork begins anew."""
+    last = 0
+    for epoch, event in entries:
+        if epoch < last and type(event) is not e.TaskForked:
+            yield Violation("epochs_grow", task, event.seq, f"written under epoch {epoch} after {last}")
+        last = epoch
+
+
+def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """An attempt ends exactly once; after that the task is only reopened (or forked) and attempts count up."""
+    ended, attempt = False, 1
+    for event in events:
+        kind = type(event)
+        if kind is e.TaskForked:
+            ended, attempt = False, 1
+        elif type(event) is e.TaskReopened:
+            if not ended:
+                yield Violation("one_task_end", task, event.seq, "reopened without having ended")
+            if event.attempt != attempt + 1:
+                text = f"attempt {event.attempt} follows attempt {attempt}"
+                yield Violation("one_task_end", task, event.seq, text)
+            ended, attempt = False, event.attempt
+        elif ended and kind is not e.UnknownEvent:
+            yield Violation("one_task_end", task, event.seq, f"{event.kind} after the task ended")
+        elif kind is e.TaskEnded:
+            ended = True
+
+
+# ----------------------------------------------------------------------------------------------- calls
+
+
+@dataclass(slots=True)
+class _Call:
+    """What a call's events said so far: `begun` has no end yet; `lost` is a begun write that was given up."""
+
+    step: str
+    status: Literal["proposed", "begun", "lost", "happened", "ended"] = "proposed"
+    effect: EffectClass = "write"
+    starts: int = 0
+    outcome: str = ""
+
+
+_NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
+
+
+def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """Each begin has at most one end, each requested call exactly one once its step or attempt ended.
+
+    Calls start only if they were requested; an outcome is called unknown exactly when a begin has no end.
+    """
+    calls: dict[str, _Call] = {}
+    asking = ""
+    for event in events:
+        problem: str | None = None
+        if isinstance(event, e.ModelStarted):
+            problem = f"a model call of step {asking} is in flight" if asking else None
+            asking = event.step
+        elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.ModelStopped)):
+            problem = None if asking == event.step else f"{event.kind} of a model call that was not begun"
+            asking = ""
+            if isinstance(event, e.ModelReturned):
+                yield from _requested(task, event, calls)
+        elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
+            yield from _call_event(task, event, calls)
+        elif isinstance(event, (e.StepCompleted, e.TaskEnded, e.Rewound)):
+            step = event.step if isinstance(event, e.StepCompleted) else None
+            still = [
+                key for key, call in calls.items() if call.status != "ended" and step in (None, call.step)
+            ]
+            if still or asking:
+                problem = f"{event.kind} while {', '.join(still) or 'a model call'} has no end"
+            if isinstance(event, e.Rewound):
+                calls = {key: call for key, call in calls.items() if not key.endswith(UNDO_SUFFIX)}
+        if problem is not None:
+            yield Violation("one_end", task, event.seq, problem)
+
+
+def _requested(task: str, event: e.ModelReturned, calls: dict[str, _Call]) -> Iterator[Violation]:
+    for asked in event.message.tool_calls:
+        if asked.id in calls or not asked.id:
+            yield Violation("one_end", task, event.seq, f"call id {asked.id!r} is used twice or empty")
+        calls[asked.id] = _Call(event.step)
+
+
+def _call_event(
+    task: str,
+    event: e.ToolStarted | e.ToolStopped | e.OutcomeSettled | e.ToolEnded,
+    calls: dict[str, _Call],
+) -> Iterator[Violation]:
+    call = calls.get(event.call)
+    if call is None:
+        base, _, tries = event.call.partition(RETRY_MARK)
+        source = event.call.removesuffix(UNDO_SUFFIX) if event.call.endswith(UNDO_SUFFIX) else base
+        before = calls.get(source)
+        if before is None or before.status != "ended" or (source == event.call and not tries):
+            yield Violation(
+                "one_end", task, event.seq, f"{event.kind} of {event.call}, which was not requested"
+            )
+            return
+        call = calls[event.call] = _Call(event.step)
+    if isinstance(event, e.ToolEnded):
+        yield from _ended(task, event, call)
+        return
+    if isinstance(event, e.ToolStarted):
+        undo_again = event.undoes is not None and call.outcome not in ("", "ok")
+        if call.status != "proposed" and not undo_again:
+            yield Violation("one_end", task, event.seq, f"{event.call} starts though it is {call.status}")
+        call.status, call.effect, call.starts = "begun", event.effect, call.starts + 1
+        if event.attempt != call.starts and event.undoes is None:
+            text = f"{event.call} starts as attempt {event.attempt}, its start number {call.starts}"
+            yield Violation("one_end", task, event.seq, text)
+    elif isinstance(event, e.ToolStopped):
+        if call.status != "begun":
+            yield Violation(
+                "one_end", task, event.seq, f"{event.call} is given up though it is {call.status}"
+            )
+        call.status = "lost" if call.effect == "write" else "proposed"
+    else:
+        if call.status != "lost":
+            yield Violation(
+                "unknown_iff_lost", task, event.seq, f"{event.call} is settled and was {call.status}"
+            )
+        undo = event.call.endswith(UNDO_SUFFIX)
+        happened: Literal["ended", "happened"] = "ended" if undo else "happened"
+        call.status = happened if event.verdict == "happened" else "proposed"
+
+
+def _ended(task: str, event: e.ToolEnded, call: _Call) -> Iterator[Violation]:
+    outcome, was = event.outcome, call.status
+    if was == "ended":
+        yield Violation("one_end", task, event.seq, f"{event.call} ends a second time")
+    elif (outcome == "unknown") != (was == "lost"):
+        text = f"{event.call} ends as {outcome} and was {was}"
+        yield Violation("unknown_iff_lost", task, event.seq, text)
+    elif outcome in _NEVER_RAN and was != "proposed":
+        yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and was {was}")
+    elif outcome not in (*_NEVER_RAN, "unknown") and was == "proposed":
+        yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and never began")
+    call.status, call.outcome = "ended", outcome
+
+
+# -------------------------------------------------------------------------------------------- messages
+
+
+def well_formed(
+    task: str, messages: Sequence[Message], *, seq: int = 0, request: bool = False
+) -> Iterator[Violation]:
+    """Every call has exactly one result, right after its message and in order; every result a call; ids are unique.
+
+    With `request`, the last words are not the model's own.
+    """
+    seen: set[str] = set()
+    owed: list[str] = []
+    for place, message in enumerate(messages):
+        given = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
+        if (owed or given) and given != owed:
+            text = f"message {place} gives results {given} where {owed} are owed"
+            yield Violation("well_formed", task, seq, text)
+        if bool(given) != (message.role == "tool"):
+            yield Violation("well_formed", task, seq, f"message {place} of role {message.role} holds {given}")
+        owed = [part.id for part in message.parts if isinstance(part, ToolCall)]
+        if owed and message.role != "assistant":
+            yield Violation(
+                "well_formed", task, seq, f"message {place} of role {message.role} asks for {owed}"
+            )
+        for call_id in owed:
+            if call_id in seen or not call_id:
+                yield Violation(
+                    "well_formed", task, seq, f"message {place}: call id {call_id!r} twice or empty"
+                )
+            seen.add(call_id)
+    if owed:
+        yield Violation("well_formed", task, seq, f"no results for {owed}")
+    if request and (not messages or messages[-1].role == "assistant"):
+        yield Violation("well_formed", task, seq, "the model is asked to answer its own words")
+
+
+# ---------------------------------------------------------------------------------------------- ledger
+
+
+def ledger_agrees(task: str, events: Iterable[e.Event], ledger: Iterable[LedgerEntry]) -> Iterator[Violation]:
+    """What tools wrote down was begun in the journal; a writing call starts at most once per begin it was allowed.
+
+    A call that was settled as not having happened may start once more; every start of a call has the same key and no
+    two calls share one.
+    """
+    begun: dict[str, int] = {}
+    allowed: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, e.ToolStarted):
+            begun[event.call] = begun.get(event.call, 0) + 1
+            allowed.setdefault(event.call, 1)
+        elif isinstance(event, e.OutcomeSettled) and event.verdict == "not_happened":
+            allowed[event.call] = allowed.get(event.call, 1) + 1
+    starts: dict[str, list[LedgerEntry]] = {}
+    owner: dict[str, str] = {}
+    for entry in ledger:
+        if owner.setdefault(entry.key, entry.call) != entry.call:
+            yield Violation(
+                "ledger", task, 0, f"{entry.call} and {owner[entry.key]} share the key {entry.key}"
+            )
+        if entry.phase == "start":
+            starts.setdefault(entry.call, []).append(entry)
+    for call, entries in starts.items():
+        most = allowed.get(call, 1) if entries[0].effect == "write" else begun.get(call, 0)
+        if call not in begun and entries[0].effect != "read":
+            yield Violation("ledger", task, 0, f"{call} started and the journal knows no begin")
+        elif len(entries) > most and entries[0].effect != "read":
+            yield Violation("ledger", task, 0, f"{call} started {len(entries)} times, allowed were {most}")
+        if len({entry.key for entry in entries}) > 1:
+            yield Violation("ledger", task, 0, f"{call} started under several keys")
