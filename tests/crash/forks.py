@@ -85,25 +85,16 @@ def _be_the_job(request: dict[str, Any]) -> None:
         os._exit(code)
 
 
-def _script(at: str | None, store: str, variant: str) -> int:
-    from tests.crash import golden
+def _in_golden(job: str) -> Callable[..., int]:
+    def run(at: str | None, store: str, variant: str) -> int:
+        from tests.crash import golden
+        from treadle.testing.crash import Crash
 
-    golden.crash = _crash(at)
-    asyncio.run(golden.script(Path(store), variant))
-    return 0
+        golden.crash = Crash(at, os.environ["GOLDEN_PLACES"])
+        asyncio.run(getattr(golden, job)(Path(store), variant))
+        return 0
 
-
-def _resume(at: str | None, store: str, variant: str) -> int:
-    from tests.crash import golden
-
-    golden.crash = _crash(at)
-    return asyncio.run(golden.resume(Path(store), variant))
-
-
-def _crash(at: str | None) -> Any:
-    from treadle.testing.crash import Crash
-
-    return Crash(at, os.environ["GOLDEN_PLACES"])
+    return run
 
 
 def _cli(at: str | None, *argv: str) -> int:
@@ -113,7 +104,10 @@ def _cli(at: str | None, *argv: str) -> int:
     return main(argv)
 
 
-JOBS: dict[str, Callable[..., int]] = {"script": _script, "resume": _resume, "cli": _cli}
+JOBS: dict[str, Callable[..., int]] = {
+    "cli": _cli,
+    **{job: _in_golden(job) for job in ("script", "carry_on", "undo")},
+}
 
 if __name__ == "__main__":
     serve()

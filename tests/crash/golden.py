@@ -16,9 +16,11 @@ from typing import Any
 from treadle import Agent, Happened, NotHappened, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.messages import Message, ToolCall, ToolResult
 from treadle.core.model import ModelRequest
+from treadle.errors import UndoUnfinished
 from treadle.llm.scripted import call, text
+from treadle.ports import Commit, CommitDone, Committed
 from treadle.stores.sqlite import SQLiteStore
-from treadle.testing.crash import Crash, CrashingStore, name_of
+from treadle.testing.crash import Crash, CrashingStore, name_of, names_of
 from treadle.testing.ledger import Ledger
 
 TASK = "golden"
@@ -42,15 +44,25 @@ def _work(name: str, ctx: ToolContext) -> str:
         return OUTPUTS[name]
 
 
-def _take_back(asked: ToolCall, ctx: ToolContext) -> None:
+async def _take_back(asked: ToolCall, ctx: ToolContext) -> None:
     assert asked.output == OUTPUTS[asked.name]
     with ledger().call(f"undo {asked.name}", ctx):
-        pass
+        match trouble().get(asked.name):
+            case "raises":
+                raise OSError("the line is busy")
+            case "hangs":
+                await asyncio.sleep(3600)
+
+
+def trouble() -> dict[str, str]:
+    """What goes wrong with the compensation of which tool: `raises` or `hangs`."""
+    path = Path(os.environ["GOLDEN_LEDGER"] + ".trouble")
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _did_it_happen(asked: ToolCall, ctx: ToolContext) -> Happened | NotHappened:
-    with ledger().call("reconcile", ctx):
-        return Happened(OUTPUTS[asked.name]) if ledger().happened(ctx.idempotency_key) else NotHappened()
+    crash.reach(crash.numbered(f"reconcile {asked.id}"))
+    return Happened(OUTPUTS[asked.name]) if ledger().happened(ctx.idempotency_key) else NotHappened()
 
 
 async def look(place: str, ctx: ToolContext) -> str:
@@ -111,7 +123,7 @@ def ill_formed(messages: Sequence[Message]) -> str | None:
     return f"no results of {sorted(owed)}" if owed else None
 
 
-def _agent(*, threads: bool, reconcile: bool) -> Agent[None]:
+def _agent(*, threads: bool = False, reconcile: bool = False, lying: bool = False) -> Agent[None]:
     tools = (look_in_thread, book_in_thread, pay_in_thread) if threads else (look, book, pay)
     look_tool, book_tool, pay_tool = tools
     checks = {"reconcile": _did_it_happen} if reconcile else {}
@@ -121,14 +133,14 @@ def _agent(*, threads: bool, reconcile: bool) -> Agent[None]:
         tools=[
             tool(name="look", read_only=True)(look_tool),
             tool(name="book", idempotent=True, undo=_take_back)(book_tool),
-            tool(name="pay", undo=_take_back, **checks)(pay_tool),
+            tool(name="pay", idempotent=lying, undo=_take_back, **checks)(pay_tool),
         ],
     )
 
 
-inline = _agent(threads=False, reconcile=False)
-inline_reconcile = _agent(threads=False, reconcile=True)
-threads = _agent(threads=True, reconcile=False)
+inline = _agent()
+inline_reconcile = _agent(reconcile=True)
+threads = _agent(threads=True)
 threads_reconcile = _agent(threads=True, reconcile=True)
 VARIANTS = {
     "inline": inline,
@@ -137,14 +149,38 @@ VARIANTS = {
     "threads_reconcile": threads_reconcile,
 }
 
+lying = _agent(lying=True)
+"""Says of a tool that writes that it may be repeated: what the audit has to notice."""
+
+hasty = _agent()
+"""Is run on a store that says of a record that it is durable, and never writes it: so does this."""
+
+AGENTS = {**VARIANTS, "lying": lying, "hasty": hasty}
+
+
+class HastyStore(SQLiteStore):
+    """Acknowledges the end of a compensation without writing it."""
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        if "tool_ended s1-2-undo" in names_of(commit):
+            done(Committed())
+        else:
+            super().commit(commit, done)
+
+
+def opened(store: Path, variant: str) -> Runner:
+    """Return a runner on a store that this process dies in, if it is to die at a write."""
+    kind = HastyStore if variant == "hasty" else SQLiteStore
+    return Runner(CrashingStore(kind(store), crash), agents=[AGENTS[variant]])
+
 
 # ----------------------------------------------------------------------------------------------- script
 
 
 async def script(store: Path, variant: str) -> None:
     """Run the golden task from its beginning, writing down each event and return value as it is acknowledged."""
-    agent = VARIANTS[variant]
-    async with Runner(CrashingStore(SQLiteStore(store), crash), agents=[agent]) as runner:
+    agent = AGENTS[variant]
+    async with opened(store, variant) as runner:
         watcher = Acknowledgements(runner)
         await watcher.during("create_task", runner.create_task(agent, "go", task_id=TASK, thread_id=THREAD))
         await watcher.during("run_step", runner.run_step(TASK))
@@ -154,10 +190,30 @@ async def script(store: Path, variant: str) -> None:
         await watcher.during("resume", runner.resume(TASK))
 
 
-async def resume(store: Path, variant: str) -> None:
-    """Resume through the API, so that this process, too, can be killed at a write."""
-    async with Runner(CrashingStore(SQLiteStore(store), crash), agents=[VARIANTS[variant]]) as runner:
-        await runner.resume(TASK)
+async def carry_on(store: Path, variant: str) -> None:
+    """Do through the API what the command line does after a crash, so that this process, too, can be killed."""
+    async with opened(store, variant) as runner:
+        while True:
+            try:
+                waiting = (await runner.resume(TASK)).pending
+            except UndoUnfinished:
+                await runner.undo_step(TASK)
+                waiting = (await runner.result(TASK)).pending
+            else:
+                if not waiting:
+                    return
+            for pending in waiting:
+                asked = pending.request_id
+                ledger().note("settled by hand", call=asked)
+                happened = ledger().happened(f"{TASK}/{asked}")
+                verdict = Happened(OUTPUTS[pending.tool]) if happened else NotHappened()
+                await runner.settle(TASK, asked, verdict)
+
+
+async def undo(store: Path, variant: str) -> None:
+    """Take the first step back."""
+    async with opened(store, variant) as runner:
+        await runner.undo_step(TASK)
 
 
 class Acknowledgements:

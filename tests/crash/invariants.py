@@ -73,31 +73,29 @@ class Death:
 
 def _for_the_audit(ledger: Sequence[Entry]) -> Iterator[LedgerEntry]:
     for entry in ledger:
-        if entry.kind != "note" and entry.tool != "reconcile":
+        if entry.kind != "note":
             effect = EFFECTS.get(entry.tool, "write")
             yield LedgerEntry(entry.call, entry.key, effect, entry.kind, golden.TASK)
 
 
-def audit(
-    deaths: Sequence[Death], end: Journal, ledger: Sequence[Entry], asked: set[str], variant: str
-) -> list[str]:
+def audit(deaths: Sequence[Death], end: Journal, ledger: Sequence[Entry], variant: str) -> list[str]:
     """Return every broken promise, by its name.
 
     Args:
         deaths: what each killed process left.
         end: the journal at the task's end.
-        ledger: the whole ledger.
-        asked: the calls that a person was asked to settle.
+        ledger: the whole ledger; whoever settled a call by hand noted it there.
         variant: which golden agent it was.
     """
     broken = [*end.violations, *_ends(end), *_effects(ledger, end)]
     for death in deaths:
-        broken += [*death.journal.violations, *_lost(death, end), *_repeated(death, ledger, end)]
+        broken += [*death.journal.violations, *lost(death, end), *_repeated(death, ledger, end)]
+    asked = {note.call for note in ledger if note.tool == "settled by hand"}
     broken += _unknown(deaths, end, asked, reconciles=variant.endswith("reconcile"))
     return broken + [f"ill-formed: {note.text} ({note.call})" for note in ledger if note.tool == "ill-formed"]
 
 
-def _lost(death: Death, end: Journal) -> Iterator[str]:
+def lost(death: Death, end: Journal) -> Iterator[str]:
     """No acknowledged event is lost, what a verb returned is there, and nothing written is changed later."""
     there = {event.seq: name_of(event) for event in death.journal.events}
     returned: Counter[str] = Counter()
@@ -137,10 +135,8 @@ def _ends(end: Journal) -> Iterator[str]:
 
 def _effects(ledger: Sequence[Entry], end: Journal) -> Iterator[str]:
     """No effect of a writing tool happens twice; what is journalled as done has happened."""
-    done = Counter(entry.call for entry in ledger if entry.kind == "done" and entry.tool != "reconcile")
-    tools = {
-        entry.call: entry.tool for entry in ledger if entry.kind == "start" and entry.tool != "reconcile"
-    }
+    done = Counter(entry.call for entry in ledger if entry.kind == "done")
+    tools = {entry.call: entry.tool for entry in ledger if entry.kind == "start"}
     for call, tool in tools.items():
         if tool not in EFFECTS and done[call] > 1:
             yield f"effects: {tool} {call} happened {done[call]} times"
@@ -148,7 +144,7 @@ def _effects(ledger: Sequence[Entry], end: Journal) -> Iterator[str]:
         if event.outcome == "ok" and not done[event.call]:
             yield f"effects: {event.call} is journalled as done and did not happen"
     for entry in ledger:
-        if entry.kind == "start" and entry.tool != "reconcile" and entry.key != f"{golden.TASK}/{entry.call}":
+        if entry.kind == "start" and entry.key != f"{golden.TASK}/{entry.call}":
             yield f"effects: {entry.call} was given the key {entry.key}"
 
 
@@ -168,10 +164,13 @@ def _repeated(death: Death, ledger: Sequence[Entry], end: Journal) -> Iterator[s
 
 def _unknown(deaths: Sequence[Death], end: Journal, asked: set[str], *, reconciles: bool) -> Iterator[str]:
     """An outcome is reported unknown exactly where a writing call has a begin and no end."""
-    left: Counter[str] = Counter()
-    for death in deaths:
-        opened = death.journal.open_calls()
-        left.update(call for call, begin in opened.items() if begin.effect == "write")
+    begins = {
+        (call, begin.seq)
+        for death in deaths
+        for call, begin in death.journal.open_calls().items()
+        if begin.effect == "write"
+    }
+    left = Counter(call for call, _ in begins)
     settled = Counter(event.call for event in end.of(e.OutcomeSettled))
     if settled != left:
         yield f"unknown: {dict(left)} were left open, {dict(settled)} were settled"

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import random
 
 import pytest
 
-from tests.crash.forks import ForkServer
 from tests.crash.golden import VARIANTS
-from tests.crash.trials import Trial
+from tests.crash.invariants import lost
+from tests.crash.trials import Trials
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    server = ForkServer()
-    yield server
-    server.close()
-
-
-class Trials:
-    """Makes trials of one variant, each in a folder of its own."""
-
-    def __init__(self, root: Path, variant: str, server: ForkServer) -> None:
-        self.root, self.variant, self.server = root, variant, server
-        self.count = 0
-
-    def new(self) -> Trial:
-        self.count += 1
-        place = self.root / str(self.count)
-        place.mkdir()
-        return Trial(place, self.variant, self.server)
-
-    def places(self) -> list[str]:
-        """Return the places that the golden task passes when nothing kills it."""
-        trial = self.new()
-        assert trial.job("script", trial.store, trial.variant) == 0, trial.trouble
-        return trial.places
-
-
-@pytest.fixture
-def trials(request: pytest.FixtureRequest, tmp_path: Path, server: ForkServer) -> Trials:
-    return Trials(tmp_path, request.param, server)
+ALL = pytest.mark.parametrize("trials", VARIANTS, indirect=True)
 
 
 def survives(trials: Trials, places: list[str]) -> None:
@@ -56,11 +25,17 @@ def survives(trials: Trials, places: list[str]) -> None:
     assert not broken, broken
 
 
-@pytest.mark.parametrize("trials", VARIANTS, indirect=True)
+@ALL
 def test_each_place_is_killed_at_in_one_variant_of_the_task(trials: Trials) -> None:
     places = sorted(trials.places())
     quarter = list(VARIANTS).index(trials.variant)
     survives(trials, places[quarter :: len(VARIANTS)])
+
+
+@pytest.mark.full
+@ALL
+def test_each_variant_is_killed_at_each_place(trials: Trials) -> None:
+    survives(trials, trials.places())
 
 
 @pytest.mark.parametrize("trials", ["inline", "threads"], indirect=True)
@@ -70,7 +45,81 @@ def test_a_call_that_may_write_starts_only_once_its_begin_is_durable(trials: Tri
     assert call.split()[1] in death.journal.open_calls()
 
 
+# -------------------------------------------------------------------------------- crash during recovery
+
+
+def survives_twice(trials: Trials, first: str, every: int) -> None:
+    """Kill at a place, then kill what carries on at each (or every so many) of its places."""
+    killed = trials.new()
+    killed.dies("script", first)
+    rehearsal = killed.copy(trials.folder())
+    before = len(rehearsal.places)
+    assert rehearsal.job("carry_on", rehearsal.store, trials.variant) == 0, rehearsal.trouble
+    broken: dict[str, list[str]] = {}
+    for place in rehearsal.places[before:][::every]:
+        trial = killed.copy(trials.folder())
+        trial.dies("carry_on", place)
+        found = trial.broken()
+        if found:
+            broken[f"{trials.variant}: {first}, then {place} ({trial.place})"] = found
+    assert not broken, broken
+
+
+@pytest.mark.parametrize(
+    ("trials", "first"),
+    [
+        ("inline", "done pay s1-2"),
+        ("threads_reconcile", "start pay s1-2"),
+        ("inline", "start undo book s1-1-undo"),
+        ("threads", "after tool_ended s1b1-1"),
+    ],
+    indirect=["trials"],
+)
+def test_a_recovery_that_is_killed_in_its_turn_is_recovered(trials: Trials, first: str) -> None:
+    survives_twice(trials, first, every=9)
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("trials", VARIANTS, indirect=True)
-def test_each_variant_is_killed_at_each_place(trials: Trials) -> None:
-    survives(trials, trials.places())
+@ALL
+def test_recovery_is_killed_at_each_place_after_each_kill_around_a_tool(trials: Trials) -> None:
+    tools = [place for place in trials.places() if place.startswith(("enter", "start", "done"))]
+    for first in tools:
+        survives_twice(trials, first, every=1)
+
+
+@pytest.mark.full
+@ALL
+def test_recovery_is_killed_at_any_place_after_a_kill_at_any_place(trials: Trials) -> None:
+    for first in random.sample(trials.places()[3:], 25):
+        survives_twice(trials, first, every=5)
+
+
+# ------------------------------------------------------------------------------------ the harness itself
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "done pay s1-2",
+        pytest.param("start undo book s1-1-undo", marks=pytest.mark.full),
+        pytest.param("after model_returned s2b1", marks=pytest.mark.full),
+        pytest.param("inside task_ended", marks=pytest.mark.full),
+    ],
+)
+def test_resuming_in_a_process_of_its_own_is_no_different_from_a_fork(trials: Trials, place: str) -> None:
+    trial = trials.new(real=True)
+    trial.dies("script", place)
+    assert trial.broken() == []
+
+
+@pytest.mark.parametrize("trials", ["lying"], indirect=True)
+def test_a_writing_tool_that_is_started_twice_is_noticed(trials: Trials) -> None:
+    trial = trials.new()
+    trial.dies("script", "done pay s1-2")
+    assert any("effects: pay s1-2 happened 2 times" in found for found in trial.broken())
+
+
+@pytest.mark.parametrize("trials", ["hasty"], indirect=True)
+def test_an_acknowledged_event_that_is_lost_is_noticed(trials: Trials) -> None:
+    death = trials.new().dies("script", "before tool_ended s1-1-undo")
+    assert any("tool_ended s1-2-undo was acknowledged" in found for found in lost(death, death.journal))

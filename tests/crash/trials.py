@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tests.crash import golden
-from tests.crash.forks import ForkServer
+from tests.crash.forks import ROOT, ForkServer
 from tests.crash.invariants import Death, Journal, audit, expected_answer
 from treadle.testing.ledger import Ledger
 
@@ -26,8 +30,10 @@ class Trial:
     place: Path
     variant: str
     server: ForkServer
+    real: bool = False
+    """whether commands are processes of their own, and not forks that call what those would call"""
+
     commands: list[str] = field(default_factory=list)
-    asked: set[str] = field(default_factory=set)
     deaths: list[Death] = field(default_factory=list)
 
     @property
@@ -55,16 +61,24 @@ class Trial:
         path = self.place / "acks"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def job(self, name: str, *args: str, at: str | None = None) -> int:
+    @property
+    def environment(self) -> dict[str, str]:
         files = {"GOLDEN_LEDGER": "ledger", "GOLDEN_ACKS": "acks", "GOLDEN_PLACES": "places"}
-        env = {key: str(self.place / file) for key, file in files.items()}
-        return self.server.run(name, *args, output=self.place / "output", env=env, at=at)
+        return {key: str(self.place / file) for key, file in files.items()}
+
+    def job(self, name: str, *args: str, at: str | None = None) -> int:
+        return self.server.run(name, *args, output=self.place / "output", env=self.environment, at=at)
+
+    def copy(self, place: Path) -> Trial:
+        """Return a trial that stands where this one does, and goes on by itself."""
+        shutil.copytree(self.place, place, dirs_exist_ok=True)
+        return replace(self, place=place, commands=[], deaths=list(self.deaths))
 
     def dies(self, job: str, at: str) -> Death:
         """Run a job that is killed at a place, and take down what it left."""
         status = self.job(job, self.store, self.variant, at=at)
         assert status == KILLED, f"{job} was not killed at {at!r} but ended with {status}: {self.trouble}"
-        assert self.places[-1] == at or at in self.places, at
+        assert at in self.places
         ledger = self.ledger.entries()
         death = Death(Journal.read(self.store, ledger), self.acknowledged, len(ledger))
         self.deaths.append(death)
@@ -79,7 +93,7 @@ class Trial:
         said = self.recover()
         ledger = self.ledger.entries()
         end = Journal.read(self.store, ledger)
-        broken = audit(self.deaths, end, ledger, self.asked, self.variant)
+        broken = audit(self.deaths, end, ledger, self.variant)
         if said["final_text"] != expected_answer(end):
             broken.append(f"answer: {said['final_text']!r}")
         return broken
@@ -90,7 +104,15 @@ class Trial:
         """Call the command line with the task and its store."""
         self.commands.append(argv[0])
         verb, *rest = argv
-        return self.job("cli", verb, golden.TASK, *rest, "--store", self.store, "--json")
+        words = [verb, golden.TASK, *rest, "--store", self.store, "--json"]
+        if not self.real:
+            return self.job("cli", *words)
+        with (self.place / "output").open("w") as output, (self.place / "output.err").open("w") as errors:
+            command = [sys.executable, "-m", "treadle", *words]
+            env = {**os.environ, **self.environment}
+            return subprocess.run(
+                command, cwd=ROOT, env=env, stdout=output, stderr=errors, check=False
+            ).returncode
 
     def with_agent(self, verb: str) -> int:
         return self.command(verb, "--agent", f"tests.crash.golden:{self.variant}")
@@ -122,8 +144,32 @@ class Trial:
         assert pending, self.trouble
         for request in pending:
             asked = request["request_id"]
-            self.asked.add(asked)
+            self.ledger.note("settled by hand", call=asked)
             happened = self.ledger.happened(f"{golden.TASK}/{asked}")
             output = json.dumps(golden.OUTPUTS[request["tool"]])
             verdict = ["--happened", output] if happened else ["--not-happened"]
             assert self.command("settle", asked, *verdict) == COMPLETED, self.trouble
+
+
+class Trials:
+    """Makes trials of one variant, each in a folder of its own."""
+
+    def __init__(self, root: Path, variant: str, server: ForkServer) -> None:
+        self.root, self.variant, self.server = root, variant, server
+        self.count = 0
+
+    def folder(self) -> Path:
+        """Return a new folder."""
+        self.count += 1
+        place = self.root / str(self.count)
+        place.mkdir()
+        return place
+
+    def new(self, *, real: bool = False) -> Trial:
+        return Trial(self.folder(), self.variant, self.server, real)
+
+    def places(self) -> list[str]:
+        """Return the places that the golden task passes when nothing kills it."""
+        trial = self.new()
+        assert trial.job("script", trial.store, trial.variant) == 0, trial.trouble
+        return trial.places

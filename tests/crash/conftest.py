@@ -1,0 +1,24 @@
+"""What the crash tests share: a warm process to fork trials from, and a maker of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.forks import ForkServer
+from tests.crash.trials import Trials
+
+
+@pytest.fixture(scope="package")
+def server() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def trials(request: pytest.FixtureRequest, tmp_path: Path, server: ForkServer) -> Trials:
+    """Trials of the variant that the test is parametrized with, else of the plain one."""
+    return Trials(tmp_path, getattr(request, "param", "inline"), server)

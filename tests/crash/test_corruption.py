@@ -1,0 +1,119 @@
+"""One changed byte in a record: its task is reported with task and sequence number, all others run on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+from pathlib import Path
+
+import apsw
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.cli.main import main
+from treadle.errors import JournalCorrupt
+from treadle.llm.scripted import call, text
+
+
+@tool(read_only=True)
+def look(place: str) -> str:
+    """Look at a place."""
+    return f"{place} is free"
+
+
+AGENT = Agent(ScriptedModel([call("look", place="oslo"), text("free")]), name="looker", tools=[look])
+TASKS = ("first", "second", "third")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Path:
+    """Three tasks after their first step, and one that is completed."""
+    path = tmp_path / "journal.db"
+    async with Runner(path) as runner:
+        for task_id in TASKS:
+            await runner.create_task(AGENT, "go", task_id=task_id)
+            await runner.run_step(task_id, agent=AGENT)
+        await runner.run(AGENT, "go", task_id="done")
+    return path
+
+
+def records(path: Path, task_id: str) -> list[tuple[int, int, bytes]]:
+    """Return of each record its row, the sequence number of its last event, and its data."""
+    connection = apsw.Connection(str(path))
+    query = "SELECT r.pos, r.seq, r.data FROM records r JOIN tasks t ON t.id = r.task WHERE t.key = ? ORDER BY r.seq"
+    found = list(connection.execute(query, (task_id,)))
+    connection.close()
+    return found
+
+
+def write(path: Path, row: int, column: str, value: object) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(f"UPDATE records SET {column} = ? WHERE pos = ?", (value, row))
+    connection.close()
+
+
+def flipped(data: bytes, place: int, bit: int = 0) -> bytes:
+    return data[:place] + bytes([data[place] ^ (1 << bit)]) + data[place + 1 :]
+
+
+@pytest.mark.anyio
+async def test_a_changed_byte_is_reported_with_its_task_and_number_and_the_others_run_on(store: Path) -> None:
+    row, seq, data = records(store, "second")[1]
+    write(store, row, "data", flipped(data, len(data) // 2))
+    async with Runner(store, agents=[AGENT]) as runner:
+        for verb in (runner.verify, runner.resume, runner.run_step, runner.get_task):
+            with pytest.raises(JournalCorrupt, match="second") as raised:
+                await verb("second")
+            assert (raised.value.task_id, raised.value.seq) == ("second", seq)
+        for task_id in ("first", "third"):
+            assert await runner.verify(task_id) > 0
+            assert (await runner.resume(task_id)).final_text == "free"
+        assert (await runner.run(AGENT, "go")).state == "completed"
+        assert len((await runner.list_tasks()).items) == 5
+        assert (await runner.result("done")).final_text == "free"
+
+
+@pytest.mark.anyio
+async def test_whichever_byte_of_a_journal_is_changed_it_is_noticed(store: Path, tmp_path: Path) -> None:
+    dice = random.Random(7)
+    damaged = tmp_path / "damaged.db"
+    rows = records(store, "second")
+    for _ in range(60):
+        shutil.copy(store, damaged)
+        row, seq, data = dice.choice(rows)
+        write(damaged, row, "data", flipped(data, dice.randrange(len(data)), dice.randrange(8)))
+        async with Runner(damaged) as runner:
+            with pytest.raises(JournalCorrupt) as raised:
+                await runner.verify("second")
+            assert raised.value.task_id == "second"
+            assert raised.value.seq <= seq
+            assert await runner.verify("first") == await runner.verify("third")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_record_that_is_gone_from_before_another_is_noticed(store: Path, number: int) -> None:
+    row, _, _ = records(store, "second")[number]
+    connection = apsw.Connection(str(store))
+    connection.execute("DELETE FROM records WHERE pos = ?", (row,))
+    connection.close()
+    async with Runner(store, agents=[AGENT]) as runner:
+        with pytest.raises(JournalCorrupt, match="second"):
+            await runner.verify("second")
+        assert await runner.verify("first") > 0
+
+
+@pytest.mark.anyio
+async def test_verify_on_the_command_line_names_the_damaged_task_alone(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row, seq, data = records(store, "second")[0]
+    write(store, row, "data", flipped(data, 3))
+    status = await asyncio.to_thread(main, ["verify", "--store", str(store), "--json"])
+    items = {item["task_id"]: item for item in json.loads(capsys.readouterr().out)["items"]}
+    assert status == 1
+    assert items["second"]["problem"] is not None
+    assert items["second"]["seq"] <= seq
+    assert {name for name, item in items.items() if item["problem"] is None} == {"first", "third", "done"}
