@@ -52,3 +52,19 @@ def test_elsewhere_only_the_lease_can_tell() -> None:
     assert alive(*row(host="elsewhere"))
     assert alive(*row(boot="earlier"))
     assert not alive(*row(host="elsewhere", lease=1))
+
+
+FORKING = """
+import os, time
+from treadle.stores.drivers import start_of, this_process
+this_process()
+time.sleep(0.05)  # the kernel counts starts in hundredths of a second
+child = os.fork()
+if child == 0:
+    os._exit(0 if this_process().started == start_of(os.getpid()) else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_tells_its_own_start_and_not_its_parents() -> None:
+    assert subprocess.run([sys.executable, "-c", FORKING], check=False).returncode == 0

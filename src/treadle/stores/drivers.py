@@ -38,14 +38,15 @@ class Process:
 
 
 @cache
-def _own_start() -> int:
-    return start_of(os.getpid()) or 0
+def _start_of_this(pid: int) -> int:
+    """Keyed by process id: a child made by fork inherits what its parent looked up."""
+    return start_of(pid) or 0
 
 
 def this_process() -> Process:
     """Describe the process that asks, under a fresh key."""
     pid = os.getpid()
-    return Process(str(uuid4()), socket.gethostname(), _boot(), pid, _own_start())
+    return Process(str(uuid4()), socket.gethostname(), _boot(), pid, _start_of_this(pid))
 
 
 def lease_from_now() -> int:
@@ -60,7 +61,7 @@ def alive(host: str, boot: str, pid: int, started: int, lease: int) -> bool:
     if host != socket.gethostname() or boot != _boot():
         return lease > time.time() * 1_000_000
     if pid == os.getpid():
-        return started == _own_start()
+        return started == _start_of_this(pid)
     if started:
         return start_of(pid) == started
     try:
