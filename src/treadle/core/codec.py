@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -202,18 +203,36 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
 
     Raises `UnreadableRecord` for anything but a record of this or an older version.
     """
+    record = _parsed(data)
+    try:
+        version, documents, time = record["v"], record["e"], record["t"]
+        if [type(version), type(documents), type(time)] != [int, list, int] or version < 1:
+            raise UnreadableRecord("not a record: version, time or events are of another type")
+        if version > VERSION:
+            raise UnreadableRecord(f"written in format {version}, this version reads up to {VERSION}")
+        if "b" in record:
+            documents = _put_back(documents, blobs)
+        return _numbered(documents, version, last_seq, time)
+    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UnreadableRecord(f"not a record: {error}") from error
+
+
+def _parsed(data: bytes) -> Any:
+    """Return what JSON bytes hold; what is nested deeper than the fast parser goes, the slow one reads."""
     from pydantic_core import from_json
 
     try:
-        record = from_json(data, allow_inf_nan=True)
-        version, documents = record["v"], record["e"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UnreadableRecord(f"not a record: {error}") from error
-    if version > VERSION:
-        raise UnreadableRecord(f"written in format {version}, this version reads up to {VERSION}")
-    if "b" in record:
-        documents = _put_back(documents, blobs)
-    seq, time = last_seq - len(documents), record["t"]
+        return from_json(data, allow_inf_nan=True)
+    except ValueError:
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableRecord(f"not a record: {error}") from error
+
+
+def _numbered(documents: list[Any], version: int, last_seq: int, time: int) -> list[Event]:
+    """Return the events of a record's documents, each brought up to this version."""
+    seq = last_seq - len(documents)
     events: list[Event] = []
     for document in documents:
         for older in range(version, VERSION):

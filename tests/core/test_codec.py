@@ -1,0 +1,247 @@
+"""Events to bytes and back: nothing is lost, nothing is guessed, and nothing that is read is ever code."""
+
+import json
+import sys
+from contextlib import suppress
+from dataclasses import MISSING, fields
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.model import Usage
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+KEYS = st.one_of(WORDS, st.sampled_from(["$blob", "$", "$$x", "k", "d", "p", "__class__"]))
+JSON = st.recursive(
+    st.one_of(
+        *[st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), WORDS],
+        st.just("long " * 2_000),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=6,
+)
+MEDIA = {"meta": JSON, "data": st.none() | st.binary(max_size=40), "url": st.none() | WORDS}
+CONTENT = st.one_of(
+    st.builds(Text, WORDS, JSON),
+    st.builds(Image, **MEDIA),
+    st.builds(File, name=st.none() | WORDS, **MEDIA),
+)
+PARTS = st.one_of(
+    CONTENT,
+    st.builds(Reasoning, WORDS, JSON),
+    st.builds(
+        ToolCall, WORDS, WORDS, st.dictionaries(KEYS, JSON, max_size=3), problem=st.none() | WORDS, meta=JSON
+    ),
+    st.builds(ToolResult, WORDS, WORDS, st.lists(CONTENT, max_size=2).map(tuple), st.booleans()),
+)
+st.register_type_strategy(
+    Message,
+    st.builds(Message, st.sampled_from(["user", "tool"]), st.lists(PARTS, max_size=3).map(tuple), JSON),
+)
+CONTENTS = st.lists(CONTENT, max_size=3).map(tuple)
+
+
+def built(cls: type[e.Event]) -> st.SearchStrategy[e.Event]:
+    """Events of a class, each field built by its type, or left at its default."""
+    hints = get_type_hints(cls)
+    given_: dict[str, st.SearchStrategy[Any]] = {}
+    for item in fields(cls):
+        if item.name in ("seq", "time"):
+            continue
+        hint = hints[item.name]
+        text = str(hint)
+        if hint is Any:
+            value: st.SearchStrategy[Any] = JSON
+        elif "Image" in text:
+            value = CONTENTS if "None" not in text else st.none() | CONTENTS
+        elif hint is str:
+            value = WORDS
+        else:
+            value = st.from_type(hint)
+        given_[item.name] = value if item.default is MISSING else st.one_of(value, st.just(item.default))
+    return st.builds(cls, **given_)
+
+
+EVENTS = st.one_of([built(cls) for cls in e.EVENTS.values()])
+
+
+def back(*events: e.Event) -> list[e.Event]:
+    data, blobs = codec.encode(events)
+    return codec.decode(data, blobs, events[-1].seq)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, and of the same types all the way down: 0 is not False, a list not a tuple."""
+    return a == b and repr(a) == repr(b)
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=4), st.integers(1, 10**6), st.lists(st.integers(-5, 10**9)))
+def test_every_event_comes_back_as_it_was(events: list[e.Event], first: int, pauses: list[int]) -> None:
+    time = 1_763_700_000_000_000
+    for place, event in enumerate(events):
+        time += pauses[place] if place < len(pauses) else 0
+        event.seq, event.time = first + place, time
+    assert same(back(*events), events)
+
+
+@pytest.mark.parametrize("cls", e.EVENTS.values(), ids=e.EVENTS)
+@given(data=st.data())
+@settings(max_examples=10)
+def test_no_class_of_events_is_left_out(cls: type[e.Event], data: st.DataObject) -> None:
+    event = data.draw(built(cls))
+    event.seq = 1
+    assert same(back(event), [event])
+
+
+@pytest.mark.parametrize(
+    "value", [None, 0, False, "", [], {}, 0.0, -1, 2**70, 1e308, "ü😀\x00", {"$blob": "x"}]
+)
+def test_a_falsy_or_odd_output_stays_what_it_is(value: Any) -> None:
+    event = e.ToolEnded("s1", "s1-0", "ok", value, seq=1)
+    assert same(back(event), [event])
+
+
+def test_a_long_text_is_stored_apart_once_and_user_keys_stay_apart_from_ours() -> None:
+    long = "ä" * 9_000
+    event = e.ToolEnded("s1", "s1-0", "ok", {"$blob": long, "again": long, "$": {"$$blob": 1}}, seq=1)
+    data, blobs = codec.encode([event])
+    assert len(blobs) == 1
+    assert len(data) < 1_000
+    assert same(codec.decode(data, blobs, 1), [event])
+
+
+@pytest.mark.parametrize("blobs", [{}, "changed"])
+def test_a_missing_or_changed_long_text_is_said(blobs: Any) -> None:
+    data, stored = codec.encode([e.ToolEnded("s1", "s1-0", "ok", "x" * 9_000, seq=1)])
+    given_ = dict.fromkeys(stored, b"other") if blobs else {}
+    with pytest.raises(codec.UnreadableRecord, match="large value"):
+        codec.decode(data, given_, 1)
+
+
+def test_halves_of_characters_are_written_as_question_marks() -> None:
+    (event,) = back(e.ToolEnded("s1", "s1-0", "ok", {"\ud800": ["a\udfffb"]}, seq=1))
+    assert isinstance(event, e.ToolEnded)
+    assert event.output == {"?": ["a?b"]}
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [100, 195, 198, 230])
+def test_whatever_depth_can_be_written_can_be_read_again(depth: int) -> None:
+    event = e.ToolEnded("s1", "s1-0", "ok", nested(depth), seq=1)
+    assert back(event) == [event]
+
+
+def test_plain_words_and_defaults_cost_nothing() -> None:
+    data, _ = codec.encode([e.InputReceived((Text("go"),), seq=1, time=7)])
+    assert json.loads(data) == {"v": 1, "t": 7, "e": [{"k": "input_received", "parts": ["go"]}]}
+
+
+# ------------------------------------------------------------------------------------------ versions
+
+
+def record(*documents: Any, version: Any = 1) -> bytes:
+    return json.dumps({"v": version, "t": 5, "e": list(documents)}).encode()
+
+
+def test_an_event_of_an_unknown_kind_is_data_and_is_written_back_unchanged() -> None:
+    data = record({"k": "moon_landed", "crew": ["a"], "step": "s1"})
+    (event,) = codec.decode(data, {}, 1)
+    assert event == e.UnknownEvent("moon_landed", {"crew": ["a"], "step": "s1"})
+    assert json.loads(codec.encode([event])[0]) == json.loads(data)
+
+
+def test_a_part_of_an_unknown_kind_is_kept_as_data() -> None:
+    (event,) = codec.decode(record({"k": "input_received", "parts": [{"p": "smell", "of": "rain"}]}), {}, 1)
+    assert isinstance(event, e.InputReceived)
+    assert event.parts == (Text("", meta={"unknown_part": {"of": "rain"}}),)
+
+
+def test_a_newer_version_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(codec.UnreadableRecord, match="written in format 2, this version reads up to 1"):
+        codec.decode(record({"k": "step_started"}, version=2), {}, 1)
+
+
+def test_older_versions_are_brought_up_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "VERSION", 3)
+    monkeypatch.setitem(codec.UPCASTERS, 1, lambda old: {"k": old["k"], "index": old["number"]})
+    monkeypatch.setitem(codec.UPCASTERS, 2, lambda old: {**old, "step": f"s{old['index']}"})
+    for version, document in ((1, {"number": 4}), (2, {"index": 4}), (3, {"index": 4, "step": "s4"})):
+        found = codec.decode(record({"k": "step_started", **document}, version=version), {}, 9)
+        assert found == [e.StepStarted("s4", 4)]
+        assert found[0].seq == 9
+
+
+# ------------------------------------------------------------------------------------------- hostility
+
+HOSTILE = [
+    *[b"", b"[]", b"null", b'"x"', b"{}", b"\xff\xfe", b"[" * 100_000],
+    *[record(version=version) for version in ("x", None, 0, -1, True, 1.5)],
+    *[record(document) for document in (5, None, [], {"k": []}, {"k": "step_started"}, {"k": "x", "d": "1"})],
+    record({"k": "step_started", "step": "s1", "index": 1, "__class__": "os.system"}),
+    record({"k": "input_received", "parts": [7]}),
+    record({"k": "input_received", "parts": [{"p": []}]}),
+    b'{"v":1,"t":0,"e":5}',
+    b'{"v":1,"e":[]}',
+    b'{"v":1,"t":0,"b":1,"e":[{"k":"x","y":{"$blob":[1]}}]}',
+]
+
+
+@pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_malformed_record_is_unreadable_and_nothing_worse(data: bytes) -> None:
+    with pytest.raises(codec.UnreadableRecord):
+        codec.decode(data, {}, 1)
+
+
+@given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()) | JSON.map(record))
+def test_whatever_bytes_are_read_they_are_events_or_unreadable(data: bytes) -> None:
+    with suppress(codec.UnreadableRecord):
+        codec.decode(data, {}, 1)
+
+
+def test_names_of_code_in_a_record_import_nothing() -> None:
+    before = set(sys.modules)
+    bait = {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["antigravity"],
+        "__reduce__": "this",
+        "py/object": "this.d",
+    }
+    (event,) = codec.decode(record({"k": "antigravity.fly", **bait}), {}, 1)
+    (ended,) = codec.decode(record({"k": "tool_ended", "step": "s1", "call": "s1-0", "output": bait}), {}, 1)
+    assert event == e.UnknownEvent("antigravity.fly", bait)
+    assert isinstance(ended, e.ToolEnded)
+    assert ended.output == bait
+    assert set(sys.modules) == before
+
+
+def test_a_document_for_people_names_kind_number_and_time() -> None:
+    assert codec.as_document(e.StepStarted("s1", 1, seq=3, time=9)) == {
+        "seq": 3,
+        "time": 9,
+        "kind": "step_started",
+        "step": "s1",
+        "index": 1,
+    }
+    assert codec.as_document(e.UnknownEvent("moon", {"a": 1}, seq=1)) == {
+        "seq": 1,
+        "time": 0,
+        "kind": "moon",
+        "a": 1,
+    }
+
+
+def test_usage_is_left_out_when_there_was_none() -> None:
+    document = codec.as_document(e.ModelReturned("s1", Message("assistant", (Text("4"),)), usage=Usage()))
+    assert "usage" not in document
