@@ -35,8 +35,8 @@ SPECS = {
         ToolSpec(name="reply", read_only=True, return_direct=True),
     )
 }
-ASKED = (*SPECS, "nobody")
-"""Tools a model asks for; nobody has the last one."""
+ASKED = (*SPECS, "nobody", "book", "book")
+"""Tools a model asks for, most often the one that can be taken back; nobody has one of them."""
 
 
 @dataclass

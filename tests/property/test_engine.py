@@ -370,7 +370,7 @@ TestSQLite.settings = settings(NORMAL, max_examples=5)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("machine", "runs"), [(Engine, 1_500), (DurableEngine, 150)])
+@pytest.mark.parametrize(("machine", "runs"), [(Engine, 600), (DurableEngine, 100)])
 def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engine], runs: int) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
