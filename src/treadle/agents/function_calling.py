@@ -158,7 +158,8 @@ def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
 def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
     """Return the limit that this step's end reaches, if the step has not answered."""
     limits = setup.limits
-    if any(call.outcome == "refused" for call in step.calls) and limits.tool_calls is not None:
+    refused = any(call.outcome == "refused" for call in step.calls)
+    if refused and _over(limits, state.tool_calls - 1):
         return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
     if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)

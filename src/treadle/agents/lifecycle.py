@@ -134,7 +134,10 @@ def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
     reason = f"limit reached: {state.limit}"
     if setup.on_limit == "fail":
         return fail(state, e.Failure("limit", str(state.limit), reason))
-    if state.step is not None and has_room_for_an_answer(setup.limits, state):
+    step = state.step
+    if step is not None and step.final and step.model == "returned":
+        return None  # the last answer is here: its step is to be completed
+    if step is not None and has_room_for_an_answer(setup.limits, state):
         return None
     return Record(e.TaskEnded("degraded", partial_answer(state), None, (*state.reasons, reason)))
 

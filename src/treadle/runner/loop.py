@@ -404,7 +404,7 @@ class Drive:
     def _note_lateness(self) -> None:
         self._late = False
         state, seconds = self.state, self._terms.setup.limits.seconds
-        if seconds is not None and state.ended is None and state.limit is None and not state.answered:
+        if seconds is not None and state.ended is None and state.limit != "seconds" and not state.answered:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
 
 

@@ -1,0 +1,291 @@
+"""Limits are hard: how many calls reach the model and the tools at each limit, and what the task is then."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import (
+    Gate,
+    assert_journal_makes_sense,
+    assert_well_formed,
+    only,
+    results_seen,
+)
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle.core.model import Usage
+from treadle.errors import ConfigurationError
+from treadle.llm.scripted import call, text, turn
+
+pytestmark = pytest.mark.anyio
+
+
+class World:
+    """A model that asks for a tool again and again, and says something when it gets no tools."""
+
+    def __init__(self, answers_in_turn: int = 99, calls: int = 1, **options: Any) -> None:
+        self.runs = 0
+
+        @tool(read_only=True)
+        async def look() -> int:
+            self.runs += 1
+            return self.runs
+
+        def say(request: Any) -> Any:
+            if not request.tools or request.turn + 1 >= answers_in_turn:
+                return turn(f"answer {request.turn + 1}", usage=Usage(10, 10))
+            return turn(f"turn {request.turn + 1}", [call("look")] * calls, usage=Usage(10, 10))
+
+        self.model = ScriptedModel(say)
+        self.agent = Agent(self.model, name="looker", tools=[look], **options)
+
+    @property
+    def asked(self) -> int:
+        return len(self.model.requests)
+
+
+ON_LIMIT = ["final_answer", "fail", "pause"]
+STATES = {"final_answer": "degraded", "fail": "failed", "pause": "paused"}
+
+
+@pytest.mark.parametrize("on_limit", ON_LIMIT)
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+async def test_steps(runner: Runner, steps: int, on_limit: Any) -> None:
+    world = World()
+    result = await runner.run(
+        world.agent, "go", options=RunOptions(limits=Limits(steps=steps), on_limit=on_limit)
+    )
+    assert result.state == STATES[on_limit]
+    final = 1 if on_limit == "final_answer" and steps else 0
+    assert world.asked == steps + final
+    assert world.runs == steps
+    assert result.steps == steps
+    reached = await only(runner, result.task_id, "limit_reached")
+    assert [(e.limit, e.allowed, e.used) for e in reached] == [("steps", steps, steps)]
+    if on_limit == "final_answer":
+        assert result.degraded_reasons == ("limit reached: steps",)
+        assert result.final_text == (f"answer {steps + 1}" if steps else "")
+    if on_limit == "fail":
+        assert result.error is not None
+        assert (result.error.source, result.error.kind) == ("limit", "steps")
+        assert result.final_text == ""
+    if final:
+        last = world.model.requests[-1]
+        assert (last.tools, last.tool_choice, last.step) == ((), "none", f"s{steps}")
+    assert_well_formed(result.messages)
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+@pytest.mark.parametrize("on_limit", ON_LIMIT)
+@pytest.mark.parametrize("steps", [1, 3])
+async def test_an_answer_in_the_last_allowed_turn_completes(
+    runner: Runner, steps: int, on_limit: Any
+) -> None:
+    world = World(answers_in_turn=steps)
+    result = await runner.run(
+        world.agent, "go", options=RunOptions(limits=Limits(steps=steps), on_limit=on_limit)
+    )
+    assert (result.state, result.final_text) == ("completed", f"answer {steps}")
+    assert world.asked == steps
+    assert await only(runner, result.task_id, "limit_reached") == []
+
+
+@pytest.mark.parametrize("on_limit", ON_LIMIT)
+@pytest.mark.parametrize("calls", [0, 1, 2, 5])
+async def test_model_calls(runner: Runner, calls: int, on_limit: Any) -> None:
+    world = World()
+    result = await runner.run(
+        world.agent, "go", options=RunOptions(limits=Limits(model_calls=calls), on_limit=on_limit)
+    )
+    assert result.state == STATES[on_limit]
+    assert world.asked == result.usage.model_calls == calls
+    if on_limit == "final_answer" and calls:
+        assert world.model.requests[-1].tools == ()
+        assert result.final_text == f"answer {calls}"
+    assert_well_formed(result.messages)
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+@pytest.mark.parametrize("on_limit", ON_LIMIT)
+@pytest.mark.parametrize("allowed", [0, 1, 2, 5])
+async def test_tool_calls(runner: Runner, allowed: int, on_limit: Any) -> None:
+    world = World(calls=2)
+    result = await runner.run(
+        world.agent, "go", options=RunOptions(limits=Limits(tool_calls=allowed), on_limit=on_limit)
+    )
+    assert result.state == STATES[on_limit]
+    assert world.runs == allowed
+    outcomes = [run.outcome for run in result.tool_executions]
+    assert outcomes.count("ok") == allowed
+    assert outcomes == sorted(outcomes), "the first of a batch run, the others are refused"
+    assert_well_formed(result.messages)
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_of_a_batch_larger_than_the_calls_left_the_first_run_and_the_others_are_refused(
+    runner: Runner,
+) -> None:
+    world = World(calls=5)
+    result = await runner.run(world.agent, "go", options=RunOptions(limits=Limits(tool_calls=3)))
+    assert [run.outcome for run in result.tool_executions] == ["ok"] * 3 + ["refused"] * 2
+    told = results_seen(world.model.requests[-1].messages)
+    assert told[:3] == ["1", "2", "3"]
+    assert all("limit of 3 tool calls" in words for words in told[3:])
+    assert (result.state, result.final_text) == ("degraded", "answer 2")
+    assert world.asked == 2
+
+
+@pytest.mark.parametrize("on_limit", ON_LIMIT)
+@pytest.mark.parametrize("tokens", [0, 1, 20, 21, 60, 100])
+async def test_tokens_are_overrun_by_at_most_the_call_in_flight(
+    runner: Runner, tokens: int, on_limit: Any
+) -> None:
+    world = World()
+    result = await runner.run(
+        world.agent, "go", options=RunOptions(limits=Limits(tokens=tokens), on_limit=on_limit)
+    )
+    assert result.state == STATES[on_limit]
+    used = result.usage.total_tokens
+    assert used < tokens + 20
+    assert used >= tokens - 20
+    assert world.asked == used // 20
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+@pytest.mark.parametrize("on_limit", ON_LIMIT)
+async def test_seconds_cancel_what_is_in_flight(runner: Runner, on_limit: Any) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([turn("Looking.", call("work")), "never"]), name="slow", tools=[gate.tool])
+    began = time.monotonic()
+    result = await runner.run(
+        agent, "go", options=RunOptions(limits=Limits(seconds=0.2), on_limit=on_limit)
+    )
+    assert 0.2 <= time.monotonic() - began < 1.2
+    assert result.state == STATES[on_limit]
+    assert gate.cancelled == 1
+    assert len(agent.model.requests) == 1  # type: ignore[union-attr]
+    if on_limit == "final_answer":
+        assert result.final_text == "Looking."
+    if on_limit != "pause":
+        assert_well_formed(result.messages)
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_seconds_cancel_a_model_in_the_middle_of_its_answer(runner: Runner) -> None:
+    agent = Agent(ScriptedModel([text("never", delay=30)]), name="slow")
+    began = time.monotonic()
+    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(seconds=0.1)))
+    assert time.monotonic() - began < 1.1
+    assert (result.state, result.final_text) == ("degraded", "")
+
+
+async def test_seconds_hold_for_the_last_answer_too(runner: Runner) -> None:
+    def say(request: Any) -> Any:
+        return call("look") if request.tools else text("never", delay=30)
+
+    @tool(read_only=True)
+    async def look() -> str:
+        return "seen"
+
+    agent = Agent(ScriptedModel(say), name="slow", tools=[look])
+    began = time.monotonic()
+    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(steps=1, seconds=0.3)))
+    assert time.monotonic() - began < 1.3
+    assert result.state == "degraded"
+    await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_seconds_count_only_time_that_is_driven(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), "Done."]), name="slow", tools=[gate.tool])
+    limits = RunOptions(limits=Limits(seconds=0.6))
+    handle = await runner.start(agent, "go", options=limits)
+    await gate.entered.wait()
+    await handle.interrupt()
+    await asyncio.sleep(0.7)
+    gate.let_go.set()
+    assert (await handle.resume()).state == "completed"
+
+
+async def test_seconds_are_counted_over_all_attempts(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), "Done."]), name="slow", tools=[gate.tool])
+    handle = await runner.start(agent, "go", options=RunOptions(limits=Limits(seconds=0.5)))
+    for _ in range(2):
+        await gate.entered.wait()
+        await asyncio.sleep(0.15)
+        await handle.interrupt()
+        gate.entered.clear()
+        if gate.starts < 2:
+            asyncio.ensure_future(handle.resume())  # noqa: RUF006
+    began = time.monotonic()
+    result = await runner.resume(handle.task_id)
+    assert result.state == "degraded"
+    assert time.monotonic() - began < 0.4
+
+
+LOOSER = [
+    (Limits(steps=1), Limits(steps=9)),
+    (Limits(model_calls=1), Limits(model_calls=9)),
+    (Limits(tool_calls=1), Limits(tool_calls=9)),
+    (Limits(tokens=20), Limits(tokens=900)),
+]
+
+
+@pytest.mark.parametrize(("tight", "loose"), LOOSER, ids=["steps", "model_calls", "tool_calls", "tokens"])
+@pytest.mark.parametrize("on_limit", ON_LIMIT)
+async def test_a_raised_limit_lets_the_task_go_on(
+    runner: Runner, tight: Limits, loose: Limits, on_limit: Any
+) -> None:
+    world = World(answers_in_turn=4)
+    first = await runner.run(world.agent, "go", options=RunOptions(limits=tight, on_limit=on_limit))
+    assert first.state == STATES[on_limit]
+    result = await runner.resume(first.task_id, options=RunOptions(limits=loose))
+    assert (result.state, result.error) == ("completed", None)
+    assert result.final_text == "answer 4"
+    assert_well_formed(result.messages)
+    assert result.degraded_reasons == ()
+    await assert_journal_makes_sense(runner, first.task_id)
+    assert [m.text for m in await runner.get_thread(result.thread_id)][-1] == "answer 4"
+
+
+@pytest.mark.parametrize("on_limit", ["fail", "pause"])
+async def test_a_resume_without_a_raised_limit_stands_where_it_stood(runner: Runner, on_limit: Any) -> None:
+    world = World()
+    options = RunOptions(limits=Limits(steps=2), on_limit=on_limit)
+    first = await runner.run(world.agent, "go", options=options)
+    for _ in range(2):
+        again = await runner.resume(first.task_id)
+        assert again.state == first.state
+    assert world.asked == 2
+    await assert_journal_makes_sense(runner, first.task_id)
+
+
+async def test_of_several_limits_the_smallest_counts(runner: Runner) -> None:
+    world = World(limits=Limits(steps=3))
+    async with Runner("memory:", options=RunOptions(limits=Limits(steps=2, model_calls=50))) as other:
+        result = await other.run(world.agent, "go", options=RunOptions(limits=Limits(steps=9)))
+    assert result.steps == 2
+    assert (await runner.run(world.agent, "go")).steps == 3
+
+
+async def test_an_undo_gives_back_steps_and_tool_calls_and_no_money(runner: Runner) -> None:
+    world = World()
+    task = await runner.create_task(
+        world.agent, "go", options=RunOptions(limits=Limits(steps=2, tool_calls=2), on_limit="pause")
+    )
+    await runner.run_step(task)
+    await runner.run_step(task)
+    await runner.undo_step(task)
+    await runner.run_step(task)
+    result = await runner.result(task)
+    assert (result.steps, result.usage.model_calls, result.usage.tool_calls) == (2, 3, 2)
+
+
+def test_limits_are_checked_where_they_are_made() -> None:
+    for wrong in ({"steps": -1}, {"steps": 1.5}, {"tokens": "many"}, {"seconds": float("nan")}, {"steps": True}):
+        with pytest.raises(ConfigurationError, match=f"Limits.{next(iter(wrong))}"):
+            Limits(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"RunOptions\.on_limit must be one of 'final_answer'"):
+        RunOptions(on_limit="explode")  # type: ignore[arg-type]
