@@ -158,9 +158,7 @@ async def test_seconds_cancel_what_is_in_flight(runner: Runner, on_limit: Any) -
     gate = Gate(read_only=True)
     agent = Agent(ScriptedModel([turn("Looking.", call("work")), "never"]), name="slow", tools=[gate.tool])
     began = time.monotonic()
-    result = await runner.run(
-        agent, "go", options=RunOptions(limits=Limits(seconds=0.2), on_limit=on_limit)
-    )
+    result = await runner.run(agent, "go", options=RunOptions(limits=Limits(seconds=0.2), on_limit=on_limit))
     assert 0.2 <= time.monotonic() - began < 1.2
     assert result.state == STATES[on_limit]
     assert gate.cancelled == 1
@@ -284,7 +282,13 @@ async def test_an_undo_gives_back_steps_and_tool_calls_and_no_money(runner: Runn
 
 
 def test_limits_are_checked_where_they_are_made() -> None:
-    for wrong in ({"steps": -1}, {"steps": 1.5}, {"tokens": "many"}, {"seconds": float("nan")}, {"steps": True}):
+    for wrong in (
+        {"steps": -1},
+        {"steps": 1.5},
+        {"tokens": "many"},
+        {"seconds": float("nan")},
+        {"steps": True},
+    ):
         with pytest.raises(ConfigurationError, match=f"Limits.{next(iter(wrong))}"):
             Limits(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"RunOptions\.on_limit must be one of 'final_answer'"):

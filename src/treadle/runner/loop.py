@@ -311,11 +311,11 @@ class Drive:
         self._take_down(flight, await work())
 
     def _land(self, flight: Flight, task: asyncio.Task[None]) -> None:
-        """Take down the end of an effect that was cancelled before it began: it has none of its own."""
+        """Take down the end of an effect that has none of its own: cancelled before it began, or broken."""
         if task.cancelled():
             self._take_down(flight, perform.given_up(flight))
-        else:
-            task.result()
+        elif (error := task.exception()) is not None:
+            self._take_down(flight, perform.broken(flight, error))
 
     def _take_down(self, flight: Flight, ends: list[e.Event]) -> None:
         if flight.timer is not None:

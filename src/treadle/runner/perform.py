@@ -15,6 +15,7 @@ from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core.answer import with_places
 from treadle.core.effects import CallModel, CallTool, Reconcile, UndoCall
+from treadle.core.fold import RETRY_MARK
 from treadle.core.messages import Content, Text
 from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta
 from treadle.core.observation import as_text, error_text, observation
@@ -278,6 +279,17 @@ def given_up(flight: Flight) -> list[e.Event]:
     return _tool_cut(effect.call, None, flight)
 
 
+def broken(flight: Flight, error: BaseException) -> list[e.Event]:
+    """Return the end of an effect that raised what no effect should: neither an error nor a cancellation."""
+    effect, text = flight.effect, error_text(error)
+    if isinstance(effect, CallModel):
+        return [e.ModelFailed(effect.step.id, e.Failure("model", "unknown", text))]
+    if isinstance(effect, Reconcile):
+        return [e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, text))]
+    failure = e.Failure("tool", "error", text, effect.id)
+    return [e.ToolEnded(effect.call.step, effect.id, "error", error=failure)]
+
+
 def _unresolved(call: CallState, why: str) -> e.Failure:
     return e.Failure("tool", "error", f"reconcile= of {call.name} failed: {why}", call.id)
 
@@ -295,7 +307,7 @@ def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) ->
         state.thread,
         call.step,
         call.id,
-        f"{state.task_id}/{call.id}",
+        f"{state.task_id}/{call.id.partition(RETRY_MARK)[0]}",
         state.agent,
         attempt,
         stage.context,

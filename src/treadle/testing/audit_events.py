@@ -261,7 +261,7 @@ def ledger_agrees(task: str, events: Iterable[e.Event], ledger: Iterable[LedgerE
     """What tools wrote down was begun in the journal; a writing call starts at most once per begin it was allowed.
 
     A call that was settled as not having happened may start once more; every start of a call has the same key and no
-    two calls share one.
+    two calls share one; a failed call that is tried again is the same call.
     """
     begun: dict[str, int] = {}
     allowed: dict[str, int] = {}
@@ -274,7 +274,8 @@ def ledger_agrees(task: str, events: Iterable[e.Event], ledger: Iterable[LedgerE
     starts: dict[str, list[LedgerEntry]] = {}
     owner: dict[str, str] = {}
     for entry in ledger:
-        if owner.setdefault(entry.key, entry.call) != entry.call:
+        asked = entry.call.partition(RETRY_MARK)[0]
+        if owner.setdefault(entry.key, asked) != asked:
             yield Violation(
                 "ledger", task, 0, f"{entry.call} and {owner[entry.key]} share the key {entry.key}"
             )
