@@ -159,7 +159,7 @@ def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReac
     """Return the limit that this step's end reaches, if the step has not answered."""
     limits = setup.limits
     refused = any(call.outcome == "refused" for call in step.calls)
-    if refused and _over(limits, state.tool_calls - 1):
+    if refused and limits.tool_calls is not None and state.tool_calls > limits.tool_calls:
         return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
     if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)

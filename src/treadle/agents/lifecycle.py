@@ -122,9 +122,15 @@ def _close_undo(state: TaskState) -> Record | None:
 
 def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
     """Return what follows a reached limit; None lets the worker ask for a last answer."""
-    if state.step is not None and state.step.model == "begun" and state.step.final:
-        return None
-    if state.in_flight() and (state.limit == "seconds" or setup.on_limit != "pause"):
+    step = state.step
+    out_of_time = state.limit == "seconds"
+    if (
+        step is not None
+        and step.final
+        and step.model in (("returned",) if out_of_time else ("begun", "returned"))
+    ):
+        return None  # the last answer is here, or on its way: only time that is up stops that
+    if state.in_flight() and (out_of_time or setup.on_limit != "pause"):
         return ()
     if setup.on_limit == "pause":
         return Record(e.PauseRequested("limit", f"limit reached: {state.limit}"))
@@ -134,9 +140,6 @@ def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
     reason = f"limit reached: {state.limit}"
     if setup.on_limit == "fail":
         return fail(state, e.Failure("limit", str(state.limit), reason))
-    step = state.step
-    if step is not None and step.final and step.model == "returned":
-        return None  # the last answer is here: its step is to be completed
     if step is not None and has_room_for_an_answer(setup.limits, state):
         return None
     return Record(e.TaskEnded("degraded", partial_answer(state), None, (*state.reasons, reason)))

@@ -82,6 +82,6 @@ def has_room_for_an_answer(limits: Limits, state: TaskState) -> bool:
     """Whether one last model call fits into the limits."""
     if limits.model_calls is not None and state.model_calls >= limits.model_calls:
         return False
-    if limits.seconds is not None and state.driven >= limits.seconds * 1_000_000:
+    if state.limit == "seconds":
         return False
     return limits.tokens is None or state.usage.total_tokens < limits.tokens
