@@ -232,11 +232,12 @@ def _parsed(data: bytes) -> Any:
 
 def _numbered(documents: list[Any], version: int, last_seq: int, time: int) -> list[Event]:
     """Return the events of a record's documents, each brought up to this version."""
+    upcasters = [UPCASTERS[older] for older in range(version, VERSION)]
     seq = last_seq - len(documents)
     events: list[Event] = []
     for document in documents:
-        for older in range(version, VERSION):
-            document = UPCASTERS[older](document)
+        for upcast in upcasters:
+            document = upcast(document)
         seq += 1
         time += document.pop("d", 0)
         event = _decode_event(document)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from treadle.core.messages import Content, Json, Message, Role
-from treadle.core.model import Finish, Usage
+from treadle.core.model import NO_USAGE, Finish, Usage
 from treadle.core.tools import EffectClass
 
 Outcome = Literal[
@@ -139,7 +139,7 @@ class ModelReturned(Event):
     step: str
     message: Message
     finish: Finish = "stop"
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
 
 
 @dataclass(slots=True)

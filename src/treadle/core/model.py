@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from treadle.core.messages import Json, Message
 from treadle.core.tools import ToolSpec
@@ -35,6 +35,10 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
+        if self is NO_USAGE:
+            return other
+        if other is NO_USAGE:
+            return self
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -42,6 +46,10 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
             self.estimated or other.estimated,
         )
+
+
+NO_USAGE: Final = Usage()
+"""Nothing spent: what sums start from."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -111,7 +119,7 @@ class ModelAnswer:
 
     message: Message
     finish: Finish = "stop"
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
 
 
 ModelDelta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta

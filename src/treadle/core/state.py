@@ -18,7 +18,7 @@ from treadle.core.events import (
     UndoneCall,
 )
 from treadle.core.messages import Content, Json, Message, MessageView, ToolCall
-from treadle.core.model import Usage
+from treadle.core.model import NO_USAGE, Usage
 from treadle.core.tools import EffectClass
 
 CallStatus = Literal["proposed", "begun", "lost", "unresolved", "ended"]
@@ -87,7 +87,7 @@ class StepState:
     text: str = ""
     calls: list[CallState] = field(default_factory=list[CallState])
     open: dict[str, CallState] = field(default_factory=dict[str, CallState])
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     input: tuple[Content, ...] = ()
     first_message: int = 0
     answer_at: int = 0
@@ -166,7 +166,7 @@ class TaskState:
     attempt: int = 1
     tool_calls: int = 0
     model_calls: int = 0
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     last_request_tokens: int = 0
 
     began: bool = False
