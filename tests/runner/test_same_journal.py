@@ -100,7 +100,7 @@ async def test_streaming_gives_the_journal_of_the_free_run(runner: Runner, make:
     free = await runner.run(agent, "?", options=options)
     agent, options = make()
     async with runner.run_stream(agent, "?", options=options) as stream:
-        seen = [event async for event in stream if hasattr(event, "kind")]
+        seen = [event async for event in stream if hasattr(event, "seq")]
     assert_same_journal(await journal(runner, free.task_id), seen)
     assert stream.result.final_text == free.final_text
 
