@@ -147,3 +147,16 @@ def test_a_compensation_that_was_killed_is_settled_by_a_person_and_finished_ones
     assert compensations()["s1-1-undo"] == (1 if verdict is Happened else 2)
     assert compensations()["s1-2-undo"] == 1
     assert trial.with_agent("resume") == COMPLETED, trial.trouble
+
+
+def test_a_verdict_that_nobody_has_read_yet_ends_an_undo_before_it_is_called_unfinished(
+    trials: Trials,
+) -> None:
+    trial = trials.new()
+    trial.dies("script", "start undo book s1-1-undo")
+    # This one says that the last compensation has happened, and dies before it reads what it said.
+    with (trial.place / "ledger").open("a") as ledger:
+        done = {"kind": "done", "tool": "undo book", "call": "s1-1-undo", "key": "golden/s1-1-undo"}
+        ledger.write(json.dumps(done) + "\n")
+    trial.dies("carry_on", "after post settle")
+    assert trial.with_agent("resume") == COMPLETED, trial.trouble

@@ -60,9 +60,9 @@ def undo(
                 return 0
             result = await runner.result(row.task_id)
             pending(screen, result.pending, row.task_id, store)
-            screen.line(
-                ("  go on with: ", "dim"), command_line("undo", row.task_id, store=store, agent=agent)
-            )
+            # What a person settles may end the undo; another `undo` would then take one more step back.
+            verb = "resume" if result.pending else "undo"
+            screen.line(("  go on with: ", "dim"), command_line(verb, row.task_id, store=store, agent=agent))
             return CODES["waiting"]
 
     return in_loop(ctx, work)

@@ -230,6 +230,21 @@ class Driving:
             yield owned
 
     @asynccontextmanager
+    async def own_outside_undo(self, task_id: str) -> AsyncGenerator[Owned]:
+        """Own a task like `own`; raises `UndoUnfinished` while an undo has begun and not ended.
+
+        What was said about such an undo may still lie unread, and is all it waited for: it is read first.
+        """
+        owned = await self.desk.claim(task_id)
+        if owned.state.undo is not None:
+            async with self.giving_back(owned):
+                pass
+            self._check_no_undo(owned.state)
+            owned = await self.desk.claim(task_id)
+        async with self.giving_back(owned):
+            yield owned
+
+    @asynccontextmanager
     async def giving_back(self, owned: Owned) -> AsyncGenerator[None]:
         """Give an owned task back at the end of a block, once its inbox is read."""
         try:
@@ -327,7 +342,7 @@ class Driving:
         if document != (owned.state.options or {}):
             owned.writer.record(e.OptionsChanged(document or None))
 
-    def check_no_undo(self, state: TaskState) -> None:
+    def _check_no_undo(self, state: TaskState) -> None:
         """Raise `UndoUnfinished` while an undo has begun and not ended."""
         if state.undo is not None:
             raise UndoUnfinished(

@@ -286,9 +286,8 @@ class TaskRunner:
             return await self.result(task_id)
         given.options(options)
         known = self._driving.agent_for(row.agent, agent, task_id)
-        async with self._driving.own(task_id) as owned:
+        async with self._driving.own_outside_undo(task_id) as owned:
             state = owned.state
-            self._driving.check_no_undo(state)
             if state.ended is not None:
                 await self._driving.reopen(owned, "resume", by)
             self._driving.set_options(owned, options)
@@ -359,7 +358,7 @@ class TaskRunner:
         parts = parts_of(given) if given is not None else ()
         row = await self._driving.row(task_id)
         known = self._driving.agent_for(row.agent, agent, task_id)
-        async with self._driving.own(task_id) as owned:
+        async with self._driving.own_outside_undo(task_id) as owned:
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
@@ -369,7 +368,6 @@ class TaskRunner:
 
     async def _ready_for_a_step(self, owned: Owned, has_input: bool, step: str | None) -> None:
         state = owned.state
-        self._driving.check_no_undo(state)
         if step is not None and step not in [info.step_id for info in _upcoming(state)]:
             raise StepNotFound(f"task {state.task_id}: {step!r} is not the next step")
         if state.ended is not None and state.ended != "failed":
@@ -412,9 +410,8 @@ class TaskRunner:
         row = await self._driving.row(task_id)
         if row.state in ("completed", "degraded"):
             return await self.result(task_id)
-        async with self._driving.own(task_id) as owned:
+        async with self._driving.own_outside_undo(task_id) as owned:
             state = owned.state
-            self._driving.check_no_undo(state)
             if not state.answered or state.ended is not None:
                 word = results.resting_word(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
@@ -545,9 +542,8 @@ class TaskRunner:
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
         """Replace the words that the next step will read; both versions are kept. Returns the step."""
         parts = self._driving.parts.load_parts(parts_of(input))
-        async with self._driving.own(await self._existing(task)) as owned:
+        async with self._driving.own_outside_undo(await self._existing(task)) as owned:
             state = owned.state
-            self._driving.check_no_undo(state)
             if state.ended is not None and state.ended != "failed":
                 raise _finished(state, f"is {state.ended}")
             if state.ended is not None:
@@ -564,9 +560,8 @@ class TaskRunner:
         """Change the arguments of a call that has not begun; both versions are kept."""
         if not isinstance(arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"edit_call: arguments must be a dict, got {arguments!r}")
-        async with self._driving.own(await self._existing(task)) as owned:
+        async with self._driving.own_outside_undo(await self._existing(task)) as owned:
             state = owned.state
-            self._driving.check_no_undo(state)
             if state.ended is not None and state.ended != "failed":
                 raise _finished(state, f"is {state.ended}")
             call = state.step.open.get(call_id) if state.step is not None else None
