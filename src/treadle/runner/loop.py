@@ -184,7 +184,7 @@ class Drive:
             return await self._seal(event)
         self._writer.record(event)
         for stop in self._terms.options.break_on or ():
-            if _meets(stop, event):
+            if _meets(stop, event, self.state):
                 self._writer.record(e.PauseRequested("breakpoint", _why(stop, event)))
                 break
         kind = type(event)
@@ -408,15 +408,12 @@ class Drive:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
 
 
-def _meets(stop: Breakpoint, event: e.Event) -> bool:
+def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:
     if stop.event is not None:
         return event.kind == stop.event
     if stop.after_step is not None:
-        return (
-            type(event) is e.StepCompleted
-            and not event.last
-            and (stop.after_step == 0 or event.step.startswith(f"s{stop.after_step}"))
-        )
+        ended = type(event) is e.StepCompleted and not event.last
+        return ended and stop.after_step in (0, state.steps[-1].index)
     if type(event) is not e.ModelReturned:
         return False
     return any(stop.before_tool in ("*", call.name) for call in event.message.tool_calls)
