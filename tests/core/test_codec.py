@@ -39,6 +39,8 @@ PARTS = st.one_of(
     ),
     st.builds(ToolResult, WORDS, WORDS, st.lists(CONTENT, max_size=2).map(tuple), st.booleans()),
 )
+# Nothing equals a NaN, not even itself, so it could not be told whether it came back.
+st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(
     Message,
     st.builds(Message, st.sampled_from(["user", "tool"]), st.lists(PARTS, max_size=3).map(tuple), JSON),
