@@ -145,7 +145,7 @@ def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
         spec = setup.tools.get(call.name)
         if spec is not None and spec.return_direct and call.outcome == "ok":
             output = call.display if call.display is not None else as_text(call.output)
-            return Record(e.StepCompleted(step.id, True, output, True, _tolerated(setup, step)))
+            return Record(e.StepCompleted(step.id, not state.unread, output, True, _tolerated(setup, step)))
     if state.limit is None:
         reached = _limit_after(state, setup, step)
         if reached is not None:

@@ -342,8 +342,17 @@ class Drive:
             del self._flights[flight.effect.id]
             if type(flight.effect) is Reconcile and flight.effect.call.status != "lost":
                 continue  # somebody settled the call while its tool was still looking
-            for event in flight.ends or ():
+            for event in self._ends_of(flight):
                 await self._record(event)
+
+    def _ends_of(self, flight: Flight) -> list[e.Event]:
+        """Return the ends of an effect; one that was stopped by nobody but itself has failed, and is not repeated."""
+        ends = flight.ends or []
+        first = ends[0] if ends else None
+        asked = flight.cut is not None or self.state.interrupting or self.state.cancelling
+        if isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted" and not asked:
+            return perform.broken(flight, asyncio.CancelledError("it cancelled itself"))
+        return ends
 
     def _submit_soon(self) -> None:
         """Submit what is recorded once the effects really wait: one that is over at once shares the next commit."""
