@@ -142,6 +142,15 @@ async def test_instructions_of_a_function_are_worked_out_once_per_task(store: An
     assert len(asked) == 1
 
 
+async def test_instructions_are_worked_out_at_once_for_a_task_created_with_a_context(runner: Runner) -> None:
+    agent = sayer(instructions=lambda ctx: f"Serve {ctx.context}.")
+    task = await runner.create_task(agent, "?", context="Ann")
+    assert task.state == "created"
+    assert await kinds(runner, task) == ["task_created", "instructions_set"]
+    await runner.run_step(task, context="Bob")
+    assert agent.model.requests[0].instructions == "Serve Ann."
+
+
 async def test_instructions_that_are_no_text_are_named_and_leave_the_task_as_it_was(runner: Runner) -> None:
     task = await runner.create_task(sayer(instructions=lambda ctx: 42), "?")
     with pytest.raises(ConfigurationError, match="Agent 'sayer': instructions must return text, got 42"):

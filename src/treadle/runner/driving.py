@@ -265,7 +265,7 @@ class Driving:
             if context is None and self.parts.context_factory is not None:
                 context = self.parts.context_factory()
             if goal in ("end", "step"):
-                self._introduce(owned, agent, context, terms.options)
+                self.introduce(owned, agent, context, terms.options)
             tools = {tool.spec.name: tool for tool in agent.tools}
             limit = terms.options.tool_output_max_chars or 8_000
             model = self.model_of(agent)
@@ -278,7 +278,7 @@ class Driving:
         await drive.run()
         return drive
 
-    def _introduce(self, owned: Owned, agent: Agent[Any], context: Any, options: RunOptions) -> None:
+    def introduce(self, owned: Owned, agent: Agent[Any], context: Any, options: RunOptions) -> None:
         """Record what this agent is, where it differs from what the task knows."""
         state, record = owned.state, owned.writer.record
         changed = bool(state.fingerprint) and state.fingerprint != agent.fingerprint

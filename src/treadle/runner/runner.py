@@ -316,13 +316,29 @@ class TaskRunner:
         task_id: str | None = None,
         extra_state: Json = None,
         options: RunOptions | None = None,
+        context: Any = None,
     ) -> Task:
-        """Create a task without running anything; the same task id with the same arguments gives the same task."""
+        """Create a task without running anything; the same task id with the same arguments gives the same task.
+
+        Args:
+            agent: what is to run.
+            input: text or content parts.
+            thread_id: the conversation to go on with; a new one by default.
+            task_id: an id of your own.
+            extra_state: JSON data of yours, kept with the task.
+            options: how to run.
+            context: never stored; when given, instructions that are a function are worked out with it now.
+
+        Raises:
+            TaskConflict: the task id is known with another agent, input or thread.
+        """
         new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
         owned = await self._create_or_none(new, drives=False)
         if owned is None:
             return await self.get_task(str(task_id))
         async with self._driving.giving_back(owned):
+            if context is not None:
+                self._driving.introduce(owned, agent, context, self._driving.options_of(owned.state))
             await owned.writer.durable()
         return await self.get_task(owned.state.task_id)
 

@@ -229,11 +229,18 @@ class SyncRunner:
         task_id: str | None = None,
         extra_state: Json = None,
         options: RunOptions | None = None,
+        context: Any = None,
     ) -> Task:
         """See `Runner.create_task`."""
         return BRIDGE.run(
             self._runner.create_task(
-                agent, input, thread_id=thread_id, task_id=task_id, extra_state=extra_state, options=options
+                agent,
+                input,
+                thread_id=thread_id,
+                task_id=task_id,
+                extra_state=extra_state,
+                options=options,
+                context=context,
             )
         )
 
