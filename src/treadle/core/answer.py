@@ -2,8 +2,51 @@
 
 from __future__ import annotations
 
-from treadle.core.messages import Message, ToolCall
-from treadle.core.model import Finish
+from typing import Any, Final, cast, get_args
+
+from treadle.core.codec import is_writable
+from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall
+from treadle.core.model import Finish, ModelAnswer, Usage
+
+FINISHES: Final = frozenset(get_args(Finish))
+
+_COUNTED: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+
+
+class WrongAnswer(ValueError):
+    """What a model yielded is no answer; the message says why."""
+
+
+def check_answer(answer: ModelAnswer) -> None:
+    """Raise `WrongAnswer` for what could not be journalled or told to a model again; adapters are anybody's code."""
+    message: Any = answer.message
+    if not isinstance(message, Message) or not isinstance(message.parts, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WrongAnswer(
+            f"its message must be a Message with a tuple of parts, got a {type(message).__name__}"
+        )
+    usage: Any = answer.usage
+    if not isinstance(usage, Usage) or not all(type(getattr(usage, name)) is int for name in _COUNTED):
+        raise WrongAnswer(f"its usage must be a Usage of whole numbers, got {usage!r:.200}")
+    if answer.finish not in FINISHES:
+        raise WrongAnswer(
+            f"its finish must be one of {', '.join(sorted(FINISHES))}, got {answer.finish!r:.80}"
+        )
+    for part in message.parts:
+        _check_part(part)
+    if not is_writable(message.meta):
+        raise WrongAnswer("the message's meta is not JSON data")
+
+
+def _check_part(part: Any) -> None:
+    if isinstance(part, ToolCall):
+        sound = type(cast("object", part.name)) is str and type(cast("object", part.arguments)) is dict
+        sound = sound and is_writable(part.arguments)
+    elif isinstance(part, (Text, Reasoning)):
+        sound = type(cast("object", part.text)) is str
+    else:
+        sound = isinstance(part, (Image, File))
+    if not sound or not is_writable(part.meta):
+        raise WrongAnswer(f"a part of its message is wrong: {part!r:.200}")
 
 
 def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) -> Message:

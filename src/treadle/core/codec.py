@@ -198,6 +198,22 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     return to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
 
 
+def is_writable(value: Any) -> bool:
+    """Whether a record can hold a value: JSON data."""
+    if value is None or type(value) in (str, int, bool, float):
+        return True
+    from pydantic_core import to_json
+
+    try:
+        to_json(value, inf_nan_mode="constants")
+    except (ValueError, RecursionError):
+        try:
+            to_json(_whole_characters(value), inf_nan_mode="constants")
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
 def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
     """Return a record's events, numbered so that the last one has `last_seq`.
 

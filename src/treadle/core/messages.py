@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, cast, overload
 
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -143,6 +143,15 @@ class MessageView(Sequence[Message]):
 
     def __repr__(self) -> str:
         return f"MessageView({list(self)!r})"
+
+
+def copied(value: Json) -> Json:
+    """Return JSON data that whoever gets it may change."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in cast("dict[str, Json]", value).items()}
+    if isinstance(value, list):
+        return [copied(item) for item in cast("list[Json]", value)]
+    return value
 
 
 def user(*parts: str | Content) -> Message:

@@ -17,7 +17,7 @@ from treadle.core.events import (
     Outcome,
     UndoneCall,
 )
-from treadle.core.messages import Content, Json, Message, MessageView, ToolCall
+from treadle.core.messages import Content, Json, Message, MessageView, ToolCall, copied
 from treadle.core.model import NO_USAGE, Usage
 from treadle.core.tools import EffectClass
 
@@ -55,7 +55,7 @@ class CallState:
     @property
     def as_tool_call(self) -> ToolCall:
         """The call as `undo=` and `reconcile=` get it."""
-        return ToolCall(self.id, self.name, self.arguments, output=self.output)
+        return ToolCall(self.id, self.name, copied(self.arguments), output=copied(self.output))
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -54,8 +55,9 @@ class Watcher:
             running = None
         if running is self._loop:
             self._wake()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        else:
+            with suppress(RuntimeError):  # its loop is closed: nobody waits there any more
+                self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -77,10 +79,12 @@ class Watcher:
 class Channel:
     """The watchers of one task in this process."""
 
-    __slots__ = ("watchers",)
+    __slots__ = ("driven", "watchers")
 
     def __init__(self) -> None:
         self.watchers: tuple[Watcher, ...] = ()
+        self.driven = False
+        """whether a driver in this process publishes to it"""
 
     def publish(self, items: Sequence[Event | Ephemeral | Stopped]) -> None:
         """Hand items to every watcher."""
@@ -96,9 +100,11 @@ class Channels:
         self._lock = Lock()
 
     def of(self, task_id: str) -> Channel:
-        """Return the task's channel, the same as long as it is used."""
+        """Return the channel a driver of the task publishes to, until it says `drop`."""
         with self._lock:
-            return self._channels.setdefault(task_id, Channel())
+            channel = self._channels.setdefault(task_id, Channel())
+            channel.driven = True
+            return channel
 
     def subscribe(self, task_id: str) -> Watcher:
         """Return a new watcher; events published from now on reach it."""
@@ -114,13 +120,19 @@ class Channels:
             channel = self._channels.get(task_id)
             if channel is not None:
                 channel.watchers = tuple(w for w in channel.watchers if w is not watcher)
+                self._forget_unused(task_id, channel)
 
     def drop(self, task_id: str) -> None:
-        """Forget a task's channel if nobody watches it."""
+        """Take note that the task has no driver here any more."""
         with self._lock:
             channel = self._channels.get(task_id)
-            if channel is not None and not channel.watchers:
-                del self._channels[task_id]
+            if channel is not None:
+                channel.driven = False
+                self._forget_unused(task_id, channel)
+
+    def _forget_unused(self, task_id: str, channel: Channel) -> None:
+        if not channel.watchers and not channel.driven:
+            del self._channels[task_id]
 
     def wake_all(self, besides: Container[str]) -> None:
         """Let the watchers of all tasks but those driven here look again: another process may have written."""

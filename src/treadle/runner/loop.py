@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -21,7 +22,8 @@ from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Effect, Reconcile, Record, UndoCall, Wait
-from treadle.core.observation import unknown_tool_text
+from treadle.core.messages import copied
+from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.state import StepState, TaskState
 from treadle.errors import ToolArgumentsInvalid
 from treadle.ports import InboxWaiting, JournalStore, ThreadChange, ThreadMoved
@@ -93,6 +95,7 @@ class Drive:
         self._late = False
         self._deadline: asyncio.TimerHandle | None = None
         self.over: Future[None] = Future()
+        self.over.set_running_or_notify_cancel()  # so that one who waits and is cancelled cannot cancel it for all
         self._leave: str | None = None
         self.abandoned: list[str] = []
 
@@ -111,9 +114,8 @@ class Drive:
             self._inbox_waits = True
             self._wake()
 
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(look)
+        with suppress(RuntimeError):  # its loop is closed: the drive is over
+            self._loop.call_soon_threadsafe(look)
 
     # --------------------------------------------------------------------------------------- the loop
 
@@ -299,9 +301,12 @@ class Drive:
             text = f"{call.name} was not run: its arguments were {call.problem}. Send the whole call again."
         else:
             try:
-                return tool.validate(call.arguments)
+                # A tool may change what it is given; the journal keeps what the model asked for.
+                return tool.validate(copied(call.arguments))
             except ToolArgumentsInvalid as error:
                 text = f"{call.name} was not run: {error}"
+            except Exception as error:  # noqa: BLE001  tools are anybody's code, and harm only their own call
+                text = f"{call.name} was not run: its arguments could not be checked: {error_text(error)}"
         failure = e.Failure("tool", "invalid", text, call.id)
         self._writer.record(e.ToolEnded(call.step, call.id, "invalid", error=failure))
         return None

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
-from treadle.core.answer import with_places
+from treadle.core.answer import WrongAnswer, check_answer, with_places
+from treadle.core.codec import is_writable
 from treadle.core.effects import CallModel, CallTool, Reconcile, UndoCall
 from treadle.core.fold import RETRY_MARK
-from treadle.core.messages import Content, Text
-from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta
+from treadle.core.messages import Content, File, Image, Text
+from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.core.observation import as_text, error_text, observation
 from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened
@@ -73,10 +74,16 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     answer: ModelAnswer | None = None
     try:
         async for item in stage.model.stream(request):
-            if type(item) is ModelAnswer:
+            if isinstance(item, ModelAnswer):
+                if answer is not None:
+                    raise WrongAnswer("it answered twice")
                 answer = item
+            elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
             elif channel.watchers:
                 channel.publish((delta(step.id, item, stage.state.seq),))
+        if answer is not None:
+            check_answer(answer)
     except asyncio.CancelledError:
         if flight.cut is None and not _being_cancelled():
             failure = e.Failure("model", "unknown", "the model adapter cancelled itself")
@@ -85,7 +92,10 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     except ModelError as error:
         failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
         return [e.ModelFailed(step.id, failure)]
-    except Exception as error:  # noqa: BLE001  whatever a model raises is its failure, not the runner's
+    except WrongAnswer as error:
+        why = f"{stage.model.name} does not answer as models do: {error}"
+        return [e.ModelFailed(step.id, e.Failure("model", "unknown", why))]
+    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a model raises is its failure, not the runner's
         return [e.ModelFailed(step.id, e.Failure("model", "unknown", error_text(error)))]
     if answer is None:
         failure = e.Failure("model", "connection", f"{stage.model.name} ended its stream without an answer")
@@ -157,6 +167,7 @@ async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: A
 
 def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded:
     """Return the end of a call that returned; what the model sees is bounded."""
+    _check_output(result)
     seen: Sequence[Content] | None
     if result.observation is None:
         text = as_text(result.output)
@@ -175,6 +186,17 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
         observation(seen, call_id=call.id, limit=max_chars),
         result.display,
     )
+
+
+def _check_output(result: ToolOutput) -> None:
+    """Raise for a result that could not be journalled, as a tool of an own class may give."""
+    if not is_writable(result.output):
+        raise TypeError(f"the tool's output is no JSON data but of type {type(result.output).__name__}")
+    if not isinstance(result.display, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the tool's display is no text but of type {type(result.display).__name__}")
+    seen = () if result.observation is None or isinstance(result.observation, str) else result.observation
+    if not all(isinstance(part, (str, Text, Image, File)) for part in seen):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("the tool's observation holds what is neither text nor a content part")
 
 
 def _tool_failed(call: CallState, tool: Tool, text: str) -> list[e.Event]:

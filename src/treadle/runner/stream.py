@@ -139,7 +139,6 @@ class Stream(Generic[R]):
             await self._events.aclose()
         finally:
             self._desk.channels.unsubscribe(self.task_id, self._watcher)
-            self._desk.channels.drop(self.task_id)
         if self._task.cancelled():
             with suppress(TaskNotFound):
                 self._left = await self._standing() if self._standing is not None else None

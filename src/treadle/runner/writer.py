@@ -99,9 +99,15 @@ class JournalWriter:
             return
         events, self._pending = self._pending, []
         self._in_flight.append(events)
-        record = encode_record(events, self.epoch, self.digest)
+        try:
+            record = encode_record(events, self.epoch, self.digest)
+            self._store.commit(self._commit(record), self._done)
+        except Exception as error:  # noqa: BLE001  who waits for these events must hear that they will never be durable
+            self._in_flight.pop()
+            self._fail(error)
+            self._tell_waiters()
+            return
         self.digest = record.digest
-        self._store.commit(self._commit(record), self._done)
 
     def _commit(self, record: Record | None) -> Commit:
         commit = Commit(self._state.task_id, self.epoch, record, self._create, self._state_word)
@@ -114,15 +120,21 @@ class JournalWriter:
     def _done(self, verdict: Committed | Exception) -> None:
         events = self._in_flight.popleft()
         if isinstance(verdict, Exception):
-            self.failure = self.failure or verdict
-            if self.on_failure is not None:
-                self.on_failure()
+            self._fail(verdict)
         elif self._channel.watchers:
             self._channel.publish(events)
         if self.failure is None and (self._more or self._waiters):
             self._submit_pending()
             if self._in_flight:
                 return
+        self._tell_waiters()
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        if self.on_failure is not None:
+            self.on_failure()
+
+    def _tell_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

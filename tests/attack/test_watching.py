@@ -1,0 +1,53 @@
+"""Watching, attaching and leaving: nothing is left behind, and nobody is cut off by somebody else's leaving."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.llm.scripted import call
+
+pytestmark = pytest.mark.anyio
+
+
+def waiting_agent(release: asyncio.Event) -> Agent[Any]:
+    @tool(read_only=True)
+    async def wait() -> str:
+        await release.wait()
+        return "waited"
+
+    return Agent(ScriptedModel([call("wait"), "done"]), tools=[wait])
+
+
+async def test_leaving_a_stream_that_only_attached_does_not_cut_off_those_who_watch_later() -> None:
+    release = asyncio.Event()
+    agent = waiting_agent(release)
+    async with Runner("memory:") as runner, asyncio.timeout(5):
+        handle = await runner.start(agent, "Go.", task_id="t")
+        async with runner.run_stream(agent, "Go.", task_id="t"):
+            await asyncio.sleep(0.01)
+        seen: list[str] = []
+
+        async def watch() -> None:
+            seen.extend([event.kind async for event in handle.events(deltas=False)])
+
+        watching = asyncio.create_task(watch())
+        await asyncio.sleep(0.01)
+        release.set()
+        await watching
+        assert seen[-1] == "task_ended"
+
+
+async def test_asking_about_tasks_at_rest_leaves_no_channels_behind() -> None:
+    agent = Agent(ScriptedModel(["done"]))
+    async with Runner("memory:") as runner:
+        task = await runner.create_task(agent, "Go.")
+        await runner.pause(task)
+        async for _ in runner.handle(task).events():
+            pass
+        await runner.resume(task)
+        await runner.handle(task).result()
+        assert not runner.desk.channels._channels  # pyright: ignore[reportPrivateUsage]
