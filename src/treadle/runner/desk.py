@@ -204,6 +204,8 @@ class Desk:
         answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
         def done(verdict: Committed | Exception) -> None:
+            if answer.done():
+                return  # whoever waited was cancelled
             if isinstance(verdict, Exception):
                 answer.set_exception(verdict)
             else:
