@@ -12,7 +12,8 @@ from treadle.runner.results import RunResult, Task, UndoReport
 from treadle.runner.stream import watch
 
 if TYPE_CHECKING:
-    from treadle.runner.runner import Input, Role, TaskRunner
+    from treadle.runner.runner import TaskRunner
+    from treadle.runner.views import Input, Role
 
 
 class RunHandle:

@@ -19,7 +19,8 @@ from treadle.runner.stream import EventStream, StepStream, Stream
 S = TypeVar("S", bound="Stream[Any]")
 
 if TYPE_CHECKING:
-    from treadle.runner.runner import Input, Ref, Role, TaskRunner
+    from treadle.runner.runner import TaskRunner
+    from treadle.runner.views import Input, Ref, Role
 
 
 class SyncStream(Generic[S]):

@@ -1,0 +1,142 @@
+"""Going back and aside: undo with compensation, forks, and where two tasks went different ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.agents.agent import Agent
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.messages import Json
+from treadle.errors import TaskFinished
+from treadle.ports import Commit, NewTask, TaskRow
+from treadle.runner import forking, given, undoing
+from treadle.runner.driving import new_id
+from treadle.runner.given import parts_of
+from treadle.runner.options import RunOptions
+from treadle.runner.results import (
+    Difference,
+    Task,
+    UndoReport,
+)
+from treadle.runner.verbs import verb
+from treadle.runner.views import Input, Ref, Views, id_of
+from treadle.runner.writer import encode_record
+
+
+class History(Views):
+    """The verbs that take steps back and try other paths."""
+
+    @verb
+    async def undo_step(
+        self,
+        task: Ref,
+        *,
+        to: int | str | None = None,
+        force: bool = False,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        by: str | None = None,
+    ) -> UndoReport:
+        """Take back the last step, or all after `to`: compensate its calls, newest first, then rewind.
+
+        Args:
+            task: the task, or its id.
+            to: index (from 1) or id of the last step to keep; 0 for none.
+            force: rewind also what cannot be compensated, and say so.
+            agent: the task's agent, if compensations run and this runner was not given it.
+            context: handed to compensations.
+            by: who says so.
+
+        Raises:
+            IrreversibleStep: a step holds effectful calls without `undo=`.
+            StepNotFound: there is no such step, or none to take back.
+            TaskFinished: the task was cancelled.
+            AlreadyFinalized: newer words follow the task's in its thread.
+        """
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        if row.state == "cancelled":
+            raise TaskFinished(
+                f"task {task_id} is cancelled, for good: fork it", task_id=task_id, state="cancelled"
+            )
+        async with self._driving.own(task_id) as owned:
+            state = owned.state
+            plan = undoing.plan(state, to, force=force, by=by)
+            known = None
+            if plan.needs_agent:
+                known = self._driving.agent_for(row.agent, agent, task_id)
+                known = agent or self._driving.version_for(state, known)
+            if state.ended is not None:
+                await self._driving.reopen(owned, "undo", by)
+            self._driving.go_on(owned, by)
+            owned.writer.record(plan.event)
+            await self._driving.drive(owned, "undo", known, context)
+        return undoing.report(state, plan.event)
+
+    @verb
+    async def fork(
+        self,
+        task: Ref,
+        *,
+        at: str | int | None = None,
+        agent: Agent[Any] | None = None,
+        input: Input | None = None,
+        replace: dict[str, Json] | None = None,
+        thread_id: str | None = None,
+        options: RunOptions | None = None,
+    ) -> Task:
+        """Create a task that shares another's journal up to a point and runs nothing of it again.
+
+        Args:
+            task: the task to fork, or its id; it is not touched.
+            at: a step's id (just after it) or an event's sequence number; by default the last completed step.
+            agent: another agent, for another model or prompt.
+            input: a user's words to go on with.
+            replace: other results for calls of one step, by call id; the fork begins at that step's end.
+            thread_id: the thread the fork belongs to; a new one by default.
+            options: other options.
+
+        Raises:
+            ForkPointBusy: a call is begun and not ended at that point.
+            StepNotFound, CallNotFound: there is no such place.
+        """
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        state = (await self._driving.desk.load(task_id)).state
+        replaced = given.replacements(replace)
+        seq = forking.fork_point(state, at, replaced)
+        if thread_id is not None:
+            given.thread(thread_id)
+        if isinstance(at, int):
+            await forking.check_rest(self._store, task_id, seq)
+        if agent is not None:
+            self._driving.know(agent)
+        name = agent.name if agent is not None else row.agent
+        fingerprint = agent.fingerprint if agent is not None else state.fingerprint
+        thread = thread_id or new_id()
+        kept = self._driving.kept_options(state, options)
+        first: list[e.Event] = [e.TaskForked(task_id, name, thread, fingerprint, kept)]
+        for call_id, value in replaced.items():
+            call = state.find_call(call_id)
+            first.append(e.ResultReplaced(call_id, value, call.output if call is not None else None))
+        if input is not None:
+            first.append(e.InputReceived(self._driving.parts.load_parts(parts_of(input))))
+        fork_id = await self._write_fork(row, seq, thread, name, first)
+        return await self.get_task(fork_id)
+
+    async def _write_fork(self, row: TaskRow, seq: int, thread: str, agent: str, first: list[e.Event]) -> str:
+        """Write a fork's row and first record: nothing of the parent's journal is copied or folded."""
+        cut = (await self._store.read(row.task_id, after=seq - 1, upto=seq))[-1]
+        now = self._driving.parts.clock()
+        new = NewTask(new_id(), agent, thread, now, base=row.task_id, base_seq=seq, labels=row.labels)
+        for offset, event in enumerate(first, 1):
+            event.seq, event.time = seq + offset, now
+        record = encode_record(first, 1, codec.branch_digest(cut.digest, seq))
+        await self._driving.desk.commit(Commit(new.task_id, 1, record, new, "created", release=True))
+        return new.task_id
+
+    @verb
+    async def diff(self, a: Ref, b: Ref) -> Difference:
+        """Return the first step in which two tasks differ, with both values."""
+        return forking.difference(await self._state(a), await self._state(b))

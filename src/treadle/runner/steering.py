@@ -1,0 +1,170 @@
+"""Steering tasks: words and edits for the next step; pause, interrupt, cancel, settle."""
+
+from __future__ import annotations
+
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.events import END_STATES
+from treadle.core.messages import Json
+from treadle.core.tools import Happened, NotHappened
+from treadle.errors import (
+    AlreadyDecided,
+    CallNotFound,
+    ConfigurationError,
+    StepNotFound,
+    TaskFinished,
+)
+from treadle.runner import results
+from treadle.runner.given import parts_of
+from treadle.runner.results import (
+    RunResult,
+    StepInfo,
+)
+from treadle.runner.verbs import verb
+from treadle.runner.views import Input, Ref, Role, Views, finished, id_of, upcoming_steps, words_to_read
+
+
+class Steering(Views):
+    """The verbs with which people speak to a task and stop it, wherever it is driven."""
+
+    @verb
+    async def send(self, task: Ref, message: Input, *, role: Role = "user", by: str | None = None) -> None:
+        """Put words before a task's next model call, also while it runs; durable when this returns.
+
+        Args:
+            task: the task, or its id.
+            message: text or content parts.
+            role: `user`, `system`, or `observation`: framed as data from outside, not as anybody's wish.
+            by: who says so.
+
+        Raises:
+            TaskFinished: the task is completed, degraded or cancelled.
+        """
+        if role not in ("user", "observation", "system"):
+            raise ConfigurationError(f"send: role must be 'user', 'observation' or 'system', got {role!r}")
+        parts = self._driving.parts.load_parts(parts_of(message))
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        if row.state in END_STATES and row.state != "failed":
+            raise TaskFinished(
+                f"task {task_id} is {row.state}; fork it to go on", task_id=task_id, state=row.state
+            )
+        data: dict[str, Json] = {"parts": [codec.encode_part(part) for part in parts], "by": by}
+        data["role"] = "user" if role == "observation" else role
+        data["observation"] = role == "observation"
+        if row.state == "failed":
+            async with self._driving.own(task_id) as owned:
+                await self._driving.reopen(owned, "send", by)
+        item_id = await self._driving.command(task_id, "send", data)
+        row = await self._driving.row(task_id)
+        if row.state in END_STATES and not await self._driving.heard(task_id, item_id):
+            message = f"task {task_id} ended ({row.state}) before it could read this"
+            raise TaskFinished(message, task_id=task_id, state=row.state)
+
+    @verb
+    async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
+        """Replace the words that the next step will read; both versions are kept. Returns the step."""
+        parts = self._driving.parts.load_parts(parts_of(input))
+        async with self._driving.own_outside_undo(await self._existing(task)) as owned:
+            state = owned.state
+            if state.ended is not None and state.ended != "failed":
+                raise finished(state, f"is {state.ended}")
+            if state.ended is not None:
+                await self._driving.reopen(owned, "edit_step", by)
+            if state.answered:
+                raise finished(state, "has answered; undo its last step, or give input to go on")
+            owned.writer.record(e.InputEdited(parts, words_to_read(state), by))
+        return upcoming_steps(state)[0]
+
+    @verb
+    async def edit_call(
+        self, task: Ref, call_id: str, arguments: dict[str, Json], *, by: str | None = None
+    ) -> None:
+        """Change the arguments of a call that has not begun; both versions are kept."""
+        if not isinstance(arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"edit_call: arguments must be a dict, got {arguments!r}")
+        async with self._driving.own_outside_undo(await self._existing(task)) as owned:
+            state = owned.state
+            if state.ended is not None and state.ended != "failed":
+                raise finished(state, f"is {state.ended}")
+            call = state.step.open.get(call_id) if state.step is not None else None
+            if call is None or call.status != "proposed":
+                raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
+            owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
+
+    @verb
+    async def skip_step(self, task: Ref, *, by: str | None = None) -> None:
+        """Give up a failed step, on record; the task goes on with the next one.
+
+        Raises:
+            StepNotFound: the task's next step has not failed.
+        """
+        async with self._driving.own(await self._existing(task)) as owned:
+            state = owned.state
+            if state.step is None or state.step.status != "failed":
+                raise StepNotFound(f"task {state.task_id} has no failed step to skip")
+            if state.ended is not None:
+                await self._driving.reopen(owned, "skip_step", by)
+            owned.writer.record(e.StepSkipped(state.step.id, by))
+
+    @verb
+    async def pause(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """Let running calls end and start nothing new; returns when the task is paused, or has ended before."""
+        return await self._control(task, "pause", reason, by)
+
+    @verb
+    async def interrupt(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """Stop what runs now; the task can be resumed. Returns when it has stopped."""
+        return await self._control(task, "interrupt", reason, by)
+
+    @verb
+    async def cancel(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """End a task for good; returns when its last effect has ended. Does nothing to a task that has ended."""
+        return await self._control(task, "cancel", reason, by)
+
+    async def _control(self, task: Ref, kind: str, reason: str | None, by: str | None) -> RunResult:
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        if row.state not in END_STATES:
+            item_id = await self._driving.command(task_id, kind, {"reason": reason, "by": by})
+            await self._driving.carried_out(task_id, item_id)
+        return await self.result(task_id)
+
+    @verb
+    async def settle(
+        self, task: Ref, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None
+    ) -> None:
+        """Say whether a call whose outcome is unknown took effect; the task goes on when it is next driven.
+
+        Args:
+            task: the task, or its id.
+            request_id: as `pending` names it.
+            verdict: `Happened(output)`, or `NotHappened()`: then the call starts (again).
+            by: who says so.
+
+        Raises:
+            CallNotFound: nothing is to be settled under this id.
+            AlreadyDecided: it was settled differently.
+        """
+        if not isinstance(verdict, (Happened, NotHappened)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"settle: verdict must be Happened(...) or NotHappened(), got {verdict!r}"
+            )
+        state = await self._state(task)
+        if request_id not in [pending.request_id for pending in results.pending_of(state)]:
+            call = state.find_call(request_id.removesuffix("-undo"))
+            if call is None:
+                raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
+            if isinstance(verdict, Happened) and (call.outcome == "ok" and call.output == verdict.output):
+                return
+            message = (
+                f"task {state.task_id}: call {request_id} is settled; it is {call.outcome or call.status}"
+            )
+            raise AlreadyDecided(message, task_id=state.task_id)
+        happened = isinstance(verdict, Happened)
+        data: dict[str, Json] = {
+            "request_id": request_id,
+            "verdict": "happened" if happened else "not_happened",
+        }
+        data["output"], data["by"] = verdict.output if isinstance(verdict, Happened) else None, by
+        await self._driving.command(state.task_id, "settle", data)

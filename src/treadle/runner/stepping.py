@@ -1,0 +1,221 @@
+"""Making tasks and taking them step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.agents.agent import Agent
+from treadle.core import events as e
+from treadle.core.messages import Json
+from treadle.core.state import TaskState
+from treadle.errors import (
+    ConfigurationError,
+    StepFailed,
+    StepNotFound,
+    TaskConflict,
+    TaskParked,
+    TaskUnfinished,
+)
+from treadle.ports import TaskExists, TaskRow
+from treadle.runner import results
+from treadle.runner.desk import Owned
+from treadle.runner.driving import NewRun
+from treadle.runner.given import parts_of
+from treadle.runner.loop import Drive
+from treadle.runner.options import RunOptions
+from treadle.runner.results import (
+    RunResult,
+    Task,
+    TaskStepOutput,
+)
+from treadle.runner.stream import StepStream
+from treadle.runner.verbs import verb
+from treadle.runner.views import Input, Ref, Views, finished, id_of, next_step, upcoming_steps
+
+
+class Stepping(Views):
+    """The verbs that make a task, run one step of it, and finalize it."""
+
+    @verb
+    async def create_task(
+        self,
+        agent: Agent[Any],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        extra_state: Json = None,
+        options: RunOptions | None = None,
+        context: Any = None,
+    ) -> Task:
+        """Create a task without running anything; the same task id with the same arguments gives the same task.
+
+        Args:
+            agent: what is to run.
+            input: text or content parts.
+            thread_id: the conversation to go on with; a new one by default.
+            task_id: an id of your own.
+            extra_state: JSON data of yours, kept with the task.
+            options: how to run.
+            context: never stored; when given, instructions that are a function are worked out with it now.
+
+        Raises:
+            TaskConflict: the task id is known with another agent, input or thread.
+        """
+        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
+        owned = await self._create_or_none(new, drives=False)
+        if owned is None:
+            return await self.get_task(str(task_id))
+        async with self._driving.giving_back(owned):
+            if context is not None:
+                self._driving.introduce(owned, agent, context, self._driving.options_of(owned.state))
+            await owned.writer.durable()
+        return await self.get_task(owned.state.task_id)
+
+    @verb
+    async def run_step(
+        self,
+        task: Ref,
+        *,
+        input: Input | None = None,
+        step: str | None = None,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+    ) -> TaskStepOutput:
+        """Run exactly one step and return what it did.
+
+        Args:
+            task: the task, or its id.
+            input: a person's words, put before the step's model call.
+            step: id of the step to run; it must be the next one.
+            agent: the task's agent, if this runner was not given it.
+            context: handed to tools; never stored.
+
+        Raises:
+            StepFailed: the step failed and the policy says fail; the next `run_step` takes it up again.
+            TaskParked: the task is paused, or waits for something.
+            TaskFinished: the task has answered (finalize it) or ended.
+        """
+        return await self._step(id_of(task), input, step, agent, context)
+
+    async def _step(
+        self, task_id: str, given: Input | None, step: str | None, agent: Agent[Any] | None, context: Any
+    ) -> TaskStepOutput:
+        parts = parts_of(given) if given is not None else ()
+        row = await self._driving.row(task_id)
+        known = self._driving.agent_for(row.agent, agent, task_id)
+        async with self._driving.own_outside_undo(task_id) as owned:
+            await self._ready_for_a_step(owned, bool(parts), step)
+            if parts:
+                owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
+            known = agent or self._driving.version_for(owned.state, known)
+            drive = await self._driving.drive(owned, "step", known, context)
+        return _outcome_of_step(owned.state, drive)
+
+    async def _ready_for_a_step(self, owned: Owned, has_input: bool, step: str | None) -> None:
+        state = owned.state
+        if step is not None and step not in [info.step_id for info in upcoming_steps(state)]:
+            raise StepNotFound(f"task {state.task_id}: {step!r} is not the next step")
+        if state.ended is not None and state.ended != "failed":
+            raise finished(state, f"is {state.ended}")
+        if state.answered and not has_input:
+            raise finished(state, "has answered; call finalize, or give input to go on")
+        if state.pausing:
+            raise _parked(state, "paused")
+        if state.ended is not None:
+            await self._driving.reopen(owned, "run_step")
+        self._driving.go_on(owned)
+
+    def stream_step(
+        self,
+        task: Ref,
+        *,
+        input: Input | None = None,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+    ) -> StepStream:
+        """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns."""
+        task_id = id_of(task)
+        return StepStream(
+            self._driving.desk, task_id, lambda: self._step(task_id, input, None, agent, context)
+        )
+
+    @verb
+    async def run_ready_steps(self, task: Ref, *, context: Any = None) -> list[TaskStepOutput]:
+        """Run every step that is ready and return what each did; a task of this worker has one at a time."""
+        return [await self._step(id_of(task), None, None, None, context)]
+
+    @verb
+    async def finalize(self, task: Ref) -> RunResult:
+        """End a task that has answered: its thread gets its words in the same transaction. Idempotent.
+
+        Raises:
+            TaskUnfinished: the task has not answered.
+        """
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        if row.state in ("completed", "degraded"):
+            return await self.result(task_id)
+        async with self._driving.own_outside_undo(task_id) as owned:
+            state = owned.state
+            if not state.answered or state.ended is not None:
+                word = results.resting_word(state)
+                message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
+                raise TaskUnfinished(message, task_id=task_id, state=word)
+            await self._driving.drive(owned, "finalize", None, None)
+        return results.run_result(state, results.resting_word(state))
+
+    async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> Owned | None:
+        """Return a new task, or None when the caller's task id is known already."""
+        if new.task_id is not None and await self._known(new) is not None:
+            return None
+        try:
+            return await self._driving.create(new, drives=drives)
+        except TaskExists:
+            await self._known(new)
+            return None
+
+    async def _known(self, new: NewRun) -> TaskRow | None:
+        """Return the row of a task that exists, after checking that it is the same task."""
+        task_id = new.task_id
+        if not isinstance(task_id, str) or not task_id or len(task_id) > 200:
+            raise ConfigurationError(f"task_id must be text of 1 to 200 characters, got {task_id!r}")
+        await self._store.open()
+        row = await self._driving.row_or_none(task_id)
+        if row is None:
+            return None
+        state = (await self._driving.desk.load(task_id)).state
+        fits = {
+            "agent": row.agent == new.agent.name,
+            "input": state.input == self._driving.parts.load_parts(new.input),
+            "thread": new.thread_id is None or row.thread_id == new.thread_id,
+        }
+        for field, same in fits.items():
+            if not same:
+                message = f"task {task_id} exists with another {field}; give another task_id, or none"
+                raise TaskConflict(message, task_id=task_id, field=field)
+        return row
+
+
+def _outcome_of_step(state: TaskState, drive: Drive) -> TaskStepOutput:
+    """Return what a drive of one step came to, or raise what kept it from completing."""
+    word = results.resting_word(state)
+    if drive.step_done is not None:
+        return results.step_output(state, drive.step_done, word, upcoming_steps(state))
+    step = state.step or next_step(state)
+    output = results.step_output(state, step, word, ())
+    if step.status == "failed" and state.ended == "failed":
+        why = state.error.message if state.error is not None else "no reason was given"
+        message = f"task {state.task_id}, step {step.id} failed: {why}"
+        raise StepFailed(message, task_id=state.task_id, output=output, error=state.error)
+    if state.ended is not None:
+        return output
+    raise _parked(state, word)
+
+
+def _parked(state: TaskState, word: str) -> TaskParked:
+    pending = results.pending_of(state)
+    what = "; ".join(item.text for item in pending) or state.stop_reason or "call resume to go on"
+    return TaskParked(
+        f"task {state.task_id} is {word}: {what}", task_id=state.task_id, state=word, pending=pending
+    )

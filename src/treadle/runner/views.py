@@ -1,0 +1,193 @@
+"""Looking at tasks: snapshots, lists, steps, threads. None of it drives a task or needs its code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from treadle.agents.function_calling import step_id
+from treadle.core.messages import Content, Message
+from treadle.core.state import StepState, TaskState
+from treadle.errors import (
+    StepNotFound,
+    TaskFinished,
+)
+from treadle.ports import JournalStore, TaskFilter
+from treadle.runner import given, results
+from treadle.runner.desk import Desk
+from treadle.runner.driving import Driving, Parts
+from treadle.runner.results import (
+    RunResult,
+    StepInfo,
+    Task,
+    TaskPage,
+    TaskStepOutput,
+)
+from treadle.runner.verbs import verb
+
+Input = str | Content | Sequence[str | Content]
+Ref = str | Task
+"""A task, or its id."""
+
+Role = Literal["user", "observation", "system"]
+
+
+def id_of(task: Ref) -> str:
+    """Return the id of a task named by itself or by its id."""
+    return task.task_id if isinstance(task, Task) else task
+
+
+class Views:
+    """The verbs that look, and what every group of verbs stands on: where tasks lie and how they are driven."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._driving = Driving(parts)
+        self._store = parts.store
+
+    @property
+    def desk(self) -> Desk:
+        """Where this runner's open tasks lie."""
+        return self._driving.desk
+
+    @property
+    def store(self) -> JournalStore:
+        """Where journals live."""
+        return self._store
+
+    async def at_rest(self, task_id: str) -> bool:
+        """Whether nobody drives the task."""
+        if task_id in self.desk.owned:
+            return False
+        return not self.desk.is_driven(await self._driving.row(task_id))
+
+    async def stopped(self, task_id: str) -> RunResult:
+        """Return how a task stands once nobody drives it."""
+        await self._driving.stopped(task_id)
+        return await self.result(task_id)
+
+    @verb
+    async def result(self, task: Ref) -> RunResult:
+        """Return how a task stands now, from its journal, without driving it."""
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        loaded = await self._driving.desk.load(task_id)
+        return results.run_result(loaded.state, results.word_of(row))
+
+    @verb
+    async def get_task(self, task: Ref) -> Task:
+        """Return a snapshot of a task; raises `TaskNotFound`."""
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        return results.snapshot((await self._driving.desk.load(task_id)).state, row)
+
+    @verb
+    async def list_tasks(
+        self,
+        *,
+        state: str | None = None,
+        agent: str | None = None,
+        thread_id: str | None = None,
+        parent: str | None = None,
+        forked_from: str | None = None,
+        since: int | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        """Return tasks, newest first, that match all given fields; `since` in microseconds since 1970, UTC."""
+        texts = {"agent": agent, "thread_id": thread_id, "parent": parent, "forked_from": forked_from}
+        given.page(state, limit, since, cursor=cursor, **texts)
+        await self._store.open()
+        # One more than asked for tells whether there is a next page.
+        wanted = TaskFilter(state, agent, thread_id, parent, forked_from, since, limit + 1, cursor)
+        rows = await self._store.rows(wanted)
+        more = rows[limit - 1].task_id if len(rows) > limit else None
+        return TaskPage(tuple(results.summary(row) for row in rows[:limit]), more)
+
+    async def _state(self, task: Ref) -> TaskState:
+        await self._driving.row(id_of(task))
+        return (await self._driving.desk.load(id_of(task))).state
+
+    @verb
+    async def get_upcoming_steps(self, task: Ref) -> tuple[StepInfo, ...]:
+        """Return the steps that would run next."""
+        return upcoming_steps(await self._state(task))
+
+    @verb
+    async def get_completed_steps(self, task: Ref) -> tuple[TaskStepOutput, ...]:
+        """Return what each completed step of the present branch did, in order."""
+        state = await self._state(task)
+        word = results.resting_word(state)
+        return tuple([results.step_output(state, step, word, ()) for step in state.steps])
+
+    @verb
+    async def get_step(self, task: Ref, step: str | int) -> TaskStepOutput:
+        """Return what a step of the present branch did, by id or index from 1; raises `StepNotFound`."""
+        state = await self._state(task)
+        for found in results.all_steps(state):
+            if step in (found.id, found.index):
+                return results.step_output(state, found, results.resting_word(state), ())
+        raise StepNotFound(f"task {state.task_id} has no step {step!r} on its present branch")
+
+    @verb
+    async def get_thread(self, thread_id: str) -> tuple[Message, ...]:
+        """Return the words of a thread, oldest first; nothing if no task in it was finalized."""
+        await self._store.open()
+        return tuple(await self._driving.desk.thread_messages(thread_id))
+
+    @verb
+    async def verify(self, task: Ref) -> int:
+        """Read a task's whole journal anew, check its chain and its sense, and return the number of its events.
+
+        Raises:
+            JournalCorrupt: a record was changed, lost or cut.
+        """
+        task_id = id_of(task)
+        await self._driving.row(task_id)
+        self._driving.desk.forget(task_id)
+        return (await self._driving.desk.load(task_id)).state.seq
+
+    @verb
+    async def delete_task(self, task: Ref) -> None:
+        """Delete a task with its children; a prefix that living forks share stays. Raises `TaskBusy` if driven."""
+        task_id = id_of(task)
+        await self._driving.row(task_id)
+        await self._store.delete(task_id)
+        self._driving.desk.forget(task_id)
+
+    async def _existing(self, task: Ref) -> str:
+        return (await self._driving.row(id_of(task))).task_id
+
+
+# --------------------------------------------------------------------------------- the next step
+
+
+def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
+    """Return the steps that would run next, with the words they would read."""
+    if state.answered or (state.ended is not None and state.ended != "failed"):
+        return ()
+    step = state.step
+    if step is None:
+        step = next_step(state)
+        return (StepInfo(step.id, step.index, words_to_read(state), 1, "next"),)
+    info = results.step_info(step)
+    return (replace(info, input=words_to_read(state)) if step.unasked else info,)
+
+
+def words_to_read(state: TaskState) -> tuple[Content, ...]:
+    """Return the words that the next request will be about."""
+    read = state.step.input if state.step is not None and state.step.unasked else ()
+    return (*read, *(part for received in state.unread for part in received.parts))
+
+
+def next_step(state: TaskState) -> StepState:
+    """Return the step that has not begun yet."""
+    index = state.steps[-1].index + 1 if state.steps else 1
+    return StepState(step_id(state.branch, index), index, first_message=len(state.messages))
+
+
+def finished(state: TaskState, why: str) -> TaskFinished:
+    """Return the error for a verb that comes after a task's answer or end."""
+    return TaskFinished(
+        f"task {state.task_id} {why}", task_id=state.task_id, state=results.resting_word(state)
+    )
