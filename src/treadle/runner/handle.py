@@ -54,8 +54,9 @@ class RunHandle:
 
     async def result(self) -> RunResult:
         """Return how the task stands once it stops."""
-        if self._driven is not None:
-            return await asyncio.shield(self._driven)
+        driven = self._driven
+        if driven is not None and driven.get_loop() is asyncio.get_running_loop():
+            return await asyncio.shield(driven)
         return await self._runner.stopped(self.task_id)
 
     async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult:

@@ -1,0 +1,261 @@
+"""Watching: the events of a task for any number of consumers, wherever they are and however slow."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import Gate, happened, journal, kinds
+from treadle import Agent, Runner, ScriptedModel
+from treadle.core.events import Delta, Event, ToolProgress
+from treadle.llm.scripted import call, text, turn
+
+pytestmark = pytest.mark.anyio
+
+
+def talker(words: int = 50, pause: float = 0.0) -> Agent[Any]:
+    said = " ".join(f"w{n}" for n in range(words))
+    script = [turn("I look.", call("work"), chunk=3), text(said, chunk=1, pause=pause)]
+    gate = Gate(read_only=True)
+    gate.let_go.set()
+    return Agent(ScriptedModel(script), name="talker", tools=[gate.tool])
+
+
+def durable(events: list[Any]) -> list[Event]:
+    return [event for event in events if isinstance(event, Event)]
+
+
+def assert_in_order(events: list[Any], after: int = 0) -> None:
+    """Each durable event once, in order; no delta before the event that started its call, or after its end."""
+    seqs = [event.seq for event in durable(events)]
+    assert seqs == list(range(after + 1, after + 1 + len(seqs)))
+    open_steps: set[str] = set()
+    for event in events:
+        if isinstance(event, Event):
+            if event.kind == "model_started":
+                open_steps.add(event.step)  # type: ignore[attr-defined]
+            elif event.kind in ("model_returned", "model_failed", "model_stopped"):
+                open_steps.discard(event.step)  # type: ignore[attr-defined]
+        elif isinstance(event, Delta):
+            assert event.step in open_steps, f"{event} outside of its call"
+
+
+async def test_the_same_durable_events_streamed_or_not(runner: Runner) -> None:
+    async with runner.run_stream(talker(), "go") as stream:
+        seen = [event async for event in stream]
+    assert_in_order(seen)
+    plain = await runner.run(talker(), "go")
+    assert [event.kind for event in durable(seen)] == await kinds(runner, plain.task_id)
+    assert durable(seen) == await journal(runner, stream.task_id)
+    assert stream.result.final_text == plain.final_text
+
+
+async def test_several_consumers_from_any_number_see_each_event_once(runner: Runner) -> None:
+    handle = await runner.start(talker(200, pause=0.0005), "go")
+
+    async def watch(after: int, delay: float) -> list[Any]:
+        await asyncio.sleep(delay)
+        return [event async for event in handle.events(after=after)]
+
+    seen = await asyncio.gather(
+        *(watch(after, delay) for after in (0, 1, 3) for delay in (0, 0.02, 0.05, 0.2))
+    )
+    whole = await journal(runner, handle.task_id)
+    for number, events in enumerate(seen):
+        after = (0, 1, 3)[number // 4]
+        assert_in_order_from(events, after)
+        assert durable(events) == whole[after:]
+
+
+def assert_in_order_from(events: list[Any], after: int) -> None:
+    seqs = [event.seq for event in durable(events)]
+    assert seqs == list(range(after + 1, after + 1 + len(seqs)))
+
+
+async def test_events_can_be_opened_again_at_every_number_after_the_end(runner: Runner) -> None:
+    result = await runner.run(talker(), "go")
+    whole = await journal(runner, result.task_id)
+    handle = runner.handle(result.task_id)
+    for after in range(len(whole) + 2):
+        async with asyncio.timeout(2):
+            assert [event async for event in handle.events(after=after)] == whole[after:]
+
+
+async def test_a_consumer_that_is_dropped_at_each_event_misses_nothing_when_it_comes_back(
+    runner: Runner,
+) -> None:
+    handle = await runner.start(talker(100, pause=0.0005), "go")
+    seen: list[Event] = []
+    while True:
+        after = seen[-1].seq if seen else 0
+        found = None
+        async for event in handle.events(after=after, deltas=False):
+            found = event
+            break
+        if found is None:
+            break
+        assert isinstance(found, Event)
+        seen.append(found)
+    assert seen == await journal(runner, handle.task_id)
+    assert (await handle.result()).state == "completed"
+
+
+async def test_five_thousand_deltas_do_not_slow_the_task_or_grow_a_late_readers_buffer(
+    runner: Runner,
+) -> None:
+    handle = await runner.start(talker(12_000), "go")
+    watching = handle.events()
+    first = await anext(watching)
+    result = await handle.result()
+    assert result.state == "completed"
+    assert len(result.final_text.split()) == 12_000
+    late = [first, *[event async for event in watching]]
+    assert durable(late) == await journal(runner, handle.task_id)
+    assert sum(isinstance(event, Delta) for event in late) <= 4_096 + 10
+    assert_in_order(late)
+
+
+async def test_a_reader_that_keeps_up_gets_every_word(runner: Runner) -> None:
+    async with runner.run_stream(talker(1_000), "go") as stream:
+        words = [event.text async for event in stream if isinstance(event, Delta) and event.step == "s2"]
+    assert "".join(words) == stream.result.final_text
+
+
+async def test_a_slow_consumer_of_run_stream_does_not_slow_the_run(runner: Runner) -> None:
+    began = time.monotonic()
+    ended: list[float] = []
+    async with runner.run_stream(talker(30), "go") as stream:
+        async for event in stream:
+            if isinstance(event, Event):
+                ended.append(event.time / 1e6)
+                await asyncio.sleep(0.03)
+    assert ended[-1] - ended[0] < 0.25
+    assert time.monotonic() - began > 0.2
+
+
+async def test_watching_and_leaving_never_affects_a_task(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), "Done."]), name="w", tools=[gate.tool])
+    handle = await runner.start(agent, "go")
+    await gate.entered.wait()
+    watchers = [asyncio.create_task(drain(handle)) for _ in range(20)]
+    await asyncio.sleep(0.02)
+    for watcher in watchers[::2]:
+        watcher.cancel()
+    gate.let_go.set()
+    assert (await handle.result()).state == "completed"
+    async with asyncio.timeout(2):
+        seen = await asyncio.gather(*watchers[1::2])
+    assert all(events == seen[0] for events in seen)
+    assert not runner.desk.channels._channels.get(handle.task_id, None) or not (
+        runner.desk.channels._channels[handle.task_id].watchers
+    )
+
+
+async def drain(handle: Any) -> list[Any]:
+    return [event async for event in handle.events(deltas=False)]
+
+
+@pytest.mark.parametrize("verb", ["pause", "interrupt", "cancel"])
+async def test_events_end_when_the_task_stops(runner: Runner, verb: str) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), "Done."]), name="w", tools=[gate.tool])
+    handle = await runner.start(agent, "go")
+    watching = asyncio.create_task(drain(handle))
+    await gate.entered.wait()
+    if verb == "pause":
+        asyncio.get_running_loop().call_later(0.05, gate.let_go.set)
+    await getattr(handle, verb)()
+    async with asyncio.timeout(1):
+        seen = await watching
+    assert seen == await journal(runner, handle.task_id)
+    if verb != "cancel":
+        gate.let_go.set()
+        resumed = asyncio.create_task(handle.resume())
+        more = [event async for event in handle.events(after=seen[-1].seq, deltas=False)]
+        await resumed
+        assert (seen + more)[: len(seen)] == seen
+
+
+async def test_a_consumer_in_another_thread_and_loop_sees_everything_and_the_result(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), text("one two three", chunk=4)]), name="w", tools=[gate.tool])
+    handle = await runner.start(agent, "go")
+    await gate.entered.wait()
+    seen: list[Any] = []
+    results: list[Any] = []
+    ready = threading.Event()
+
+    def consume() -> None:
+        async def watch() -> None:
+            async def events() -> None:
+                async for event in handle.events():
+                    ready.set()
+                    seen.append(event)
+
+            async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+                group.create_task(events())
+                results.append(await handle.result())
+
+        asyncio.run(watch())
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    while not ready.is_set():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    gate.let_go.set()
+    result = await handle.result()
+    while thread.is_alive():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert durable(seen) == await journal(runner, handle.task_id)
+    assert [found.state for found in results] == [result.state] == ["completed"]
+
+
+async def test_progress_and_deltas_name_their_place(runner: Runner) -> None:
+    async with runner.run_stream(talker(), "go") as stream:
+        async for event in stream:
+            if isinstance(event, (Delta, ToolProgress)):
+                assert event.step in ("s1", "s2")
+                assert event.after > 0
+                assert event.kind in ("delta", "tool_progress")
+
+
+# -------------------------------------------------------------------------------------------- steering
+
+
+async def test_words_sent_while_the_model_answers_are_read_before_the_next_call(runner: Runner) -> None:
+    model = ScriptedModel([text("First answer.", delay=0.1), "Second answer."])
+    handle = await runner.start(Agent(model), "go")
+    await happened(handle, "model_started")
+    await handle.send("and one more thing")
+    result = await handle.result()
+    assert result.final_text == "Second answer."
+    assert [m.text for m in result.messages] == [
+        "go",
+        "First answer.",
+        "and one more thing",
+        "Second answer.",
+    ]
+    assert [
+        event.last for event in await journal(runner, handle.task_id) if event.kind == "step_completed"
+    ] == [
+        False,
+        True,
+    ]  # type: ignore[attr-defined]
+
+
+async def test_words_sent_while_a_tool_works_come_after_its_result(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), "Done."]), name="w", tools=[gate.tool])
+    handle = await runner.start(agent, "go")
+    await gate.entered.wait()
+    await handle.send("hurry")
+    await handle.send("a page said this", role="observation")
+    gate.let_go.set()
+    result = await handle.result()
+    assert [m.role for m in result.messages] == ["user", "assistant", "tool", "user", "user", "assistant"]
+    asked = agent.model.requests[1].messages  # type: ignore[union-attr]
+    assert asked[3].text == "hurry"
+    assert "<observation>" in asked[4].text
