@@ -463,9 +463,14 @@ async def _(s: Scene) -> None:
 # ---------------------------------------------------------------------------------------------- steps
 
 
-@misuse("a step of a completed task", err.TaskFinished, "is completed")
+@misuse("a step of a completed task", err.TaskFinished, "is completed", "fork it")
 async def _(s: Scene) -> None:
     await s.runner.run_step((await s.completed()).task_id)
+
+
+@misuse("a result in a task's place", err.ConfigurationError, "a RunResult: give its task_id")
+async def _(s: Scene) -> None:
+    await s.runner.resume(await s.completed())
 
 
 @misuse("a step after the answer", err.TaskFinished, "has answered", "finalize")

@@ -86,6 +86,13 @@ def test_words_given_with_a_step_come_before_its_model_call(treadle):
     assert "› be quick" in treadle("show", "last").out
 
 
+def test_a_step_of_an_agent_without_input_says_what_is_missing(treadle):
+    treadle("run", "math", "1 + 2?")
+    ended = treadle("step", "math")
+    assert ended.code == 2
+    assert "AGENT and INPUT" in ended.err
+
+
 def test_a_failed_model_exits_1_and_resume_goes_on(treadle):
     ended = treadle("run", "failing", "hi")
     assert ended.code == 1

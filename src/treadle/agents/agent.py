@@ -151,12 +151,12 @@ def _checked_model(name: str, model: Any) -> str | Model:
     if isinstance(model, str):
         if not model or model != model.strip():
             raise ConfigurationError(
-                f"Agent {name!r}: model must be like 'openai:gpt-5.2-mini', got {model!r}"
+                f"Agent {name!r}: model must be like 'openai:gpt-5.4-mini', got {model!r}"
             )
         return model
     if isinstance(model, type) or not isinstance(model, Model):
         raise ConfigurationError(
-            f"Agent {name!r}: model must be text like 'openai:gpt-5.2-mini', or an object with `name` and "
+            f"Agent {name!r}: model must be text like 'openai:gpt-5.4-mini', or an object with `name` and "
             f"`stream(request)`, got {model!r}"
         )
     return model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
@@ -13,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treadle.cli.demo_evidence import Call, Claim
+from treadle.cli.opening import command_line
 from treadle.core import events as e
 from treadle.core import messages
 from treadle.core.events import Event
@@ -151,4 +151,4 @@ def cut(text: str, width: int = WIDTH) -> str:
 
 def command(*words: str, store: str | None) -> str:
     """Return a command for a person to type."""
-    return shlex.join(["treadle", *words, *(["--store", store] if store is not None else [])])
+    return command_line(*words, store=store)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -123,7 +126,16 @@ def command_line(*words: str, store: str | None = None, **options: str | None) -
     """Return a command for a person to type, with the options that this one was given."""
     given = {"store": store, **options}
     flags = [word for name, value in given.items() if value is not None for word in (f"--{name}", value)]
-    return shlex.join(["treadle", *words, *flags])
+    return shlex.join([_program(), *words, *flags])
+
+
+def _program() -> str:
+    """Return what to type for this program: its path when it was called by one and is not on PATH."""
+    called = Path(sys.argv[0])
+    if called.name != "treadle" or shutil.which("treadle") is not None:
+        return "treadle"
+    near = os.path.relpath(called)
+    return str(called.absolute()) if near.startswith(os.pardir) else near
 
 
 def json_given(text: str, what: str) -> Json:

@@ -135,7 +135,10 @@ def step(
                 task_id = (await runner.create_task(first, read(words[1]))).task_id
                 known, place = first, words[0] if ":" in words[0] else agent
             else:
-                row = await row_named(runner, words[0])
+                try:
+                    row = await row_named(runner, words[0])
+                except TaskNotFound as error:
+                    raise TaskNotFound(f"{error}; a new task is begun with AGENT and INPUT") from None
                 task_id, place = row.task_id, agent
                 known = await agent_of(runner, row, screen, agent, model)
             stream = runner.stream_step(task_id, input=input, agent=known)

@@ -158,7 +158,9 @@ class Timeline:
             elif event.attempt > 1:
                 self._line((f"  ↻ {name} again (attempt {event.attempt})", "yellow"))
         elif isinstance(event, e.ToolStopped):
-            self._line(("  … ", "yellow"), f"{name} was given up ({event.reason}) {_reason(event.error)}")
+            self._line(
+                ("  … ", "yellow"), f"{name} was given up ({event.reason}) {_reason(event.error)}".rstrip()
+            )
         else:
             self._ended(event, name)
 

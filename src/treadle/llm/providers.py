@@ -122,7 +122,7 @@ class OpenAIChat(NamedModel):
     """A model behind OpenAI's Chat Completions, or any server that speaks it (Ollama, vLLM, llama.cpp).
 
     Args:
-        name: the model, such as `gpt-5.2-mini`.
+        name: the model, such as `gpt-5.4-mini`.
         base_url: where the server is; by default `OPENAI_BASE_URL`, else OpenAI.
         api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
     """

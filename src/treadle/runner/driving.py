@@ -413,7 +413,9 @@ class Driving:
     async def row(self, task_id: str) -> TaskRow:
         """Return a task's row; raises `TaskNotFound`, which says so if the id is that of a thread."""
         if not isinstance(task_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"a task is named by a Task or its id, got {task_id!r}")
+            known = getattr(task_id, "task_id", None)
+            got = f"a {type(task_id).__name__}: give its task_id" if isinstance(known, str) else repr(task_id)
+            raise ConfigurationError(f"a task is named by a Task or its id, got {got}")
         await self.store.open()
         try:
             return await self.store.row(task_id)

@@ -40,7 +40,7 @@ def plan(state: TaskState, to: int | str | None, *, force: bool, by: str | None)
         named = ", ".join(f"{call.name} ({call.id})" for call in stuck)
         message = (
             f"task {state.task_id}: {named} may have changed something and cannot be taken back; give the tool undo=, "
-            "settle what is unknown, or use force=True to rewind without compensating"
+            "settle what is unknown, or use force=True (--force) to rewind without compensating"
         )
         raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in stuck))
     queue = tuple(call.id for call in calls if call.undo and call.outcome == "ok")

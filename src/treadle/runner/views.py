@@ -188,6 +188,10 @@ def next_step(state: TaskState) -> StepState:
 
 def finished(state: TaskState, why: str) -> TaskFinished:
     """Return the error for a verb that comes after a task's answer or end."""
+    go_on = {"completed": "; undo a step or fork it to go on", "cancelled": "; fork it to go on"}
+    go_on["degraded"] = go_on["completed"]
     return TaskFinished(
-        f"task {state.task_id} {why}", task_id=state.task_id, state=results.resting_word(state)
+        f"task {state.task_id} {why}{go_on.get(state.ended or '', '')}",
+        task_id=state.task_id,
+        state=results.resting_word(state),
     )
