@@ -760,3 +760,11 @@ def test_run_sync_works_inside_a_running_loop() -> None:
 def test_the_table_has_every_row_once() -> None:
     names = [row.id for row in TABLE]
     assert len(set(names)) == len(names) >= 45
+
+
+@pytest.mark.parametrize("name", ["run_sync", "run_stream"])
+def test_a_plain_verb_called_on_the_class_says_to_make_a_runner_first(name: str):
+    with pytest.raises(
+        err.MisusedVerb, match=rf"Runner\.{name} was called on the class: make a runner first"
+    ):
+        getattr(Runner, name)(Agent("openai:any"), "hello")

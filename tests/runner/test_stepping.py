@@ -544,3 +544,12 @@ async def test_an_agent_with_one_tool_added_steps_on_and_says_so(runner: Runner)
     await runner.run_step(task, agent=calculator(call("add", a=1, b=2), "three"))
     (changed,) = await only(runner, task, "version_changed")
     assert changed.previous == before.fingerprint
+
+
+def test_a_step_and_a_result_read_as_one_line():
+    agent = Agent(ScriptedModel([call("add", a=1, b=2), text("3")]), tools=[add])
+    runner = Runner("memory:")
+    task = runner.sync.create_task(agent, "1 + 2?")
+    assert str(runner.sync.run_step(task)) == "s1 running: add ok"
+    assert str(runner.sync.run_step(task)) == "3"
+    assert str(runner.sync.finalize(task)) == "3"

@@ -117,7 +117,10 @@ class TaskStepOutput:
     duration: float
 
     def __str__(self) -> str:
-        return as_text(self.output) if self.output is not None else ""
+        if self.output is not None:
+            return as_text(self.output)
+        done = ", ".join(f"{call.name} {call.outcome or 'open'}" for call in self.tool_executions)
+        return f"{self.step.step_id} {self.state}{': ' if done else ''}{done}"
 
 
 @dataclass(slots=True, frozen=True)
@@ -229,6 +232,11 @@ class RunResult:
     sources: tuple[Json, ...] = ()
     artifacts: tuple[Json, ...] = ()
     attempt: int = 1
+
+    def __str__(self) -> str:
+        if self.final_text:
+            return self.final_text
+        return f"{self.state}: {self.error.message}" if self.error is not None else self.state
 
     def raise_for_state(self) -> RunResult:
         """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it."""

@@ -22,7 +22,7 @@ from treadle.runner.results import RunResult
 from treadle.runner.steering import Steering
 from treadle.runner.stepping import Stepping
 from treadle.runner.stream import EventStream
-from treadle.runner.verbs import verb
+from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, id_of
 
 
@@ -75,6 +75,7 @@ class TaskRunner(Stepping, Steering, History):
         new = NewRun(agent, parts_of(input), thread_id, task_id, options)
         return await self._run(new, context)
 
+    @on_instances
     def run_sync(
         self,
         agent: Agent[Any],
@@ -108,6 +109,7 @@ class TaskRunner(Stepping, Steering, History):
             return await self.resume(task_id, agent=new.agent, options=new.options, context=context)
         return await self.result(task_id)
 
+    @on_instances
     def run_stream(
         self,
         agent: Agent[Any],

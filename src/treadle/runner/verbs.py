@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -47,6 +47,20 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
 def verb(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Make an async method a verb: called on the class or used without `await`, it says what to write instead."""
     return cast("Callable[P, Coroutine[Any, Any, R]]", _Verb(function))
+
+
+def on_instances(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a plain method say what to write instead when it is called on the class."""
+    return cast("Callable[P, R]", _OnInstances(function))
+
+
+class _OnInstances:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        update_wrapper(cast("Callable[..., Any]", self), function)
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+        return _on_the_class(owner, self._function) if instance is None else partial(self._function, instance)
 
 
 class _Verb:
