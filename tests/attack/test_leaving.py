@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel
+from treadle.errors import TaskConflict
 
 pytestmark = pytest.mark.anyio
 
@@ -27,3 +28,15 @@ async def test_a_fork_whose_caller_is_cancelled_while_it_is_written_is_no_fault(
             await asyncio.wait([forking])
         await asyncio.sleep(0.05)
     assert not faults
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_the_id_of_a_deleted_task_that_forks_still_share_is_refused(kind: str, tmp_path: Path) -> None:
+    agent = Agent(ScriptedModel(["done"]))
+    store = "memory:" if kind == "memory" else tmp_path / "journal.db"
+    async with asyncio.timeout(5), Runner(store, agents=[agent]) as runner:
+        await runner.run(agent, "Go.", task_id="t")
+        await runner.fork("t")
+        await runner.delete_task("t")
+        with pytest.raises(TaskConflict, match="deleted"):
+            await runner.run(agent, "Go.", task_id="t")

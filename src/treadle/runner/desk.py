@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from threading import Lock
+from dataclasses import dataclass, field
+from threading import Lock, get_ident
 from typing import Final
 
 from treadle.core import codec
@@ -18,7 +18,7 @@ from treadle.core.fold import apply
 from treadle.core.journal import unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.state import TaskState, start
-from treadle.errors import Fenced, TaskBusy
+from treadle.errors import Fenced, TaskBusy, TaskNotFound
 from treadle.ports import Commit, Committed, JournalStore, TaskExists, TaskRow
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.loop import Drive
@@ -37,6 +37,8 @@ class Loaded:
 
     state: TaskState
     digest: bytes
+    thread: int = field(default_factory=get_ident)
+    """which thread loaded it"""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class Desk:
         self.channels = Channels()
         self.owned: dict[str, Owned] = {}
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
-        self._unreleased: dict[str, int] = {}
+        self.unreleased: dict[str, int] = {}
         """the epochs of tasks that could not be given back, since the store could not be written"""
 
         self._lock = Lock()
@@ -70,12 +72,18 @@ class Desk:
 
     async def load(self, task_id: str) -> Loaded:
         """Return a task's present state; of what is kept from before, only what is new is read."""
+        loaded = await self._take(task_id)
+        self.keep(loaded)
+        return loaded
+
+    async def _take(self, task_id: str) -> Loaded:
+        """Return a task's present state for the caller alone."""
         with self._lock:
             loaded = self._kept.pop(task_id, None)
-        if loaded is None:
+        if loaded is None or loaded.thread != get_ident():
+            # In the thread that kept it somebody may be looking at it just now.
             loaded = Loaded(start(task_id), b"")
         await self._catch_up(loaded)
-        self.keep(loaded)
         return loaded
 
     async def _catch_up(self, loaded: Loaded) -> None:
@@ -142,10 +150,13 @@ class Desk:
     # ------------------------------------------------------------------------------------ ownership
 
     def begin(self, state: TaskState, own: Ownership) -> Owned:
-        """Return a task of which this process is the owner from now on."""
-        channel = self.channels.of(state.task_id)
-        owned = Owned(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
-        self.owned[state.task_id] = owned
+        """Return a task of which this process is the owner from now on; raises `TaskExists` if it is already."""
+        with self._lock:
+            if state.task_id in self.owned:
+                raise TaskExists(state.task_id)
+            channel = self.channels.of(state.task_id)
+            owned = Owned(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
+            self.owned[state.task_id] = owned
         self.watch_store()
         return owned
 
@@ -161,33 +172,40 @@ class Desk:
         """
         if task_id in self.owned:
             raise TaskBusy(f"task {task_id} is being driven in this process", task_id=task_id)
-        epoch = self._unreleased.pop(task_id, None)
-        if epoch is not None:
-            await self._release_late(task_id, epoch)
-        claim = await self.store.claim(task_id)
+        epoch, head = await self._still_owned(task_id) or await self._claimed(task_id)
         try:
-            loaded = await self.load(task_id)
-            if loaded.state.seq != claim.head:
-                self.forget(task_id)
-                loaded = await self.load(task_id)
-        except BaseException:
-            # The next try is to find the task free.
-            await self.commit(Commit(task_id, claim.epoch, release=True))
+            loaded = await self._take(task_id)
+            if loaded.state.seq != head:
+                loaded = await self._take(task_id)
+            owned = self.begin(loaded.state, Ownership(epoch, loaded.digest))
+        except BaseException as error:
+            # The next try is to find the task free, or to take it up again.
+            self.unreleased[task_id] = epoch
+            if (await self.commit(Commit(task_id, epoch, release=True))).released:
+                self.unreleased.pop(task_id, None)
+            if isinstance(error, TaskExists):
+                raise TaskBusy(f"task {task_id} is being made in this process", task_id=task_id) from error
             raise
-        self.forget(task_id)
-        owned = self.begin(loaded.state, Ownership(claim.epoch, loaded.digest))
         recover(owned)
         return owned
 
-    async def _release_late(self, task_id: str, epoch: int) -> None:
-        """Give back a task whose release failed when the store could not be written."""
+    async def _claimed(self, task_id: str) -> tuple[int, int]:
+        claim = await self.store.claim(task_id)
+        return claim.epoch, claim.head
+
+    async def _still_owned(self, task_id: str) -> tuple[int, int] | None:
+        """Return epoch and head of a task that this process owns, drives no longer and could not give back."""
+        epoch = self.unreleased.pop(task_id, None)
+        if epoch is None:
+            return None
         try:
-            await self.commit(Commit(task_id, epoch, release=True))
-        except Fenced:
-            return  # somebody else owns it by now
-        except BaseException:
-            self._unreleased[task_id] = epoch
+            row = await self.store.row(task_id)
+        except TaskNotFound:
             raise
+        except BaseException:
+            self.unreleased[task_id] = epoch
+            raise
+        return (epoch, row.head) if row.driver is not None and row.epoch == epoch else None
 
     def patience(self, task_id: str) -> float | None:
         """Return how long, in seconds, to wait for news of a task before looking again; None: news always comes.
@@ -216,9 +234,9 @@ class Desk:
 
     def lay_down(self, owned: Owned) -> None:
         """Forget an owned task that was given back, but remember its state if the journal holds all of it."""
-        self.owned.pop(owned.state.task_id, None)
+        del self.owned[owned.state.task_id]
         if not owned.writer.released and not isinstance(owned.writer.failure, (Fenced, TaskExists)):
-            self._unreleased[owned.state.task_id] = owned.writer.epoch
+            self.unreleased[owned.state.task_id] = owned.writer.epoch
         if owned.writer.released and owned.state.ended is None:
             self.keep(Loaded(owned.state, owned.writer.digest))
         owned.channel.publish((Stopped(),))
@@ -230,7 +248,7 @@ class Desk:
         """Whether somebody is at work on a task, here or elsewhere."""
         if row.task_id in self.owned:
             return True
-        return row.driver is not None and row.driver.alive and row.task_id not in self._unreleased
+        return row.driver is not None and row.driver.alive and row.task_id not in self.unreleased
 
     def poke(self, task_id: str) -> bool:
         """Let the task's driver, if it is here, look into its inbox; from any thread."""

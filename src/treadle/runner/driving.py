@@ -22,9 +22,11 @@ from treadle.core.state import TaskState, start
 from treadle.errors import (
     AgentUnknown,
     ConfigurationError,
+    StoreUnavailable,
     TaskBusy,
     TaskConflict,
     TaskNotFound,
+    TreadleError,
     UndoUnfinished,
     VersionRefused,
 )
@@ -82,6 +84,10 @@ KEPT_VERSIONS: Final = 256
 """How many agents, counting each version of one name, a runner remembers."""
 
 
+GIVING_BACK: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Seconds between tries to give back a task whose store cannot be written; the last one again and again."""
+
+
 def new_id() -> str:
     """Return an id that sorts by time."""
     from uuid_utils import uuid7
@@ -104,6 +110,7 @@ class Driving:
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
+        self._giving_back: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = {}
         for agent in parts.agents:
             self.know(agent)
 
@@ -186,8 +193,6 @@ class Driving:
             base = await self._begin_in_thread(state, new.thread_id)
         thread = new.thread_id or new_id()
         row = NewTask(task_id, new.agent.name, thread, self.parts.clock(), labels=options.labels)
-        if task_id in self.desk.owned:
-            raise TaskExists(task_id)
         owned = self.desk.begin(state, Ownership(1, b"", row))
         fingerprint = new.agent.fingerprint
         kept = to_json(options)
@@ -202,10 +207,7 @@ class Driving:
         """Return once a new task is in the store; a caller cancelled meanwhile leaves it there at rest."""
         try:
             await owned.writer.durable()
-        except TaskExists:
-            self.desk.owned.pop(owned.state.task_id, None)
-            raise
-        except asyncio.CancelledError:
+        except BaseException:
             with suppress(TaskExists):
                 async with self.giving_back(owned):
                     pass
@@ -225,7 +227,7 @@ class Driving:
     @asynccontextmanager
     async def own(self, task_id: str) -> AsyncGenerator[Owned]:
         """Own a task for the length of a block; it is given back at rest, whatever happens."""
-        owned = await self.desk.claim(task_id)
+        owned = await self._claim(task_id)
         async with self.giving_back(owned):
             yield owned
 
@@ -235,14 +237,21 @@ class Driving:
 
         What was said about such an undo may still lie unread, and is all it waited for: it is read first.
         """
-        owned = await self.desk.claim(task_id)
+        owned = await self._claim(task_id)
         if owned.state.undo is not None:
             async with self.giving_back(owned):
                 pass
             self._check_no_undo(owned.state)
-            owned = await self.desk.claim(task_id)
+            owned = await self._claim(task_id)
         async with self.giving_back(owned):
             yield owned
+
+    async def _claim(self, task_id: str) -> Owned:
+        try:
+            return await self.desk.claim(task_id)
+        except BaseException:
+            self._give_back_later(task_id)
+            raise
 
     @asynccontextmanager
     async def giving_back(self, owned: Owned) -> AsyncGenerator[None]:
@@ -255,6 +264,46 @@ class Driving:
                     await self.drive(owned, "attend", None, None)
             finally:
                 self.desk.lay_down(owned)
+                self._give_back_later(owned.state.task_id)
+
+    def _give_back_later(self, task_id: str, tries: int = 0) -> None:
+        """See to it that a task which could not be given back is, as soon as its store can be written again."""
+        if task_id not in self.desk.unreleased or (tries == 0 and task_id in self._giving_back):
+            return
+        seconds = GIVING_BACK[min(tries, len(GIVING_BACK) - 1)]
+        loop = asyncio.get_running_loop()
+        self._giving_back[task_id] = loop, loop.call_later(seconds, self._try_again, task_id, tries)
+
+    def _try_again(self, task_id: str, tries: int) -> None:
+        def tried(work: asyncio.Task[bool]) -> None:
+            if not work.cancelled() and work.exception() is None and not work.result():
+                self._give_back_later(task_id, tries + 1)
+            else:
+                self._giving_back.pop(task_id, None)
+
+        asyncio.get_running_loop().create_task(self.given_back(task_id)).add_done_callback(tried)
+
+    async def given_back(self, task_id: str) -> bool:
+        """Try to give back a task that could not be before; False if the store still cannot be written."""
+        if task_id not in self.desk.unreleased:
+            return True
+        try:
+            async with self.own(task_id):
+                pass
+        except StoreUnavailable:
+            return False
+        except TreadleError:
+            return True  # no try would succeed: whoever asks for the task is told why
+        return True
+
+    async def close(self) -> None:
+        """Try for a last time to give back what could not be, and stop trying."""
+        for loop, timer in list(self._giving_back.values()):
+            with suppress(RuntimeError):  # its loop is closed, and it with it
+                loop.call_soon_threadsafe(timer.cancel)
+        for task_id in list(self.desk.unreleased):
+            await self.given_back(task_id)
+        self.desk.close()
 
     async def drive(self, owned: Owned, goal: Goal, agent: Agent[Any] | None, context: Any) -> Drive:
         """Drive an owned task to a goal and return the drive, at rest; the owner gives the task back."""

@@ -139,10 +139,12 @@ class Drive:
                         )
                     cancelled = error
         finally:
-            self._stop_all()
             if self._deadline is not None:
                 self._deadline.cancel()
-            self.over.set_result(None)
+            try:
+                await self._stop_all()
+            finally:
+                self.over.set_result(None)
         if cancelled is not None:
             raise cancelled
 
@@ -400,10 +402,13 @@ class Drive:
         self._landed.append(flight)
         self._wake()
 
-    def _stop_all(self) -> None:
-        for flight in self._flights.values():
-            if flight.task is not None and not flight.task.done():
-                flight.task.cancel()
+    async def _stop_all(self) -> None:
+        """After a fault nothing more is recorded, but who takes the task up is not to meet what still runs."""
+        running = [flight.task for flight in self._flights.values() if flight.task and not flight.task.done()]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=GRACE)
 
     def _watch_the_clock(self) -> None:
         seconds = self._terms.setup.limits.seconds

@@ -7,9 +7,10 @@ back, and tell from its state what happened.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from treadle.agents.agent import Agent
+from treadle.errors import TaskBusy
 from treadle.runner import given, results
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.desk import Owned
@@ -24,6 +25,9 @@ from treadle.runner.stepping import Stepping
 from treadle.runner.stream import EventStream
 from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, id_of
+
+UNFINISHED: Final = frozenset({"created", "running", "answered"})
+"""At rest, and nothing keeps the task from going on."""
 
 
 class TaskRunner(Stepping, Steering, History):
@@ -44,7 +48,7 @@ class TaskRunner(Stepping, Steering, History):
         for owned in list(desk.owned.values()):
             if owned.drive is not None:
                 await owned.drive.stop("the runner was closed")
-        desk.close()
+        await self._driving.close()
         await self._store.close()
 
     @verb
@@ -105,7 +109,7 @@ class TaskRunner(Stepping, Steering, History):
     async def _run_known(self, new: NewRun, context: Any) -> RunResult:
         task_id = str(new.task_id)
         row = await self._driving.row(task_id)
-        if results.word_of(row) in ("created", "interrupted", "running", "answered"):
+        if results.word_of(row) in (*UNFINISHED, "interrupted"):
             return await self.resume(task_id, agent=new.agent, options=new.options, context=context)
         return await self.result(task_id)
 
@@ -187,20 +191,39 @@ class TaskRunner(Stepping, Steering, History):
             UndoUnfinished: an undo has begun and not ended.
         """
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
-        if self.desk.is_driven(row):
-            await self._driving.stopped(task_id)
-            return await self.result(task_id)
-        if row.state in ("completed", "cancelled") or (row.state == "degraded" and options is None):
-            return await self.result(task_id)
         given.options(options)
-        known = self._driving.agent_for(row.agent, agent, task_id)
-        async with self._driving.own_outside_undo(task_id) as owned:
-            state = owned.state
-            if state.ended is not None:
-                await self._driving.reopen(owned, "resume", by)
-            self._driving.set_options(owned, options)
-            self._driving.go_on(owned, by)
-            known = agent or self._driving.version_for(state, known)
-            await self._driving.drive(owned, "end", known, context)
+        while True:
+            row = await self._driving.row(task_id)
+            if self.desk.is_driven(row):
+                row = await self._driving.stopped(task_id)
+                if results.word_of(row) not in UNFINISHED:
+                    return await self.result(task_id)
+                # Whoever had it took one step, or only heard a message: where it goes on from there is asked here.
+            if row.state in ("completed", "cancelled") or (row.state == "degraded" and options is None):
+                return await self.result(task_id)
+            known = self._driving.agent_for(row.agent, agent, task_id)
+            try:
+                async with self._driving.own_outside_undo(task_id) as owned:
+                    return await self._resume(owned, known, agent, context, options, by)
+            except TaskBusy:
+                if not self.desk.is_driven(await self._driving.row(task_id)):
+                    raise
+                # Somebody else was faster.
+
+    async def _resume(
+        self,
+        owned: Owned,
+        known: Agent[Any],
+        agent: Agent[Any] | None,
+        context: Any,
+        options: RunOptions | None,
+        by: str | None,
+    ) -> RunResult:
+        state = owned.state
+        if state.ended is not None:
+            await self._driving.reopen(owned, "resume", by)
+        self._driving.set_options(owned, options)
+        self._driving.go_on(owned, by)
+        known = agent or self._driving.version_for(state, known)
+        await self._driving.drive(owned, "end", known, context)
         return results.run_result(state, results.resting_word(state))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from treadle.agents.agent import Agent
@@ -167,13 +168,18 @@ class Stepping(Views):
 
     async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> Owned | None:
         """Return a new task, or None when the caller's task id is known already."""
-        if new.task_id is not None and await self._known(new) is not None:
-            return None
-        try:
-            return await self._driving.create(new, drives=drives)
-        except TaskExists:
-            await self._known(new)
-            return None
+        while new.task_id is None or await self._known(new) is None:
+            try:
+                return await self._driving.create(new, drives=drives)
+            except TaskExists:
+                if new.task_id in self.desk.owned:
+                    await asyncio.sleep(0.001)  # another thread is about to write it
+                elif await self._known(new) is None:
+                    message = (
+                        f"task id {new.task_id} belonged to a task that was deleted; take another, or none"
+                    )
+                    raise TaskConflict(message, task_id=new.task_id, field="task_id") from None
+        return None
 
     async def _known(self, new: NewRun) -> TaskRow | None:
         """Return the row of a task that exists, after checking that it is the same task."""

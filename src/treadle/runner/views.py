@@ -152,6 +152,7 @@ class Views:
         """Delete a task with its children; a prefix that living forks share stays. Raises `TaskBusy` if driven."""
         task_id = id_of(task)
         await self._driving.row(task_id)
+        await self._driving.given_back(task_id)
         await self._store.delete(task_id)
         self._driving.desk.forget(task_id)
 

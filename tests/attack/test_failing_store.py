@@ -1,0 +1,138 @@
+"""A store that fails at any commit, once or until it is healed: the error is typed, nothing runs twice, nothing stays
+owned, and the task goes on in this runner or in another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
+from treadle.core.tools import Happened
+from treadle.errors import StoreUnavailable, TaskNotFound
+from treadle.llm.scripted import call, turn
+from treadle.ports import Commit, CommitDone, JournalStore
+from treadle.stores.memory import MemoryStore
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.audit import audit_store
+
+pytestmark = pytest.mark.anyio
+
+
+class Failing:
+    """A store whose nth commits fail; with `written` they are written and only their acknowledgement is lost."""
+
+    def __init__(self, inner: Any, fails: Callable[[int], bool], *, written: bool) -> None:
+        self.inner = inner
+        self.fails = fails
+        self.written = written
+        self.count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        self.count += 1
+        if not self.fails(self.count):
+            self.inner.commit(commit, done)
+        elif self.written:
+            self.inner.commit(commit, lambda _: done(StoreUnavailable("the answer was lost")))
+        else:
+            asyncio.get_running_loop().call_soon(done, StoreUnavailable("the disk is full"))
+
+
+def booking(starts: Counter[str]) -> Agent[Any]:
+    @tool
+    async def book(ctx: ToolContext[Any]) -> str:
+        starts[ctx.idempotency_key] += 1
+        await asyncio.sleep(0)
+        return "booked"
+
+    @tool(read_only=True)
+    async def look() -> str:
+        return "seen"
+
+    script = [call("book"), turn(calls=[call("book"), call("look")]), "done"]
+    return Agent(ScriptedModel(script), name="booking", tools=[book, look])
+
+
+async def goes_on(runner: Runner, task_id: str) -> str:
+    result = await runner.resume(task_id)
+    while result.state == "waiting":
+        for pending in result.pending:
+            await runner.settle(task_id, pending.request_id, Happened("booked"))
+        result = await runner.resume(task_id)
+    return result.state
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["refused", "acknowledgement lost"])
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "until healed"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("n", range(1, 7))
+async def test_a_task_whose_commit_failed_goes_on_once_the_store_is_healed(
+    kind: str, lasting: bool, written: bool, n: int, tmp_path: Path
+) -> None:
+    inner: JournalStore = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "journal.db")
+    failing = Failing(inner, (lambda k: k >= n) if lasting else (lambda k: k == n), written=written)
+    starts: Counter[str] = Counter()
+    agent = booking(starts)
+    store: Any = failing
+    async with asyncio.timeout(10), Runner(store, agents=[agent]) as runner:
+        elsewhere = Runner(inner, agents=[agent])
+        other = asyncio.ensure_future(elsewhere.run(agent, "Go.", task_id="other"))
+        try:
+            await runner.run(agent, "Go.", task_id="t", thread_id="thread")
+        except StoreUnavailable:
+            assert "t" not in runner.desk.owned
+        failing.fails = lambda _: False
+        assert (await other).state == "completed"
+        try:
+            assert await goes_on(elsewhere if n % 2 else runner, "t") == "completed"
+        except TaskNotFound:
+            assert n == 1  # it was never made
+        assert await audit_store(inner) == []
+        assert set(starts.values()) <= {1}
+
+
+async def test_a_task_that_could_not_be_given_back_can_be_deleted(tmp_path: Path) -> None:
+    failing: Any = Failing(SQLiteStore(tmp_path / "journal.db"), lambda k: k >= 2, written=False)
+    agent = booking(Counter())
+    async with asyncio.timeout(5), Runner(failing, agents=[agent]) as runner:
+        with pytest.raises(StoreUnavailable):
+            await runner.run(agent, "Go.", task_id="t")
+        failing.fails = lambda _: False
+        await runner.delete_task("t")
+        with pytest.raises(TaskNotFound):
+            await runner.get_task("t")
+
+
+async def test_closing_gives_back_what_could_not_be_given_back_before() -> None:
+    inner = MemoryStore()
+    failing: Any = Failing(inner, lambda k: k >= 2, written=False)
+    agent = booking(Counter())
+    runner = Runner(failing, agents=[agent])
+    with pytest.raises(StoreUnavailable):
+        await runner.run(agent, "Go.", task_id="t")
+    failing.fails = lambda _: False
+    await runner.aclose()
+    await inner.open()
+    assert (await inner.row("t")).driver is None
+
+
+@pytest.mark.parametrize("rounds", range(0, 24, 3))
+async def test_a_resume_that_meets_a_message_being_heard_drives_the_task_all_the_same(
+    rounds: int, tmp_path: Path
+) -> None:
+    agent = Agent(ScriptedModel(["done"]))
+    async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
+        task = await runner.create_task(agent, "Go.")
+        sending = asyncio.ensure_future(runner.send(task, "And this."))
+        for _ in range(rounds):
+            await asyncio.sleep(0.0003)
+        assert (await runner.resume(task)).state == "completed"
+        await asyncio.wait([sending])
