@@ -48,6 +48,8 @@ def options(given: Any) -> RunOptions | None:
 
 def json_value(name: str, given: Json) -> Json:
     """Return a JSON value; raises `ConfigurationError` for what would not come back as it was given."""
+    if given is None:
+        return None  # the usual case, on the way of every run
     try:
         same = json.loads(json.dumps(given, allow_nan=False)) == given
     except (TypeError, ValueError, RecursionError):
