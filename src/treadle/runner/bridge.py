@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -58,8 +59,16 @@ class Bridge:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                Thread(target=self._loop.run_forever, name="treadle-sync", daemon=True).start()
+                Thread(target=_run, args=(self._loop,), name="treadle-sync", daemon=True).start()
             return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop for as long as the process lives, whatever is raised in it."""
+    while True:
+        # An exit raised in one call is told to its caller, as all it raises; it is not to end the calls of others.
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

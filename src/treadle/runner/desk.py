@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from threading import Lock, get_ident
+from threading import RLock, get_ident
 from typing import Final
 
 from treadle.core import codec
@@ -65,7 +65,7 @@ class Desk:
         self.unreleased: dict[str, int] = {}
         """the epochs of tasks that could not be given back, since the store could not be written"""
 
-        self._lock = Lock()
+        self._lock = RLock()
         self._unwatch: Callable[[], None] | None = None
 
     # ------------------------------------------------------------------------------------- loading
@@ -152,7 +152,7 @@ class Desk:
     def begin(self, state: TaskState, own: Ownership) -> Owned:
         """Return a task of which this process is the owner from now on; raises `TaskExists` if it is already."""
         with self._lock:
-            if state.task_id in self.owned:
+            if self.is_owned(state.task_id):
                 raise TaskExists(state.task_id)
             channel = self.channels.of(state.task_id)
             owned = Owned(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
@@ -170,7 +170,7 @@ class Desk:
 
         Raises `TaskNotFound`, `TaskBusy` or `JournalCorrupt`.
         """
-        if task_id in self.owned:
+        if self.is_owned(task_id):
             raise TaskBusy(f"task {task_id} is being driven in this process", task_id=task_id)
         epoch, head = await self._still_owned(task_id) or await self._claimed(task_id)
         try:
@@ -210,9 +210,10 @@ class Desk:
     def patience(self, task_id: str) -> float | None:
         """Return how long, in seconds, to wait for news of a task before looking again; None: news always comes.
 
-        Of a task driven elsewhere the store tells, but nobody writes that its driver was killed.
+        Of a task driven elsewhere the store tells, but nobody writes that its driver was killed; nor does a loop of
+        another thread say that it was closed.
         """
-        if task_id in self.owned:
+        if self.is_owned(task_id) and self.owned[task_id].writer.loop is asyncio.get_running_loop():
             return None
         self.watch_store()
         return DRIVER_LOOK
@@ -234,7 +235,9 @@ class Desk:
 
     def lay_down(self, owned: Owned) -> None:
         """Forget an owned task that was given back, but remember its state if the journal holds all of it."""
-        del self.owned[owned.state.task_id]
+        if self.owned.get(owned.state.task_id) is not owned:
+            return  # it was laid down when its event loop was found closed
+        self.owned.pop(owned.state.task_id, None)
         if not owned.writer.released and not isinstance(owned.writer.failure, (Fenced, TaskExists)):
             self.unreleased[owned.state.task_id] = owned.writer.epoch
         if owned.writer.released and owned.state.ended is None:
@@ -244,15 +247,23 @@ class Desk:
 
     # ------------------------------------------------------------------------------ other processes
 
+    def is_owned(self, task_id: str) -> bool:
+        """Whether this process is at work on a task; one whose event loop was closed under it is laid down here."""
+        owned = self.owned.get(task_id)
+        if owned is not None and owned.writer.loop.is_closed():
+            self.lay_down(owned)
+            return False
+        return owned is not None
+
     def is_driven(self, row: TaskRow) -> bool:
         """Whether somebody is at work on a task, here or elsewhere."""
-        if row.task_id in self.owned:
+        if self.is_owned(row.task_id):
             return True
         return row.driver is not None and row.driver.alive and row.task_id not in self.unreleased
 
     def poke(self, task_id: str) -> bool:
         """Let the task's driver, if it is here, look into its inbox; from any thread."""
-        owned = self.owned.get(task_id)
+        owned = self.owned.get(task_id) if self.is_owned(task_id) else None
         if owned is None:
             return False
         if owned.drive is not None:

@@ -259,12 +259,18 @@ class Driving:
         try:
             yield
         finally:
-            try:
-                if not owned.writer.released and owned.writer.failure is None:
-                    await self.drive(owned, "attend", None, None)
-            finally:
-                self.desk.lay_down(owned)
-                self._give_back_later(owned.state.task_id)
+            if owned.writer.loop.is_closed():
+                self.desk.lay_down(owned)  # nothing can be awaited any more
+            else:
+                await self._give_up(owned)
+
+    async def _give_up(self, owned: Owned) -> None:
+        try:
+            if not owned.writer.released and owned.writer.failure is None:
+                await self.drive(owned, "attend", None, None)
+        finally:
+            self.desk.lay_down(owned)
+            self._give_back_later(owned.state.task_id)
 
     def _give_back_later(self, task_id: str, tries: int = 0) -> None:
         """See to it that a task which could not be given back is, as soon as its store can be written again."""
@@ -285,7 +291,7 @@ class Driving:
 
     async def given_back(self, task_id: str) -> bool:
         """Try to give back a task that could not be before; False if the store still cannot be written."""
-        if task_id not in self.desk.unreleased:
+        if self.desk.is_owned(task_id) or task_id not in self.desk.unreleased:
             return True
         try:
             async with self.own(task_id):
@@ -444,7 +450,7 @@ class Driving:
             while True:
                 watcher.items.clear()
                 watcher.lagging = False
-                if task_id not in self.desk.owned:
+                if not self.desk.is_owned(task_id):
                     row = await self.row(task_id)
                     if not self.desk.is_driven(row):
                         return row

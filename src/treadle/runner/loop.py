@@ -186,15 +186,18 @@ class Drive:
     async def _record(self, event: e.Event) -> bool:
         if type(event) is e.TaskEnded:
             return await self._seal(event)
-        self._writer.record(event)
+        self._note(event)
+        if self._terms.goal == "step" and type(event) is e.StepCompleted:
+            self.step_done = self.state.steps[-1]
+        return False
+
+    def _note(self, event: e.Event, inbox: str | None = None) -> None:
+        """Record an event, and a pause after it if a breakpoint says so."""
+        self._writer.record(event, inbox)
         for stop in self._terms.options.break_on or ():
             if _meets(stop, event, self.state):
                 self._writer.record(e.PauseRequested("breakpoint", _why(stop, event)))
                 break
-        kind = type(event)
-        if self._terms.goal == "step" and kind is e.StepCompleted:
-            self.step_done = self.state.steps[-1]
-        return False
 
     async def _seal(self, event: e.TaskEnded) -> bool:
         """End the task and change its thread in one transaction, or neither."""
@@ -241,7 +244,7 @@ class Drive:
                 # Nothing follows the end, and a command that came too late is not to wait for the next attempt.
                 self._writer.dismiss(item.item_id)
             else:
-                self._writer.record(as_event(self.state, item), item.item_id)
+                self._note(as_event(self.state, item), item.item_id)
 
     # --------------------------------------------------------------------------------------- effects
 
@@ -264,7 +267,7 @@ class Drive:
         stage = self._stage
         assert stage is not None, "effects are wanted only by those who know the agent"
         flight = Flight(effect)
-        record = self._writer.record
+        record = self._note
         if type(effect) is CallTool:
             arguments = self._admitted(stage, effect)
             if arguments is None:
@@ -404,6 +407,8 @@ class Drive:
 
     async def _stop_all(self) -> None:
         """After a fault nothing more is recorded, but who takes the task up is not to meet what still runs."""
+        if self._loop.is_closed():
+            return
         running = [flight.task for flight in self._flights.values() if flight.task and not flight.task.done()]
         for task in running:
             task.cancel()

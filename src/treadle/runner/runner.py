@@ -46,7 +46,7 @@ class TaskRunner(Stepping, Steering, History):
         """Write what is queued and close the store; tasks still driven here are interrupted and can be resumed."""
         desk = self._driving.desk
         for owned in list(desk.owned.values()):
-            if owned.drive is not None:
+            if owned.drive is not None and desk.is_owned(owned.state.task_id):
                 await owned.drive.stop("the runner was closed")
         await self._driving.close()
         await self._store.close()

@@ -172,13 +172,13 @@ class Stepping(Views):
             try:
                 return await self._driving.create(new, drives=drives)
             except TaskExists:
-                if new.task_id in self.desk.owned:
+                if self.desk.is_owned(str(new.task_id)):
                     await asyncio.sleep(0.001)  # another thread is about to write it
                 elif await self._known(new) is None:
                     message = (
                         f"task id {new.task_id} belonged to a task that was deleted; take another, or none"
                     )
-                    raise TaskConflict(message, task_id=new.task_id, field="task_id") from None
+                    raise TaskConflict(message, task_id=str(new.task_id), field="task_id") from None
         return None
 
     async def _known(self, new: NewRun) -> TaskRow | None:

@@ -57,7 +57,7 @@ class Views:
 
     async def at_rest(self, task_id: str) -> bool:
         """Whether nobody drives the task."""
-        if task_id in self.desk.owned:
+        if self.desk.is_owned(task_id):
             return False
         return not self.desk.is_driven(await self._driving.row(task_id))
 

@@ -45,7 +45,7 @@ class JournalWriter:
         self._channel = channel
         self._state = state
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.epoch = own.epoch
         self.digest = own.digest
         self._create = own.create
@@ -70,11 +70,15 @@ class JournalWriter:
     def record(self, event: Event, inbox: str | None = None) -> None:
         """Number an event, apply it and queue it for the next commit."""
         state = self._state
-        event.seq, event.time = state.seq + 1, self._clock()
+        event.seq, event.time = state.seq + 1, self._now()
         apply(state, event, self.epoch)
         self._pending.append(event)
         if inbox is not None:
             self.dismiss(inbox)
+
+    def _now(self) -> int:
+        """Return the time, which in a journal never goes backwards, whatever the clock does."""
+        return max(self._clock(), self._state.time)
 
     def dismiss(self, inbox: str) -> None:
         """Take an item from the inbox, with the next commit, without an event of its own."""
@@ -144,7 +148,7 @@ class JournalWriter:
         """Return when all that was recorded is durable; raise what stopped it."""
         self._submit_pending()
         while self.failure is None and (self._in_flight or self._pending):
-            waiter = self._loop.create_future()
+            waiter = self.loop.create_future()
             self._waiters.append(waiter)
             await waiter
         if self.failure is not None:
@@ -171,7 +175,7 @@ class JournalWriter:
             self._submit_pending()
             if self.failure is not None:
                 raise self.failure
-            event.seq, event.time = self._state.seq + 1, self._clock()
+            event.seq, event.time = self._state.seq + 1, self._now()
             record = encode_record([event], self.epoch, self.digest)
         commit = self._commit(record)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
@@ -202,7 +206,7 @@ class JournalWriter:
         return verdict
 
     def _submit(self, commit: Commit) -> asyncio.Future[Committed]:
-        answer: asyncio.Future[Committed] = self._loop.create_future()
+        answer: asyncio.Future[Committed] = self.loop.create_future()
 
         def done(verdict: Committed | Exception) -> None:
             if isinstance(verdict, Exception):
