@@ -171,3 +171,21 @@ async def test_a_fork_that_tells_another_past_is_seen() -> None:
         parent.entries[1] = (1, e.InstructionsSet("another", seq=2))
         violations: list[Violation] = audit(child, parent=parent)
         assert [v.name for v in violations] == ["fork_equals_parent"]
+
+
+@tool(read_only=True)
+def look() -> str:
+    return "seen"
+
+
+@pytest.mark.anyio
+async def test_a_fork_in_mid_step_may_go_back_to_the_end_of_that_step():
+    agent = Agent(ScriptedModel([call("look"), call("look"), text("so")]), tools=[look])
+    async with Runner("memory:") as runner:
+        task = await runner.create_task(agent, "go")
+        await runner.run_step(task)
+        fork = await runner.fork(task, at=4)
+        await runner.run_step(fork)
+        await runner.run_step(fork)
+        assert (await runner.undo_step(fork)).to == 1
+        assert await audit_store(runner.store) == []

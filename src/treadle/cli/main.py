@@ -96,9 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     screen = Screen(json="--json" in options)
     try:
         with screen.one_document():
-            return _run(given or ["--help"], screen)
+            code = _run(given or ["--help"], screen)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
-        return CODES["failed"]  # whoever read the output has gone, so there is nobody to tell
+        # Whoever read the output has gone, so there is nobody to tell; nor at exit, when what is buffered is written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CODES["failed"]
 
 
 def _run(arguments: list[str], screen: Screen) -> int:

@@ -179,6 +179,9 @@ def _remember(event: e.Event, state: TaskState, places: _Places) -> None:
         and state.step is None
     ):
         places.after[state.steps[-1].index] = _place(state)
+        if len(state.steps) == state.floor:
+            # The step that was under way where a fork began: it cannot go back further than its end.
+            places.origin = places.after[state.steps[-1].index]
 
 
 def _restored(task: str, event: e.Rewound, state: TaskState, places: _Places) -> Iterator[Violation]:
