@@ -187,8 +187,6 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if event.undoes is not None:
         undone = _undone(state, event.undoes)
         undone.undo_status, undone.undo_attempt, undone.undo_error = "begun", event.attempt, None
-        if state.undo is not None:
-            state.undo.stopped = None
         return
     call = _open_call(state, event.call)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
@@ -231,8 +229,6 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         undone = _undone(state, event.call.removesuffix(UNDO_SUFFIX))
         undone.undo_status = "done" if event.outcome == "ok" else "failed"
         undone.undo_error = event.error.message if event.error else None
-        if state.undo is not None and event.outcome != "ok":
-            state.undo.stopped = undone
         return
     call = _open_call(state, event.call)
     call.status, call.outcome, call.ended = "ended", event.outcome, event.time
@@ -416,7 +412,7 @@ def _undo_requested(state: TaskState, event: e.UndoRequested) -> None:
     for call in queue:
         if call.undo_status == "failed":
             call.undo_status = "skipped" if event.forced else "none"
-    state.undo = UndoState(event.to, event.steps, queue, event.forced)
+    state.undo = UndoState(event.to, queue)
 
 
 def _rewound(state: TaskState, event: e.Rewound) -> None:

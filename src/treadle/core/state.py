@@ -116,10 +116,7 @@ class UndoState:
     """An undo that was requested and has not rewound yet."""
 
     to: int
-    steps: tuple[str, ...]
     queue: list[CallState]
-    forced: bool
-    stopped: CallState | None = None
 
 
 @dataclass(slots=True)
