@@ -230,6 +230,21 @@ class ThreadMoved(Refused):
         self.version = version
 
 
+@dataclass(slots=True, frozen=True)
+class Mark:
+    """Where a task's journal ended when its row was last written: what a missing tail is noticed by.
+
+    Stores write it where they write the row anyway: with a commit that creates the task, changes its state or gives
+    up ownership, and with a claim. It only grows. Between two of these the journal goes on behind it.
+    """
+
+    seq: int
+    """the last event"""
+
+    digest: bytes
+    """of the record that holds it; empty when there is none"""
+
+
 @dataclass(slots=True)
 class Driver:
     """A process that drives tasks; `alive` is judged by host, boot and process start, or by its lease elsewhere."""
@@ -257,6 +272,9 @@ class TaskRow:
     driver: Driver | None
     head: int = 0
     """sequence number of the last event"""
+
+    mark: Mark | None = None
+    """None only for what was written before there were marks"""
 
     @property
     def word(self) -> str:
@@ -351,14 +369,16 @@ class JournalStore(Protocol):
         """Become the owner: epoch + 1, in one transaction with reading the head.
 
         Raises `TaskNotFound`, or `TaskBusy` when a live driver (also this process) owns the task. A driver that died
-        on this host is succeeded at once.
+        on this host is succeeded at once. Raises `JournalCorrupt`, and changes nothing, when the journal ends before
+        the row's mark, or ends at it with another digest.
         """
         ...
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """Return the records that hold events `after` + 1 to `upto`, in order, with blobs; a fork's shared ones first.
 
-        Raises `TaskNotFound`.
+        Raises `TaskNotFound`; `JournalCorrupt` when the last records asked for are missing: those up to the row's
+        mark, or to `upto` if that comes before it.
         """
         ...
 

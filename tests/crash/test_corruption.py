@@ -106,6 +106,35 @@ async def test_a_record_that_is_gone_from_before_another_is_noticed(store: Path,
 
 
 @pytest.mark.anyio
+async def test_a_last_record_that_is_gone_is_noticed_by_every_verb(store: Path) -> None:
+    row, seq, _ = records(store, "second")[-1]
+    before = records(store, "second")[-2][1]
+    connection = apsw.Connection(str(store))
+    connection.execute("DELETE FROM records WHERE pos = ?", (row,))
+    connection.close()
+    async with Runner(store, agents=[AGENT]) as runner:
+        for verb in (runner.verify, runner.resume, runner.run_step, runner.get_task, runner.fork):
+            with pytest.raises(JournalCorrupt, match=f"events {before + 1} to {seq} are missing") as raised:
+                await verb("second")
+            assert (raised.value.task_id, raised.value.seq) == ("second", before + 1)
+        assert (await runner.resume("first")).final_text == "free"
+
+
+@pytest.mark.anyio
+async def test_a_thread_does_not_go_on_without_words_that_are_gone_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    async with Runner(path) as runner:
+        await runner.run(AGENT, "go", task_id="one", thread_id="talk")
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM records WHERE pos = ?", (records(path, "one")[-1][0],))
+    connection.execute("UPDATE tasks SET mark_seq = NULL, mark_digest = NULL")
+    connection.close()
+    async with Runner(path) as runner:
+        with pytest.raises(JournalCorrupt, match="one: events"):
+            await runner.run(AGENT, "go", thread_id="talk")
+
+
+@pytest.mark.anyio
 async def test_verify_on_the_command_line_names_the_damaged_task_alone(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,3 +10,8 @@ from treadle.testing.conformance.store import StoreConformance
 class TestMemoryStore(StoreConformance):
     def make(self, place: Path) -> JournalStore:
         return MemoryStore()
+
+    async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:
+        assert isinstance(store, MemoryStore)
+        store._tasks[task_id].records.pop()
+        return True

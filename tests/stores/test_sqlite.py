@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import ClassVar
 
+import apsw
+
+from treadle.ports import JournalStore
 from treadle.testing.conformance.durability import PersistentStoreConformance
 
 
@@ -11,6 +14,16 @@ class TestSQLiteStore(PersistentStoreConformance):
 
     def address(self, place: Path) -> str:
         return str(place / "journal.db")
+
+    async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:
+        connection = apsw.Connection(self.address(place))
+        connection.execute(
+            "DELETE FROM records WHERE pos = (SELECT r.pos FROM records r JOIN tasks t ON t.id = r.task "
+            "WHERE t.key = ? ORDER BY seq DESC LIMIT 1)",
+            (task_id,),
+        )
+        connection.close()
+        return True
 
     def stored_files(self, place: Path) -> list[Path]:
         return [place / "journal.db", place / "journal.db-wal"]

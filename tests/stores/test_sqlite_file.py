@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
-from treadle.ports import Commit, Committed, Record, TaskFilter, ThreadChange
+from treadle.ports import Commit, Committed, Mark, Record, TaskFilter, ThreadChange
 from treadle.stores import sqlite_schema, sqlite_writer
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import Owner, new_task, send, until
@@ -119,11 +119,11 @@ async def test_another_format_is_refused_with_what_to_do(
     path = tmp_path / "j.db"
     async with opened(path):
         pass
-    sql(path, "PRAGMA user_version = 99")
+    sql(path, "PRAGMA user_version = 999")
     with pytest.raises(StoreFormatError, match="upgrade treadle"):
         await SQLiteStore(path).open()
     sql(path, "PRAGMA user_version = 1")
-    monkeypatch.setattr(sqlite_schema, "_steps", lambda: {3: "CREATE TABLE more(x)"})
+    monkeypatch.setattr(sqlite_schema, "_steps", lambda: {99: "CREATE TABLE more(x)"})
     with pytest.raises(StoreFormatError, match="export"):
         await SQLiteStore(path).open()
 
@@ -132,11 +132,28 @@ async def test_an_older_format_is_brought_up_to_date(tmp_path: Path, monkeypatch
     path = tmp_path / "j.db"
     async with opened(path) as store:
         await Owner.create(store, "t")
-    steps = {**sqlite_schema._steps(), 2: "CREATE TABLE one(x); CREATE TABLE two(x)"}
+    steps = sqlite_schema._steps()
+    newest = max(steps) + 1
+    steps[newest] = "CREATE TABLE one(x); CREATE TABLE two(x)"
     monkeypatch.setattr(sqlite_schema, "_steps", lambda: steps)
     async with opened(path) as store:
         assert (await store.row("t")).head == 1
-    assert sql(path, "PRAGMA user_version", "SELECT count(*) FROM two") == [[(2,)], [(0,)]]
+    assert sql(path, "PRAGMA user_version", "SELECT count(*) FROM two") == [[(newest,)], [(0,)]]
+
+
+async def test_a_file_of_the_first_format_learns_where_its_journals_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path) as store:
+        owner = await Owner.create(store, "t")
+        await owner.write(4, release=True)
+        await Owner.create(store, "u")
+    sql(path, *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in ("mark_seq", "mark_digest")))
+    sql(path, "PRAGMA user_version = 1")
+    async with opened(path) as store:
+        assert (await store.row("t")).mark == Mark(5, owner.digest)
+        assert (await store.claim("t")).head == 5
 
 
 async def test_a_migration_that_fails_changes_nothing(
@@ -145,7 +162,8 @@ async def test_a_migration_that_fails_changes_nothing(
     path = tmp_path / "j.db"
     async with opened(path):
         pass
-    steps = {**sqlite_schema._steps(), 2: "CREATE TABLE one(x); CREATE TABLE one(x)"}
+    steps = sqlite_schema._steps()
+    steps[max(steps) + 1] = "CREATE TABLE one(x); CREATE TABLE one(x)"
     with monkeypatch.context() as patch:
         patch.setattr(sqlite_schema, "_steps", lambda: steps)
         with pytest.raises(StoreUnavailable, match=r"j\.db.*one"):

@@ -60,6 +60,17 @@ def unfold(
         yield record.epoch, found
 
 
+def missing_tail(task_id: str, head: int, mark: int) -> JournalCorrupt:
+    """Return the error for a journal that ends at event `head` though its task's row knows of event `mark`."""
+    message = f"task {task_id}: events {head + 1} to {mark} are missing at the end"
+    return JournalCorrupt(message, task_id=task_id, seq=head + 1)
+
+
+def replaced_tail(task_id: str, mark: int) -> JournalCorrupt:
+    """Return the error for a journal whose last record is another than the one its task's row knows of."""
+    return JournalCorrupt(f"task {task_id}: event {mark} was replaced", task_id=task_id, seq=mark)
+
+
 def _check_digest(task_id: str, record: StoredRecord, previous: bytes, before: int) -> None:
     if codec.chain(previous, record.data) == record.digest:
         return

@@ -15,7 +15,7 @@ from typing import Final
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.fold import apply
-from treadle.core.journal import unfold
+from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.state import TaskState, start
 from treadle.errors import Fenced, TaskBusy, TaskNotFound
@@ -143,6 +143,8 @@ class Desk:
                         # The first in a thread brings along all it was forked with.
                         await self._begin_with_history(state, event)
                     apply(state, event, epoch)
+            if state.seq < member.seq:
+                raise missing_tail(member.task_id, state.seq, member.seq)
             own = state.messages if number == 0 else state.messages[state.own_from :]
             messages.extend(_renamed(message, member.version) for message in own)
         return messages

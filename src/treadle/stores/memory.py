@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from uuid import uuid4
 
+from treadle.core.journal import missing_tail, replaced_tail
 from treadle.errors import AlreadyFinalized, Fenced, StoreUnavailable, TaskBusy, TaskNotFound, TreadleError
 from treadle.ports import (
     Claim,
@@ -25,6 +26,7 @@ from treadle.ports import (
     InboxItem,
     InboxWaiting,
     JournalStore,
+    Mark,
     NewTask,
     Record,
     Refused,
@@ -50,6 +52,7 @@ class _Task:
     waiting: dict[str, InboxItem] = field(default_factory=dict[str, InboxItem])
     seen: set[str] = field(default_factory=set[str])
     forks: list[_Task] = field(default_factory=list["_Task"])
+    mark: Mark | None = None
 
     @property
     def head(self) -> int:
@@ -148,10 +151,12 @@ class MemoryStore(JournalStore):
         if commit.thread is not None:
             self._check_thread(task, commit)
         self._write(task, commit)
-        if commit.release and not left:
+        released = commit.release and not left
+        if released:
             task.owned = False
-            return Committed(released=True)
-        return Committed()
+        if released or commit.state is not None or commit.create is not None:
+            task.mark = Mark(task.head, _digest(task, task.head))
+        return Committed(released=released)
 
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
         """Build the task without storing it: nothing may be written before every check has passed."""
@@ -214,9 +219,14 @@ class MemoryStore(JournalStore):
             task = self._task(task_id)
             if task.owned:
                 raise TaskBusy(f"task {task_id} is driven by this process ({os.getpid()})", task_id=task_id)
+            end = Mark(task.head, _digest(task, task.head))
+            if task.mark is not None and end.seq < task.mark.seq:
+                raise missing_tail(task_id, end.seq, task.mark.seq)
+            if task.mark is not None and end.seq == task.mark.seq and end != task.mark:
+                raise replaced_tail(task_id, end.seq)
             task.epoch += 1
-            task.owned = True
-            return Claim(task.epoch, task.head, _digest(task, task.head))
+            task.owned, task.mark = True, end
+            return Claim(task.epoch, end.seq, end.digest)
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
@@ -241,7 +251,7 @@ class MemoryStore(JournalStore):
             for task in family:
                 task.listed = False
                 task.epoch += 1
-                task.state, task.waiting, task.seen = "", {}, set()
+                task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
             members = self._drop_threads({task.new.thread_id for task in family}, family)
             for task in [*family, *members]:
                 self._collect(task)
@@ -318,6 +328,9 @@ class MemoryStore(JournalStore):
                         break
                     cut = shared is not None and record.seq > shared
                     found.append(replace(record, upto=shared) if cut else record)
+            seen = found[-1].seq if found else max(after, task.new.base_seq)
+            if task.mark is not None and seen < task.mark.seq and (upto is None or seen < upto):
+                raise missing_tail(task_id, seen, task.mark.seq)
             return found
 
     async def row(self, task_id: str) -> TaskRow:
@@ -393,6 +406,7 @@ class MemoryStore(JournalStore):
             labels=dict(new.labels),
             driver=driver,
             head=task.head,
+            mark=task.mark,
         )
 
 

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.core.journal import missing_tail, replaced_tail
 from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound
 from treadle.ports import (
     Claim,
@@ -27,11 +28,11 @@ from treadle.stores.sqlite_schema import Connection
 
 REMEMBERED = 10_000
 
-_LOAD = """SELECT id, epoch, driver, deleted, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq)
-FROM tasks t WHERE key = ?"""
+_LOAD = """SELECT id, epoch, driver, deleted, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq),
+mark_seq, mark_digest FROM tasks t WHERE key = ?"""
 _APPEND = "INSERT INTO records(task, seq, count, epoch, blobs, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels,
+mark_seq, mark_digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
 @dataclass(slots=True)
@@ -43,6 +44,10 @@ class _Head:
     driver: int | None
     deleted: bool
     seq: int
+    mark: int | None = None
+    mark_digest: bytes | None = None
+    digest: bytes | None = None
+    """of the last record; None until it is asked for"""
 
 
 class Journal:
@@ -129,18 +134,37 @@ class Journal:
             blobs = record.blobs
             row = (head.row, record.seq, record.count, record.epoch, len(blobs), record.digest, record.data)
             self._connection.execute(_APPEND, row)
-            head.seq = record.seq
+            head.seq, head.digest = record.seq, record.digest
             if blobs:
                 self._add_blobs(self._connection.last_insert_rowid(), blobs)
         for item_id in commit.taken:
             self._run("UPDATE inbox SET taken = 1, data = NULL WHERE task = ? AND key = ?", head.row, item_id)
         if commit.thread is not None:
             self._change_thread(head, commit.thread, thread)
-        if commit.state is not None and commit.create is None:
-            self._run("UPDATE tasks SET state = ? WHERE id = ?", commit.state, head.row)
-        if release:
-            self._disown(head, commit.task_id)
+        state = commit.state if commit.create is None else None
+        if state is not None or release:
+            self._set_row(head, commit.task_id, state, release=release)
         return Committed(released=release)
+
+    def _set_row(self, head: _Head, key: str, state: str | None = None, *, release: bool = False) -> None:
+        """Write a task's row, and with it where its journal ends."""
+        sql = "UPDATE tasks SET mark_seq = ?, mark_digest = ?"
+        values: list[Any] = [head.seq, self._digest(head)]
+        if state is not None:
+            sql += ", state = ?"
+            values.append(state)
+        if release:
+            sql += ", driver = NULL"
+            head.driver = None
+            self._moves.append((key, False))
+        head.mark, head.mark_digest = head.seq, head.digest
+        self._run(f"{sql} WHERE id = ?", *values, head.row)
+
+    def _digest(self, head: _Head) -> bytes:
+        """The digest of the record that holds a task's last event."""
+        if head.digest is None:
+            head.digest = sqlite_reading.digest_at(self._connection, head.row, head.seq)
+        return head.digest
 
     def _head(self, key: str) -> _Head | None:
         head = self._heads.get(key)
@@ -150,7 +174,7 @@ class Journal:
                 return None
             if len(self._heads) >= REMEMBERED:
                 self._heads.clear()
-            head = self._heads[key] = _Head(row[0], row[1], row[2], bool(row[3]), row[4])
+            head = self._heads[key] = _Head(row[0], row[1], row[2], bool(row[3]), *row[4:])
         return head
 
     def _new_head(self, commit: Commit) -> _Head:
@@ -167,11 +191,16 @@ class Journal:
         new = commit.create
         assert new is not None
         base = None if new.base is None else self._listed(new.base).row
+        if commit.record is not None:
+            mark = (commit.record.seq, commit.record.digest)
+        else:
+            shared = None if base is None else sqlite_reading.digest_at(self._connection, base, new.base_seq)
+            mark = (new.base_seq, shared or b"")
         head.driver = self._driver_row()
         self._run(
             _CREATE,
             *(new.task_id, new.agent, new.thread_id, commit.state or "created", new.created, commit.epoch),
-            *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels)),
+            *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels), *mark),
         )
         head.row = self._connection.last_insert_rowid()
         self._heads[new.task_id] = head
@@ -249,18 +278,30 @@ class Journal:
         head = self._listed(key)
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
+        digest = self._checked_end(head, key)
         head.driver = self._driver_row()
         head.epoch += 1
-        self._run("UPDATE tasks SET epoch = ?, driver = ? WHERE id = ?", head.epoch, head.driver, head.row)
+        head.mark, head.mark_digest = head.seq, digest
+        sql = "UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ? WHERE id = ?"
+        self._run(sql, head.epoch, head.driver, head.seq, digest, head.row)
         self._moves.append((key, True))
-        return Claim(head.epoch, head.seq, sqlite_reading.digest_at(self._connection, head.row, head.seq))
+        return Claim(head.epoch, head.seq, digest)
+
+    def _checked_end(self, head: _Head, key: str) -> bytes:
+        """Return the digest of a task's last record; raise `JournalCorrupt` if its row knows of a later or another."""
+        if head.mark is not None and head.seq < head.mark:
+            raise missing_tail(key, head.seq, head.mark)
+        digest = self._digest(head)
+        if head.seq == head.mark and digest != head.mark_digest:
+            raise replaced_tail(key, head.seq)
+        return digest
 
     def disown(self, claimed: tuple[str, int]) -> None:
         """Give back a claim nobody waited for; `claimed` is the task and its epoch."""
         key, epoch = claimed
         head = self._head(key)
         if head is not None and head.epoch == epoch:
-            self._disown(head, key)
+            self._set_row(head, key, release=True)
 
     def post(self, posted: tuple[str, InboxItem]) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
@@ -289,11 +330,6 @@ class Journal:
         if head is None or head.deleted:
             raise TaskNotFound(f"no task {key} in this store")
         return head
-
-    def _disown(self, head: _Head, key: str) -> None:
-        self._run("UPDATE tasks SET driver = NULL WHERE id = ?", head.row)
-        head.driver = None
-        self._moves.append((key, False))
 
     def _refuse_if_alive(self, key: str, driver: int) -> None:
         row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)

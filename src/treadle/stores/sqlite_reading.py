@@ -9,8 +9,9 @@ from typing import Any
 
 import apsw
 
+from treadle.core.journal import missing_tail
 from treadle.errors import JournalCorrupt, TaskNotFound
-from treadle.ports import Driver, InboxItem, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember
 from treadle.stores.drivers import alive
 from treadle.stores.sqlite_schema import Connection
 
@@ -18,8 +19,9 @@ PAGE = 500
 
 _ROWS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
 coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq),
-d.key, d.host, d.boot, d.pid, d.started, d.lease
+t.mark_seq, t.mark_digest, d.key, d.host, d.boot, d.pid, d.started, d.lease
 FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver WHERE t.deleted = 0"""
+_LINK = "SELECT id, base, base_seq, mark_seq FROM tasks"
 _RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
 WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _BLOBS = "SELECT digest, data FROM blob_refs JOIN blobs ON blobs.id = blob WHERE record = ?"
@@ -36,7 +38,9 @@ _FILTERS = {
 
 def pages(connection: Connection, key: str, after: int, upto: int | None) -> Iterator[list[Record]]:
     """Yield the records that hold events `after` + 1 to `upto`, a page at a time, the oldest ancestor's first."""
-    for task, own_after, shared in reversed(list(_chain(connection, key))):
+    parts = list(_chain(connection, key))
+    seen = after
+    for task, own_after, shared, _ in reversed(parts):
         seen = max(after, own_after)
         until = shared if upto is None or (shared is not None and shared < upto) else upto
         while until is None or seen < until:
@@ -48,20 +52,23 @@ def pages(connection: Connection, key: str, after: int, upto: int | None) -> Ite
                 yield page
             if len(page) < PAGE:
                 break
+    mark = parts[0][3]
+    if mark is not None and seen < mark and (upto is None or seen < upto):
+        raise missing_tail(key, seen, mark)
 
 
-def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | None]]:
-    """Yield task row, last event before its own, last event shared (None: all), from the task to its oldest base."""
-    found = connection.execute("SELECT id, base, base_seq FROM tasks WHERE key = ?", (key,)).fetchone()
+def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | None, int | None]]:
+    """Yield task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
+    found = connection.execute(f"{_LINK} WHERE key = ?", (key,)).fetchone()
     if found is None:
         raise TaskNotFound(f"no task {key} in this store")
     shared: int | None = None
     while found is not None:
-        task, base, base_seq = found
+        task, base, base_seq, mark = found
         if shared is None or base_seq < shared:
-            yield task, base_seq, shared
+            yield task, base_seq, shared, mark
             shared = base_seq
-        found = connection.execute("SELECT id, base, base_seq FROM tasks WHERE id = ?", (base,)).fetchone()
+        found = connection.execute(f"{_LINK} WHERE id = ?", (base,)).fetchone()
 
 
 def _page(connection: Connection, key: str, task: int, after: int, until: int | None) -> list[Record]:
@@ -128,8 +135,8 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
 
 
 def _row(found: Any) -> TaskRow:
-    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head = found[:11]
-    driver, host, boot, pid, started, lease = found[11:]
+    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = found[:13]
+    driver, host, boot, pid, started, lease = found[13:]
     owner = None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease))
     return TaskRow(
         task_id=key,
@@ -144,6 +151,7 @@ def _row(found: Any) -> TaskRow:
         labels=json.loads(labels),
         driver=owner,
         head=head,
+        mark=None if mark is None else Mark(mark, digest),
     )
 
 

@@ -10,8 +10,17 @@ from typing import Any
 
 import pytest
 
-from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound
-from treadle.ports import Commit, Committed, InboxWaiting, JournalStore, TaskExists, TaskFilter, ThreadMoved
+from treadle.errors import AlreadyFinalized, Fenced, JournalCorrupt, TaskBusy, TaskNotFound
+from treadle.ports import (
+    Commit,
+    Committed,
+    InboxWaiting,
+    JournalStore,
+    Mark,
+    TaskExists,
+    TaskFilter,
+    ThreadMoved,
+)
 from treadle.testing.conformance.owner import (
     Owner,
     add,
@@ -250,6 +259,79 @@ class CommitConformance(StoreSubject):
             assert row.driver is not None
             assert await owner.write(release=True, taken=("i",)) == Committed(released=True)
             assert (await store.row("t")).driver is None
+
+    # ------------------------------------------------------------------------------------- the end of a journal
+
+    async def test_a_row_knows_where_its_journal_ended_when_it_was_last_written(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            marks = [Mark(1, owner.digest)]
+            assert (await store.row("t")).mark == marks[0]
+            await owner.write(2)
+            assert (await store.row("t")).mark == marks[0]
+            await owner.write(state="running")
+            assert (await store.row("t")).mark == Mark(4, owner.digest)
+            await owner.write(3)
+            await owner.release()
+            assert (await store.row("t")).mark == Mark(7, owner.digest)
+            owner = await Owner.claim(store, "t")
+            await owner.write(release=True)
+            assert (await store.row("t")).mark == Mark(8, owner.digest)
+            assert [row.mark for row in await store.rows(TaskFilter())] == [Mark(8, owner.digest)]
+
+    async def test_a_row_is_not_written_for_a_release_that_is_refused(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            first = Mark(1, owner.digest)
+            await store.post("t", item("i"))
+            await owner.write(2, release=True)
+            assert (await store.row("t")).mark == first
+            with pytest.raises(InboxWaiting):
+                await owner.write(state="completed", seal=True)
+            assert (await store.row("t")).mark == first
+
+    async def test_a_journal_that_lost_its_end_is_noticed_by_a_read_and_by_a_claim(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            for name in ("t", "u"):
+                owner = await Owner.create(store, name)
+                await owner.write(3)
+                await owner.write(2, release=True)
+            before = await store.read("t")
+            if not await self.lose_last_record(store, tmp_path, "t"):
+                pytest.skip("there is no way to make this store lose a record")
+            for ask in (store.read("t"), store.read("t", after=4), store.read("t", upto=5), store.claim("t")):
+                with pytest.raises(JournalCorrupt, match="t: events 5 to 6") as noticed:
+                    await ask
+                assert (noticed.value.task_id, noticed.value.seq) == ("t", 5)
+            assert await store.read("t", upto=4) == before[:2]
+            row = await store.row("t")
+            assert (row.head, row.epoch, row.driver) == (4, 1, None)
+            await (await Owner.claim(store, "u")).write()
+
+    async def test_what_a_driver_wrote_since_it_claimed_may_be_missing_after_a_crash(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await owner.write(3)
+            await owner.write(2)
+            if not await self.lose_last_record(store, tmp_path, "t"):
+                pytest.skip("there is no way to make this store lose a record")
+            assert spans(await store.read("t")) == [(1, 1, None), (2, 4, None)]
+
+    async def test_forks_and_deleted_tasks_know_their_own_ends_alone(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            base = await Owner.create(store, "t")
+            await base.write(4, release=True)
+            fork = await Owner.create(store, "f", base="t", base_seq=3)
+            assert (await store.row("f")).mark == Mark(3, base.digest)
+            await fork.write(2, release=True)
+            assert (await store.row("f")).mark == Mark(5, fork.digest)
+            await store.delete("t")
+            assert spans(await store.read("f")) == [(1, 1, None), (2, 5, 3), (4, 5, None)]
+            await Owner.claim(store, "f")
 
     # ------------------------------------------------------------------------------------ refusals and groups
 
