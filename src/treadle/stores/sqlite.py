@@ -12,33 +12,27 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Any, TypeVar
-from weakref import finalize
 
 import apsw
 
-from treadle.errors import ConfigurationError, StoreUnavailable, TreadleError
+from treadle.errors import ConfigurationError, TreadleError
 from treadle.ports import (
-    Claim,
-    Commit,
-    CommitDone,
-    Committed,
     InboxItem,
-    JournalStore,
     Record,
     TaskFilter,
     TaskRow,
     ThreadMember,
 )
 from treadle.stores import sqlite_reading
+from treadle.stores.queued import QueuedStore
 from treadle.stores.sqlite_schema import Connection, connect_reader, unavailable
-from treadle.stores.sqlite_writer import NOTHING, Item, Writer, refuse_inherited
+from treadle.stores.sqlite_writer import Writer, refuse_inherited
 
 T = TypeVar("T")
 
 
-class SQLiteStore(JournalStore):
+class SQLiteStore(QueuedStore[Writer]):
     """A `JournalStore` in a SQLite file.
 
     Args:
@@ -52,11 +46,8 @@ class SQLiteStore(JournalStore):
         if not str(path) or str(path) == ":memory:":
             raise ConfigurationError("SQLiteStore needs a file; for a store in memory use MemoryStore()")
         self._path = Path(path).expanduser().absolute()
-        self._lock = Lock()
-        self._writer: Writer | None = None
-        self._closed = False
+        super().__init__()
         self._readers: deque[Connection] = deque()
-        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
 
     @property
     def url(self) -> str:
@@ -68,79 +59,16 @@ class SQLiteStore(JournalStore):
         """The file."""
         return self._path
 
-    async def open(self) -> None:
-        """Make the store usable, also after `close`; raises `StoreUnavailable` or `StoreFormatError`."""
-        with self._lock:
-            self._closed = False
-        ready = self._active().ready
-        if not ready.done() or ready.exception() is not None:
-            await asyncio.wrap_future(ready)
+    def _new_writer(self) -> Writer:
+        refuse_inherited(self._path)
+        return Writer(self._path)
 
-    async def close(self) -> None:
-        """Write what is queued and close; idempotent."""
-        with self._lock:
-            writer, self._writer, self._closed = self._writer, None, True
-        if writer is None or writer.pid != os.getpid():
-            return
+    def _close_readers(self) -> None:
         while self._readers:
             self._readers.pop().close()
-        writer.stop(self._closed_error())
-        await asyncio.wrap_future(writer.stopped)
 
-    # ------------------------------------------------------------------------------------------ writing
-
-    def commit(self, commit: Commit, done: CommitDone) -> None:
-        """Queue a commit; see `JournalStore.commit`. Raises `StoreUnavailable` once the store is closed."""
-        if commit.release and len(self._watchers) > 1:
-            done = self._telling(done)
-        self._active().submit(Item("commit", commit, done, asyncio.get_running_loop()))
-
-    def _telling(self, done: CommitDone) -> CommitDone:
-        def told(result: Committed | Exception) -> None:
-            done(result)
-            self._tell(())
-
-        return told
-
-    async def claim(self, task_id: str) -> Claim:
-        """Become the owner; see `JournalStore.claim`."""
-        writer = self._active()
-        asked: asyncio.Future[Claim] = self._submit(writer, "claim", task_id)
-        try:
-            return await asyncio.shield(asked)
-        except asyncio.CancelledError:
-            # The claim may still succeed; an owner that nobody knows of would hold the task for ever.
-            asked.add_done_callback(lambda ended: self._give_back(writer, task_id, ended))
-            raise
-
-    def _give_back(self, writer: Writer, task_id: str, ended: asyncio.Future[Claim]) -> None:
-        if not ended.cancelled() and ended.exception() is None:
-            writer.submit(Item("disown", (task_id, ended.result().epoch)))
-
-    async def post(self, task_id: str, item: InboxItem) -> bool:
-        """Put an item into a task's inbox; see `JournalStore.post`."""
-        new = await self._submit(self._active(), "post", (task_id, item))
-        self._tell((task_id,))
-        return new
-
-    async def delete(self, task_id: str) -> None:
-        """Remove a task and its children; see `JournalStore.delete`."""
-        await self._submit(self._active(), "delete", task_id)
-
-    def _submit(self, writer: Writer, operation: str, argument: Any = None) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        asked: asyncio.Future[Any] = loop.create_future()
-
-        def done(result: Any) -> None:
-            if asked.done():
-                return
-            if isinstance(result, Exception):
-                asked.set_exception(result)
-            else:
-                asked.set_result(result)
-
-        writer.submit(Item(operation, argument, done, loop))
-        return asked
+    def _watch_others(self, writer: Writer, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        return writer.watch(wake)
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -175,32 +103,10 @@ class SQLiteStore(JournalStore):
         """Return a thread's version and its members in order, or those of an earlier version."""
         return await self._ask(sqlite_reading.thread, thread_id, version)
 
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` from the writer's thread soon after another connection wrote; return how to stop."""
-        stop, token = self._active().watch(wake), object()
-        self._watchers[token] = wake
-
-        def end() -> None:
-            self._watchers.pop(token, None)
-            stop()
-
-        return end
-
-    def _tell(self, with_mail: Sequence[str]) -> None:
-        """Wake all who watch through this object: the writer notices only what others wrote."""
-        for wake in list(self._watchers.values()):
-            wake(with_mail)
-
     async def _ask(self, question: Callable[..., T], *about: Any) -> T:
         await self._settled()
         with self._reader() as connection:
             return question(connection, *about)
-
-    async def _settled(self) -> None:
-        """Wait until what this process queued is written, so that a read sees it."""
-        writer = self._active()
-        if writer.finished != writer.queued or not writer.ready.done():
-            await self._submit(writer, NOTHING)
 
     @contextmanager
     def _reader(self) -> Generator[Connection]:
@@ -225,21 +131,3 @@ class SQLiteStore(JournalStore):
                 connection.close()
             else:
                 self._readers.append(connection)
-
-    def _active(self) -> Writer:
-        """The running writer; the first use starts it."""
-        writer = self._writer
-        if writer is not None and writer.closing is None and writer.pid == os.getpid():
-            return writer
-        refuse_inherited(self._path)
-        with self._lock:
-            if self._closed:
-                raise self._closed_error()
-            if self._writer is None or self._writer.closing is not None:
-                self._writer = Writer(self._path)
-                # A store that is dropped without close() must not leave its thread behind.
-                finalize(self, self._writer.stop, self._closed_error()).atexit = False
-            return self._writer
-
-    def _closed_error(self) -> StoreUnavailable:
-        return StoreUnavailable(f"the store {self.url} is closed: open() it first")

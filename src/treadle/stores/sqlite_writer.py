@@ -6,17 +6,11 @@ same thread notices what other connections wrote: `data_version` of the writing 
 
 from __future__ import annotations
 
-import atexit
 import os
 import time
-from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
-from typing import Any, ClassVar, NamedTuple
-from weakref import WeakSet
+from typing import Any
 
 import apsw
 
@@ -25,120 +19,43 @@ from treadle.ports import Refused
 from treadle.stores.drivers import HEARTBEAT_SECONDS, this_process
 from treadle.stores.sqlite_journal import Journal
 from treadle.stores.sqlite_schema import BUSY_MS, connect_writer, pragma, unavailable
+from treadle.stores.writing import NOTHING, Exit, Item, WriterThread
 
-GROUP = 512
 POLL_SECONDS = 0.075
-EXIT_SECONDS = 2.0
 CHECKPOINT_MS = 200
 
-Done = Callable[[Any], None]
 
-
-class Item(NamedTuple):
-    """One thing to write: the name of a `Journal` method, its argument, and whom to tell in which loop."""
-
-    operation: str
-    argument: Any = None
-    done: Done | None = None
-    loop: AbstractEventLoop | None = None
-
-
-NOTHING = ""
-"""The operation of an item that only waits for those before it."""
-
-
-class Writer:
-    """Owns the writing connection of a file. It opens in its thread, so making one does not block.
+class Writer(WriterThread):
+    """Owns the writing connection of a file.
 
     Args:
         path: the file.
     """
 
     def __init__(self, path: Path) -> None:
-        self.pid = os.getpid()
         self.path = path
-        self.ready: Future[None] = Future()
-        self.stopped: Future[None] = Future()
-        self.closing: StoreUnavailable | None = None
-        self.queued = 0
-        self.finished = 0
-        self._lock = Lock()
-        self._queue: SimpleQueue[Item | None] = SimpleQueue()
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._beat = 0.0
         self._version: Any = None
         self._paths = (str(path), f"{path}-wal")
         self._files: list[tuple[int, int] | None] = []
-        for future in (self.ready, self.stopped):
-            future.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for all
-        _Exit.add(self)
-        Thread(target=self._run, name=f"treadle-writer {path.name}", daemon=True).start()
-
-    def submit(self, item: Item) -> None:
-        """Queue an item; its `done` is called exactly once. Raises `StoreUnavailable` once the writer closes."""
-        with self._lock:
-            if self.closing is not None:
-                raise self.closing
-            self.queued += 1
-            self._queue.put(item)
-
-    def stop(self, reason: StoreUnavailable) -> None:
-        """Take nothing more, write what is queued, end."""
-        with self._lock:
-            if self.closing is None:
-                self.closing = reason
-                self._queue.put(None)
+        super().__init__(str(path))
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Call `wake` soon after other connections wrote; return how to stop."""
         token = object()
         self._watchers[token] = wake
-        self._queue.put(Item(NOTHING))  # the thread may be waiting without a timeout
+        self._put(Item(NOTHING))  # the thread may be waiting without a timeout
         return lambda: self._watchers.pop(token, None) and None
 
     # -------------------------------------------------------------------------------------- in the thread
 
-    def _run(self) -> None:
-        try:
-            connection = connect_writer(self.path)
-        except Exception as error:  # noqa: BLE001 (whatever it was, those who wait must hear it)
-            reason = error if isinstance(error, TreadleError) else unavailable(self.path, error)
-            self._fail_queued(reason)
-            self.ready.set_exception(reason)
-            self.stopped.set_result(None)
-            return
-        self._connection = connection
-        self._journal = Journal(connection, this_process())
-        self.ready.set_result(None)
-        while self._serve():
-            pass
-        self._end()
-        self.stopped.set_result(None)
+    def _open(self) -> None:
+        self._connection = connect_writer(self.path)
+        self._journal = Journal(self._connection, this_process())
 
-    def _serve(self) -> bool:
-        """Wait for a group and write it; False when it was the last."""
-        timeout = POLL_SECONDS if self._watchers else HEARTBEAT_SECONDS if self._journal.held else None
-        try:
-            first = self._queue.get(timeout=timeout)
-        except Empty:
-            self._look_around()
-            return True
-        group: list[Item] = []
-        try:
-            while first is not None and len(group) < GROUP - 1:
-                group.append(first)
-                first = self._queue.get_nowait()
-        except Empty:
-            pass
-        else:
-            if first is not None:
-                group.append(first)
-        try:
-            results = self._write(group)
-        except Exception as error:  # noqa: BLE001 (the thread must go on, and those who wait must hear)
-            results = [self._typed(error)] * len(group)
-        self._complete(group, results)
-        return first is not None
+    def _pause(self) -> float | None:
+        return POLL_SECONDS if self._watchers else HEARTBEAT_SECONDS if self._journal.held else None
 
     def _write(self, group: list[Item]) -> list[Any]:
         """Write a group in one transaction; if that fails, each item in its own, so that only the culprit fails."""
@@ -226,19 +143,6 @@ class Writer:
         finally:
             self._connection.set_busy_timeout(BUSY_MS)
 
-    def _complete(self, group: list[Item], results: list[Any]) -> None:
-        """Hand out results with one call per event loop."""
-        calls: dict[AbstractEventLoop, list[tuple[Done, Any]]] = {}
-        for item, result in zip(group, results, strict=True):
-            if item.done is not None and item.loop is not None:
-                self.finished += 1
-                calls.setdefault(item.loop, []).append((item.done, result))
-        for loop, pairs in calls.items():
-            try:
-                loop.call_soon_threadsafe(_call, loop, pairs)
-            except RuntimeError:  # that loop is closed: nobody waits for these any more
-                continue
-
     def _typed(self, error: Exception) -> Exception:
         typed = unavailable(self.path, error)
         typed.__cause__ = error
@@ -254,23 +158,6 @@ class Writer:
             self._roll_back()
         self._connection.close(True)
 
-    def _fail_queued(self, reason: TreadleError) -> None:
-        with self._lock:
-            self.closing = reason if isinstance(reason, StoreUnavailable) else StoreUnavailable(str(reason))
-        group: list[Item] = []
-        while not self._queue.empty():
-            if (item := self._queue.get_nowait()) is not None:
-                group.append(item)
-        self._complete(group, [reason] * len(group))
-
-
-def _call(loop: AbstractEventLoop, pairs: list[tuple[Done, Any]]) -> None:
-    for done, result in pairs:
-        try:
-            done(result)
-        except Exception as error:  # noqa: BLE001 (one bad callback must not keep the others from hearing)
-            loop.call_exception_handler({"message": "a commit callback failed", "exception": error})
-
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
@@ -280,40 +167,12 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class _Exit:
-    """Which writers run, for the end of the process and for its forks."""
-
-    writers: ClassVar[WeakSet[Writer]] = WeakSet()
-    inherited: ClassVar[set[Path]] = set()
-    hooked = False
-
-    @classmethod
-    def add(cls, writer: Writer) -> None:
-        if not cls.hooked:
-            cls.hooked = True
-            atexit.register(cls.finish)
-            os.register_at_fork(after_in_child=cls.forked)
-        cls.writers.add(writer)
-
-    @classmethod
-    def finish(cls) -> None:
-        """Write what is queued, for a bounded time."""
-        deadline = time.monotonic() + EXIT_SECONDS
-        mine = [writer for writer in cls.writers if writer.pid == os.getpid()]
-        for writer in mine:
-            writer.stop(StoreUnavailable(f"{writer.path}: the process is ending"))
-        for writer in mine:
-            wait([writer.stopped], max(0.0, deadline - time.monotonic()))
-
-    @classmethod
-    def forked(cls) -> None:
-        """A child inherits SQLite's idea of the locks it holds, but not the locks: it must leave these files alone."""
-        cls.inherited |= {writer.path for writer in cls.writers if not writer.stopped.done()}
-
-
 def refuse_inherited(path: Path) -> None:
-    """Raise `StoreUnavailable` for a file that was open when this process was forked."""
-    if path in _Exit.inherited:
+    """Raise `StoreUnavailable` for a file that was open when this process was forked.
+
+    A child inherits SQLite's idea of the locks it holds, but not the locks: it must leave these files alone.
+    """
+    if str(path) in Exit.inherited:
         raise StoreUnavailable(
             f"{path}: it was open when this process was made by os.fork(), and SQLite cannot share it that way: "
             "close the store before forking, or start the process by spawn"
