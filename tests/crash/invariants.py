@@ -16,7 +16,7 @@ from treadle import Runner
 from treadle.core import events as e
 from treadle.core.tools import EffectClass
 from treadle.errors import TaskNotFound
-from treadle.testing.audit import LedgerEntry, audit_store
+from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 from treadle.testing.crash import name_of
 from treadle.testing.ledger import Entry
 
@@ -45,7 +45,7 @@ class Journal:
                 return cls()
             handle = runner.handle(golden.TASK)
             events = [event async for event in handle.events(deltas=False) if isinstance(event, e.Event)]
-            found = await audit_store(runner.store, ledger=list(_for_the_audit(ledger)))
+            found = await audit_store(runner.store, Evidence(ledger=list(_for_the_audit(ledger))))
             return cls(events, await runner.get_thread(golden.THREAD), tuple(map(str, found)))
 
     def open_calls(self) -> dict[str, e.ToolStarted]:

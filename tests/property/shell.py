@@ -22,7 +22,7 @@ from treadle.runner import undoing
 from treadle.runner.desk import Owned, recover
 from treadle.runner.driving import idle
 from treadle.runner.inbox import as_event
-from treadle.testing.audit import JournalOf, LedgerEntry, audit
+from treadle.testing.audit import Evidence, JournalOf, LedgerEntry, audit
 
 SPECS = {
     spec.name: spec
@@ -78,7 +78,8 @@ class Shell:
         return JournalOf(self.task_id, [*self.durable, *((self.epoch, event) for event in self.pending)])
 
     def audit(self) -> None:
-        violations = audit(self.journal(), live=self.state, requests=self.requests, ledger=self.ledger)
+        seen = Evidence(requests={self.task_id: self.requests}, ledger=self.ledger)
+        violations = audit(self.journal(), seen, live=self.state)
         assert violations == [], "\n".join(map(str, violations)) + "\n" + self.told()
 
     def told(self) -> str:

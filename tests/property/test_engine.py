@@ -33,7 +33,7 @@ from treadle.errors import StoreError, TreadleError
 from treadle.llm.scripted import Turn, call, fail, text, turn
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
-from treadle.testing.audit import LedgerEntry, audit_store
+from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 
 FIRED: Counter[str] = Counter()
 TOOLS = ("look", "put", "save", "book", "pay")
@@ -327,8 +327,7 @@ class Engine(RuleBasedStateMachine):
         violations = self.loop.run_until_complete(
             audit_store(
                 self.life.real,
-                requests=requests,
-                ledger=self.world.ledger,
+                Evidence(requests=requests, ledger=self.world.ledger),
                 live=lambda task: kept[task].state if task in kept else None,
             )
         )

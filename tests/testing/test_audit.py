@@ -10,6 +10,7 @@ from treadle.core import events as e
 from treadle.core.messages import Message, Text, ToolCall, ToolResult, user
 from treadle.llm.scripted import call, text
 from treadle.testing.audit import (
+    Evidence,
     Invariant,
     JournalOf,
     LedgerEntry,
@@ -155,7 +156,7 @@ async def test_the_journals_of_a_store_with_an_undo_and_a_fork_are_honest() -> N
             key: [request.messages for request in model.requests if request.task_id == key]
             for key in (task.task_id, fork.task_id)
         }
-        violations = await audit_store(runner.store, requests=requests)
+        violations = await audit_store(runner.store, Evidence(requests=requests))
         assert violations == [], "\n".join(map(str, violations))
 
 

@@ -1,8 +1,11 @@
 """The auditor: what must hold of every task's journal, as pure functions over its events that return violations.
 
-Each check is one named invariant. Those over events alone are in `treadle.testing.audit_events`; `prefixes` and
-`refold` use the engine's own fold. `audit` runs all that apply to one task, `audit_store` reads every task of a store
-and audits them, forks against their parents included.
+Each check is named and belongs to one of the numbered invariants of `treadle.testing.invariants`. Those over events
+alone are in `treadle.testing.audit_events`, those that need another witness in `treadle.testing.audit_witnesses`;
+`prefixes` and `refold`, here, use the engine's own fold. `audit` runs all that apply to one task, `audit_store` reads
+every task of a store and audits them, forks against their parents included. As a process of its own:
+
+    python -m treadle.testing.auditor STORE --ledger effects.jsonl
 """
 
 from __future__ import annotations
@@ -17,38 +20,88 @@ from treadle.core.journal import unfold
 from treadle.core.messages import Message
 from treadle.core.state import TaskState, start
 from treadle.errors import JournalCorrupt
-from treadle.ports import JournalStore, TaskFilter, TaskRow
+from treadle.ports import JournalStore, Record, TaskFilter, TaskRow
 from treadle.runner.desk import Desk
 from treadle.testing.audit_events import (
     Invariant,
     LedgerEntry,
     Violation,
+    ended,
     epochs_grow,
     gap_free,
     ledger_agrees,
+    limits,
     one_end,
     one_task_end,
+    stopped,
+    taken_over,
     well_formed,
+)
+from treadle.testing.audit_witnesses import (
+    Acknowledged,
+    Kept,
+    Stream,
+    acknowledged,
+    one_writer,
+    secrets_in,
+    stopped_for_good,
+    stream,
+    unchanged,
 )
 
 __all__ = [
+    "Acknowledged",
+    "Evidence",
     "Invariant",
     "JournalOf",
+    "Kept",
     "LedgerEntry",
+    "Stream",
     "Violation",
     "audit",
     "audit_store",
-    "epochs_grow",
-    "fork_equals_parent",
-    "gap_free",
     "journal_of",
+    "kept",
     "ledger_agrees",
-    "one_end",
-    "one_task_end",
     "prefixes",
     "refold",
     "well_formed",
 ]
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """What others than the journals saw of the tasks of a store; what is not given is not checked.
+
+    Args:
+        ledger: what tools wrote down, each entry naming its task.
+        requests: the conversations each task's model was sent, by task id.
+        acknowledged: what callers and watchers were told is durable.
+        streams: what watchers saw, in the order they saw it.
+        secrets: texts that must not be in any record.
+        before: the store at an earlier moment, from `kept`.
+        touched: the tasks that something was done to since then.
+        ended: whether every task must have come to its end.
+    """
+
+    ledger: Sequence[LedgerEntry] = ()
+    requests: Mapping[str, Iterable[Sequence[Message]]] = field(default_factory=dict[str, Any])
+    acknowledged: Sequence[Acknowledged] = ()
+    streams: Sequence[Stream] = ()
+    secrets: Sequence[str] = ()
+    before: Kept = field(default_factory=dict[str, Any])
+    touched: Sequence[str] = ()
+    ended: bool = False
+
+    def of(self, task: str) -> Evidence:
+        """Return what of it is about one task."""
+        return replace(
+            self,
+            ledger=[entry for entry in self.ledger if entry.task == task],
+            requests={task: self.requests.get(task, ())},
+            acknowledged=[one for one in self.acknowledged if one.task == task],
+            streams=[one for one in self.streams if one.task == task],
+        )
 
 
 @dataclass(slots=True)
@@ -69,32 +122,39 @@ class JournalOf:
 
 def audit(
     journal: JournalOf,
+    evidence: Evidence | None = None,
     *,
     live: TaskState | None = None,
     parent: JournalOf | None = None,
-    requests: Iterable[Sequence[Message]] = (),
-    ledger: Iterable[LedgerEntry] = (),
 ) -> list[Violation]:
     """Return everything that is wrong with one task.
 
     Args:
         journal: its events and where it began.
+        evidence: what others saw of this task.
         live: its state as a runner holds it, to compare with what the events add up to.
         parent: the task it was forked from.
-        requests: the conversations its model was sent.
-        ledger: what its tools wrote down about this task.
     """
-    task, events = journal.task, journal.events
+    task, events, seen = journal.task, journal.events, evidence or Evidence()
     found = [*gap_free(task, events), *one_end(task, events), *one_task_end(task, events)]
-    found += epochs_grow(task, journal.entries)
-    found += prefixes(journal)
-    for request in requests:
+    if found and found[0].name == "gap_free":
+        return found  # nothing can be said of places
+    found += [*epochs_grow(task, journal.entries), *taken_over(task, journal.entries)]
+    found += [*stopped(task, events), *limits(task, events), *prefixes(journal)]
+    if seen.ended:
+        found += ended(task, events)
+    for request in seen.requests.get(task, ()):
         found += well_formed(task, request, request=True)
     if live is not None:
         found += refold(journal, live)
     if parent is not None:
         found += fork_equals_parent(journal, parent)
-    return [*found, *ledger_agrees(task, events, ledger)]
+    for watched in seen.streams:
+        found += stream(task, events, watched)
+    found += acknowledged(task, events, seen.acknowledged)
+    found += stopped_for_good(task, seen.acknowledged, seen.ledger)
+    found += one_writer(task, journal.entries, seen.ledger)
+    return [*found, *ledger_agrees(task, events, seen.ledger)]
 
 
 # ------------------------------------------------------------------------------------------------ fold
@@ -236,8 +296,12 @@ def fork_equals_parent(fork: JournalOf, parent: JournalOf) -> Iterator[Violation
 
 async def journal_of(store: JournalStore, row: TaskRow) -> JournalOf:
     """Return a task's journal as the store holds it, its chain checked; raises `JournalCorrupt`."""
+    return await _unfolded(store, row, await store.read(row.task_id))
+
+
+async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) -> JournalOf:
     entries: list[tuple[int, e.Event]] = []
-    for epoch, found in unfold(row.task_id, await store.read(row.task_id)):
+    for epoch, found in unfold(row.task_id, records):
         entries += [(epoch, event) for event in found]
     journal = JournalOf(row.task_id, entries, parent=row.base, shared=row.base_seq)
     first = entries[0][1] if entries else None
@@ -246,41 +310,58 @@ async def journal_of(store: JournalStore, row: TaskRow) -> JournalOf:
     return journal
 
 
+async def all_rows(store: JournalStore) -> list[TaskRow]:
+    """Return the rows of all tasks of a store, newest task id first."""
+    rows: list[TaskRow] = []
+    while True:
+        page = await store.rows(TaskFilter(limit=100, cursor=rows[-1].task_id if rows else None))
+        rows += page
+        if len(page) < 100:
+            return rows
+
+
+async def kept(store: JournalStore) -> Kept:
+    """Return what a store holds now, to be compared with what it holds later; see `Evidence.before`."""
+    found: dict[str, tuple[TaskRow, Sequence[tuple[int, bytes]]]] = {}
+    for row in await all_rows(store):
+        records = await store.read(row.task_id)
+        found[row.task_id] = row, [(record.seq, record.digest) for record in records]
+    return found
+
+
 async def audit_store(
     store: JournalStore,
+    evidence: Evidence | None = None,
     *,
-    requests: Mapping[str, Iterable[Sequence[Message]]] | None = None,
-    ledger: Iterable[LedgerEntry] = (),
     live: Callable[[str], TaskState | None] = lambda _: None,
 ) -> list[Violation]:
     """Return everything that is wrong with the tasks of a store.
 
     Args:
         store: an open store.
-        requests: the conversations each task's model was sent, by task id.
-        ledger: what tools wrote down, each entry naming its task.
+        evidence: what others saw of its tasks.
         live: a task's state as a runner holds it at rest, None if it holds none.
     """
-    rows: list[TaskRow] = []
-    while True:
-        page = await store.rows(TaskFilter(limit=100, cursor=rows[-1].task_id if rows else None))
-        rows += page
-        if len(page) < 100:
-            break
-    entries = list(ledger)
+    seen = evidence or Evidence()
     found: list[Violation] = []
     journals: dict[str, JournalOf] = {}
-    for row in rows:
+    now: dict[str, tuple[TaskRow, Sequence[tuple[int, bytes]]]] = {}
+    for row in await all_rows(store):
         try:
-            journals[row.task_id] = await journal_of(store, row)
+            records = await store.read(row.task_id)
+            now[row.task_id] = row, [(record.seq, record.digest) for record in records]
+            journals[row.task_id] = await _unfolded(store, row, records)
+            if seen.secrets:
+                found += secrets_in(row.task_id, records, seen.secrets)
         except JournalCorrupt as error:
             found.append(Violation("chain", row.task_id, error.seq, str(error)))
-    for task, journal in journals.items():
-        found += audit(
-            journal,
-            live=live(task),
-            parent=journals.get(journal.parent or ""),
-            requests=(requests or {}).get(task, ()),
-            ledger=[entry for entry in entries if entry.task == task],
+    if seen.before:
+        found += unchanged(seen.before, now, seen.touched)
+    for task in {one.task for one in seen.acknowledged} - now.keys():
+        found.append(
+            Violation("acknowledged", task, 0, "something of it was acknowledged and it is not there")
         )
+    for task, journal in journals.items():
+        parent = journals.get(journal.parent or "")
+        found += audit(journal, seen.of(task), live=live(task), parent=parent)
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Final, Literal, cast
 
 from treadle.core import events as e
 from treadle.core.fold import RETRY_MARK, UNDO_SUFFIX
@@ -20,15 +20,51 @@ Invariant = Literal[
     "one_end",
     "unknown_iff_lost",
     "one_task_end",
+    "ended",
     "epochs_grow",
+    "one_writer",
+    "stopped",
+    "limits",
     "well_formed",
     "prefix_folds",
     "refold",
     "undo_restores",
     "fork_equals_parent",
     "ledger",
+    "acknowledged",
+    "unchanged",
+    "stream",
+    "untouched",
+    "secrets",
     "chain",
 ]
+"""What a check is called; `treadle.testing.invariants` says which numbered invariant it belongs to."""
+
+
+NUMBERS: Final[dict[Invariant, str]] = {
+    "gap_free": "I1",
+    "chain": "I1",
+    "prefix_folds": "I1",
+    "refold": "I1",
+    "one_end": "I2",
+    "ledger": "I3",
+    "acknowledged": "I4",
+    "unchanged": "I4",
+    "undo_restores": "I4",
+    "well_formed": "I5",
+    "epochs_grow": "I6",
+    "one_writer": "I6",
+    "stopped": "I7",
+    "one_task_end": "I9",
+    "ended": "I9",
+    "stream": "I10",
+    "limits": "I11",
+    "secrets": "I12",
+    "unknown_iff_lost": "I13",
+    "untouched": "I14",
+    "fork_equals_parent": "I14",
+}
+"""Which numbered invariant each check belongs to."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,7 +77,7 @@ class Violation:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.name}: task {self.task}, event {self.seq}: {self.text}"
+        return f"{NUMBERS[self.name]} {self.name}: task {self.task}, event {self.seq}: {self.text}"
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,6 +90,9 @@ class LedgerEntry:
         effect: what the tool is declared to be.
         phase: `start` as its first act, `done` as its last.
         task: the task, when the ledger holds several.
+        attempt: which start of the call it was, as the tool was told; 0 when not known.
+        driver: the process that drove the task, by any name that no two have; empty when not known.
+        time: microseconds since 1970, 0 when not known.
     """
 
     call: str
@@ -61,6 +100,9 @@ class LedgerEntry:
     effect: EffectClass
     phase: Literal["start", "done"] = "start"
     task: str = ""
+    attempt: int = 0
+    driver: str = ""
+    time: int = 0
 
 
 # ------------------------------------------------------------------------------------------- sequence
@@ -83,6 +125,70 @@ def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[V
         if epoch < last and type(event) is not e.TaskForked:
             yield Violation("epochs_grow", task, event.seq, f"written under epoch {epoch} after {last}")
         last = epoch
+
+
+def taken_over(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:
+    """A call that an earlier owner began and did not end is marked as lost before anything else is said of it."""
+    begun: dict[str, int] = {}
+    for epoch, event in entries:
+        if isinstance(event, (e.ToolEnded, e.ToolStopped, e.ToolStarted)):
+            under = begun.pop(event.call, epoch)
+            if under < epoch and not isinstance(event, e.ToolStopped):
+                text = f"{event.kind} of {event.call}, which began under epoch {under}, now {epoch}"
+                yield Violation("unknown_iff_lost", task, event.seq, text)
+            if isinstance(event, e.ToolStarted):
+                begun[event.call] = epoch
+
+
+_STARTS = (e.StepStarted, e.ModelStarted, e.ToolStarted)
+
+
+def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """After a cancel nothing starts; after a pause or an interrupt nothing but compensations, until it is resumed."""
+    cancel: e.CancelRequested | None = None
+    pause: e.PauseRequested | e.InterruptRequested | None = None
+    for event in events:
+        if isinstance(event, e.CancelRequested):
+            cancel = event
+        elif isinstance(event, (e.PauseRequested, e.InterruptRequested)):
+            pause = event
+        elif isinstance(event, (e.TaskEnded, e.TaskForked)):
+            cancel = pause = None
+        elif isinstance(event, (e.Resumed, e.UndoRequested)):
+            pause = None
+        elif isinstance(event, _STARTS):
+            why = cancel or (None if isinstance(event, e.ToolStarted) and event.undoes else pause)
+            if why is not None:
+                yield Violation(
+                    "stopped", task, event.seq, f"{event.kind} after {why.kind} (event {why.seq})"
+                )
+
+
+def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """No request goes out beyond the model calls or tokens that the task's own options allow."""
+    allowed: dict[str, int | None] = {}
+    calls = tokens = 0
+    for event in events:
+        if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
+            options = cast("dict[str, Any]", event.options or {})
+            allowed = options.get("limits") or {}
+        elif isinstance(event, e.ModelReturned):
+            tokens += event.usage.total_tokens
+        elif isinstance(event, e.ModelStarted):
+            calls += 1
+            for name, used in (("model_calls", calls - 1), ("tokens", tokens)):
+                most = allowed.get(name)
+                if most is not None and used >= most:
+                    yield Violation("limits", task, event.seq, f"a request after {used} {name} of {most}")
+
+
+def ended(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
+    """The task has come to its end."""
+    last = next((event for event in reversed(events) if type(event) is not e.UnknownEvent), None)
+    if type(last) is not e.TaskEnded:
+        yield Violation(
+            "ended", task, last.seq if last else 0, f"the last event is {last.kind if last else 'none'}"
+        )
 
 
 def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from treadle.core.tools import EffectClass
 from treadle.ports import ToolContext
+from treadle.testing.audit_events import LedgerEntry
 from treadle.testing.crash import Crash
 
 
@@ -37,6 +40,9 @@ class Entry:
         attempt: which start of this call it was, as the tool was told.
         pid: the process.
         text: a note's words.
+        task: the task whose call it is.
+        effect: what the tool is declared to be.
+        time: microseconds since 1970.
     """
 
     kind: Literal["start", "done", "note"]
@@ -46,6 +52,18 @@ class Entry:
     attempt: int = 0
     pid: int = 0
     text: str = ""
+    task: str = ""
+    effect: EffectClass = "write"
+    time: int = 0
+
+    def for_audit(self) -> LedgerEntry | None:
+        """Return it as the auditor reads it; None for a note."""
+        if self.kind == "note":
+            return None
+        driver = str(self.pid) if self.pid else ""
+        return LedgerEntry(
+            self.call, self.key, self.effect, self.kind, self.task, self.attempt, driver, self.time
+        )
 
 
 class Ledger:
@@ -63,14 +81,23 @@ class Ledger:
         self._crash = crash if crash is not None else Crash()
 
     @contextmanager
-    def call(self, tool: str, ctx: ToolContext[Any]) -> Generator[None]:
-        """Note that a tool was entered and, unless the block raises, that its effect has happened."""
+    def call(
+        self, tool: str, ctx: ToolContext[Any], *, effect: EffectClass = "write", pid: int | None = None
+    ) -> Generator[None]:
+        """Note that a tool was entered and, unless the block raises, that its effect has happened.
+
+        Args:
+            tool: its name.
+            ctx: what it was given.
+            effect: what it is declared to be.
+            pid: the process that drives the task, when the tool itself runs in another one.
+        """
         name = self._crash.numbered(f"{tool} {ctx.call_id}")
         self._crash.reach(f"enter {name}")
-        self._write(Entry("start", tool, ctx.call_id, ctx.idempotency_key, ctx.attempt, os.getpid()))
+        self._write(_entry("start", tool, ctx, effect, pid))
         self._crash.reach(f"start {name}")
         yield
-        self._write(Entry("done", tool, ctx.call_id, ctx.idempotency_key, ctx.attempt, os.getpid()))
+        self._write(_entry("done", tool, ctx, effect, pid))
         self._crash.reach(f"done {name}")
 
     def note(self, name: str, text: str = "", *, call: str = "") -> None:
@@ -82,6 +109,10 @@ class Ledger:
         if not self.path.exists():
             return []
         return [Entry(**json.loads(line)) for line in self.path.read_text().splitlines()]
+
+    def for_audit(self) -> list[LedgerEntry]:
+        """Return what tools wrote down, as the auditor reads it."""
+        return [entry for line in self.entries() if (entry := line.for_audit()) is not None]
 
     def happened(self, key: str) -> bool:
         """Whether the effect of the call with this idempotency key has happened."""
@@ -95,3 +126,19 @@ class Ledger:
             os.write(descriptor, line)
         finally:
             os.close(descriptor)
+
+
+def _entry(
+    kind: Literal["start", "done"], tool: str, ctx: ToolContext[Any], effect: EffectClass, pid: int | None
+) -> Entry:
+    return Entry(
+        kind,
+        tool,
+        ctx.call_id,
+        ctx.idempotency_key,
+        ctx.attempt,
+        os.getpid() if pid is None else pid,
+        task=ctx.task_id,
+        effect=effect,
+        time=time.time_ns() // 1000,
+    )

@@ -1,0 +1,55 @@
+"""The auditor as a program: it judges a store and a ledger that another process left.
+
+    python -m treadle.testing.auditor STORE [--ledger FILE] [--ended] [--secret TEXT]... [--file FILE]...
+
+Prints one line for each violation, with its invariant, task and event; ends with 0 when there is none, else with 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+
+from treadle.testing.audit import Evidence, Violation, audit_store
+from treadle.testing.audit_witnesses import found_secrets
+from treadle.testing.ledger import Ledger
+from treadle.wiring import open_store
+
+
+async def judge(store: str, evidence: Evidence) -> list[Violation]:
+    """Return what is wrong with the tasks of a store, given by its path or URL."""
+    opened = open_store(store)
+    await opened.open()
+    try:
+        return await audit_store(opened, evidence)
+    finally:
+        await opened.close()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Judge what the command line names; return the exit status."""
+    parser = ArgumentParser(
+        prog="python -m treadle.testing.auditor", description="Audit the tasks of a store."
+    )
+    parser.add_argument("store", help="path or URL of the store")
+    parser.add_argument("--ledger", help="the file of a treadle.testing.ledger.Ledger")
+    parser.add_argument("--ended", action="store_true", help="every task must have come to its end")
+    parser.add_argument("--secret", action="append", default=[], help="a text that must be in no record")
+    parser.add_argument("--file", action="append", default=[], help="a file in which no secret may be either")
+    given = parser.parse_args(argv)
+    ledger = Ledger(given.ledger).for_audit() if given.ledger else []
+    evidence = Evidence(ledger=ledger, secrets=given.secret, ended=given.ended)
+    found = asyncio.run(judge(given.store, evidence))
+    for name in given.file:
+        for secret in found_secrets(Path(name).read_bytes(), given.secret):
+            found.append(Violation("secrets", "", 0, f"{secret[:3]}... is in {name}"))
+    for violation in found:
+        sys.stdout.write(f"{violation}\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

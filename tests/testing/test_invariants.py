@@ -1,0 +1,256 @@
+"""Each numbered invariant is broken by a planted violation, and the auditor says which, of what task and where."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.testing.test_audit import honest, numbered
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.core import events as e
+from treadle.core.messages import Message, ToolCall, user
+from treadle.llm.scripted import call, text
+from treadle.testing.audit import (
+    Acknowledged,
+    Evidence,
+    JournalOf,
+    LedgerEntry,
+    Stream,
+    Violation,
+    audit,
+    audit_store,
+    kept,
+)
+from treadle.testing.audit_witnesses import found_secrets
+from treadle.testing.invariants import NOT_YET, RULES
+from treadle.testing.ledger import Entry, Ledger
+
+STARTED = LedgerEntry("s1-0", "t/s1-0", "write", "start", "t", 1, "100", 50)
+ASKED = Message("assistant", (ToolCall("s1-0", "save", {}),))
+Case = tuple[Sequence[tuple[int, e.Event]], Evidence]
+
+
+def under(*epochs: int) -> list[tuple[int, e.Event]]:
+    """The honest journal, its events under these epochs and the last one from there on."""
+    return list(zip((*epochs, *epochs[-1:] * 12), honest(), strict=False))
+
+
+def with_events(change: Callable[[list[e.Event]], None], **evidence: object) -> Case:
+    events = honest()
+    change(events)
+    return [(1, event) for event in numbered(*events)], Evidence(**evidence)  # type: ignore[arg-type]
+
+
+def seen(**evidence: object) -> Case:
+    return with_events(lambda events: None, **evidence)
+
+
+def gap(events: list[e.Event]) -> None:
+    del events[4]
+
+
+def cancelled_and_goes_on(events: list[e.Event]) -> None:
+    events.insert(7, e.CancelRequested())
+
+
+def paused_and_goes_on(events: list[e.Event]) -> None:
+    events.insert(2, e.PauseRequested())
+
+
+def two_calls_of_one(events: list[e.Event]) -> None:
+    assert isinstance(events[0], e.TaskCreated)
+    events[0] = replace(events[0], options={"limits": {"model_calls": 1}})
+
+
+def no_end(events: list[e.Event]) -> None:
+    del events[-1]
+
+
+WATCHED = [(event.seq, event.kind) for event in honest()]
+PLANTED: dict[str, tuple[str, str, int, Case]] = {
+    "a number is missing": (
+        "I1",
+        "gap_free",
+        6,
+        ([(1, event) for event in honest() if event.seq != 5], Evidence()),
+    ),
+    "a call ends twice": (
+        "I2",
+        "one_end",
+        7,
+        with_events(lambda events: events.insert(6, replace(events[5]))),
+    ),
+    "a writing tool starts twice": ("I3", "ledger", 0, seen(ledger=[STARTED, STARTED])),
+    "its key changes": (
+        "I3",
+        "ledger",
+        0,
+        seen(
+            ledger=[replace(STARTED, effect="idempotent"), replace(STARTED, effect="idempotent", key="other")]
+        ),
+    ),
+    "an acknowledged event is another": (
+        "I4",
+        "acknowledged",
+        6,
+        seen(acknowledged=[Acknowledged("t", "tool_started", 6)]),
+    ),
+    "an undo was acknowledged and is not there": (
+        "I4",
+        "acknowledged",
+        0,
+        seen(acknowledged=[Acknowledged("t", "rewound")]),
+    ),
+    "a request leaves a call without result": (
+        "I5",
+        "well_formed",
+        0,
+        seen(requests={"t": [[user("go"), ASKED, user("and?")]]}),
+    ),
+    "an epoch falls": ("I6", "epochs_grow", 3, (under(2, 2, 1), Evidence())),
+    "two processes write under one epoch": (
+        "I6",
+        "one_writer",
+        5,
+        seen(ledger=[STARTED, replace(STARTED, driver="200")]),
+    ),
+    "a step starts after a cancel": ("I7", "stopped", 9, with_events(cancelled_and_goes_on)),
+    "a model is asked after a pause": ("I7", "stopped", 4, with_events(paused_and_goes_on)),
+    "a tool starts after a cancel was acknowledged": (
+        "I7",
+        "stopped",
+        0,
+        seen(ledger=[STARTED], acknowledged=[Acknowledged("t", "cancel_requested", time=20)]),
+    ),
+    "an event follows the end": (
+        "I9",
+        "one_task_end",
+        13,
+        with_events(lambda events: events.append(e.InstructionsSet("more"))),
+    ),
+    "a task has no end": ("I9", "ended", 11, with_events(no_end, ended=True)),
+    "a watcher sees an event twice": (
+        "I10",
+        "stream",
+        4,
+        seen(streams=[Stream("t", [*WATCHED[:3], WATCHED[2], *WATCHED[3:]])]),
+    ),
+    "a watcher misses an event": ("I10", "stream", 3, seen(streams=[Stream("t", WATCHED[3:], after=2)])),
+    "a request goes out beyond the limit": ("I11", "limits", 9, with_events(two_calls_of_one)),
+    "a lost write is not called unknown": (
+        "I13",
+        "unknown_iff_lost",
+        6,
+        (under(1, 1, 1, 1, 1, 2), Evidence()),
+    ),
+    "an ended write is called unknown": (
+        "I13",
+        "unknown_iff_lost",
+        6,
+        with_events(lambda events: events.__setitem__(5, e.ToolEnded("s1", "s1-0", "unknown"))),
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_violation_is_named_with_its_task_and_place(planted: str) -> None:
+    number, name, seq, (entries, evidence) = PLANTED[planted]
+    found = audit(JournalOf("t", list(entries)), evidence)
+    assert (name, "t", seq) in {(one.name, one.task, one.seq) for one in found}, found
+    assert any(str(one).startswith(f"{number} {name}: task t, event {seq}: ") for one in found)
+
+
+def test_each_invariant_has_a_planted_violation_or_a_reason_why_not() -> None:
+    in_stores = {"I12", "I14"}  # below
+    planted = {number for number, *_ in PLANTED.values()} | in_stores
+    for rule in RULES:
+        assert rule.number in planted or rule.number in NOT_YET
+        assert (rule.number in planted) == bool(rule.checks)
+    assert [rule.number for rule in RULES] == [f"I{number}" for number in range(1, 15)]
+
+
+def test_an_honest_journal_with_every_witness_has_no_violation() -> None:
+    told = [Acknowledged("t", event.kind, event.seq) for event in honest()]
+    case = Evidence(
+        ledger=[STARTED],
+        requests={"t": [[user("go")]]},
+        acknowledged=[*told, Acknowledged("t", "task_ended")],
+        streams=[Stream("t", WATCHED), Stream("t", WATCHED[4:], after=4)],
+        ended=True,
+    )
+    assert audit(JournalOf("t", [(1, event) for event in honest()]), case) == []
+
+
+def test_a_call_lost_with_its_owner_and_marked_is_no_violation() -> None:
+    events = honest()
+    events[5:6] = [e.ToolStopped("s1", "s1-0", "crash"), e.ToolEnded("s1", "s1-0", "unknown")]
+    entries = [(1 if event.seq < 6 else 2, event) for event in numbered(*events)]
+    assert audit(JournalOf("t", entries)) == []
+
+
+# -------------------------------------------------------------------------------------------- whole stores
+
+
+@tool
+def save(note: str) -> str:
+    return f"saved {note}"
+
+
+def keeper(secret: str = "nothing") -> Agent[None]:
+    return Agent(ScriptedModel([call("save", note=secret), text("done")]), name="keeper", tools=[save])
+
+
+@pytest.mark.anyio
+async def test_a_secret_in_a_record_is_found_in_whatever_form() -> None:
+    async with Runner("memory:") as runner:
+        await runner.run(keeper('tr"0ub4dor'), "go", task_id="t")
+        found = await audit_store(runner.store, Evidence(secrets=['tr"0ub4dor', "not there"]))
+    assert {(one.name, one.task) for one in found} == {("secrets", "t")}
+    for data in (b"key=tr%220ub4dor", b'"tr\\"0ub4dor"', b"eHh0ciIwdWI0ZG9yeHg="):
+        assert found_secrets(data, ['tr"0ub4dor']), data
+
+
+@pytest.mark.anyio
+async def test_a_task_that_nobody_touched_and_that_changed_is_found() -> None:
+    async with Runner("memory:", agents=[keeper()]) as runner:
+        for name in ("one", "two"):
+            await runner.create_task(keeper(), "go", task_id=name)
+        before = await kept(runner.store)
+        await runner.run_step("one")
+        assert await audit_store(runner.store, Evidence(before=before, touched=["one"])) == []
+        found = await audit_store(runner.store, Evidence(before=before, touched=["two"]))
+        assert [(one.name, one.task) for one in found] == [("untouched", "one")]
+        await runner.delete_task("two")
+        found = await audit_store(runner.store, Evidence(before=before, touched=["one"]))
+        assert [(one.name, one.task) for one in found] == [("untouched", "two")]
+
+
+@pytest.mark.anyio
+async def test_a_record_that_is_another_than_before_is_found() -> None:
+    async with Runner("memory:", agents=[keeper()]) as runner:
+        await runner.run(keeper(), "go", task_id="t")
+        row, records = (await kept(runner.store))["t"]
+        forged = {"t": (row, [*records[:-1], (records[-1][0], b"other")])}
+        found: list[Violation] = await audit_store(runner.store, Evidence(before=forged))
+        longer = {"t": (row, [*records, (99, b"gone")])}
+        found += await audit_store(runner.store, Evidence(before=longer))
+    assert [one.name for one in found] == ["unchanged", "unchanged"]
+
+
+def test_the_auditor_is_a_program_of_its_own(tmp_path: Path) -> None:
+    store, ledger = tmp_path / "journal.db", Ledger(tmp_path / "ledger")
+    runner = Runner(store)
+    runner.run_sync(keeper("hunter2"), "go", task_id="t")
+    runner.sync.close()
+    honest_run = [sys.executable, "-m", "treadle.testing.auditor", str(store), "--ended"]
+    assert subprocess.run(honest_run, check=False).returncode == 0
+    for _ in range(2):
+        ledger._write(Entry("start", "save", "s1-0", "t/s1-0", 1, 1, task="t"))
+    (tmp_path / "log").write_text("password hunter2")
+    lies = ["--ledger", str(ledger.path), "--secret", "hunter2", "--file", str(tmp_path / "log")]
+    judged = subprocess.run([*honest_run, *lies], capture_output=True, text=True, check=False)
+    assert judged.returncode == 1
+    assert {line.split(":")[0] for line in judged.stdout.splitlines()} == {"I3 ledger", "I12 secrets"}
