@@ -10,6 +10,7 @@ TreadleError
 │   └── AgentUnknown                this process was not given the task's agent
 ├── TaskStateError                  the verb does not fit the task's state
 │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
+│   ├── ThreadBusy                  another task is driven in the thread and `on_busy_thread="reject"`
 │   ├── StepFailed                  the step failed and the policy says fail
 │   ├── AlreadyFinalized · AlreadyDecided
 │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
@@ -129,6 +130,14 @@ class TaskParked(TaskStateError):
 
 class TaskBusy(TaskStateError):
     """A driver is at work on the task."""
+
+
+class ThreadBusy(TaskStateError):
+    """Another task is driven in the thread: `thread_id` names the thread and `task_id` the task that holds it."""
+
+    def __init__(self, message: str, *, task_id: str, thread_id: str) -> None:
+        super().__init__(message, task_id=task_id)
+        self.thread_id = thread_id
 
 
 class TaskConflict(TaskStateError):

@@ -174,6 +174,30 @@ class ThreadChange:
     expected: int = 0
 
 
+OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
+"""How a task comes into its thread while other tasks are driven there; see `Commit.enter`."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a task stands among those that are driven in its thread.
+
+    Only a task with an owner has a place: a claim begins without one, unless it asks for it, and the end of ownership
+    gives it up. A task whose owner died keeps nobody waiting.
+
+    Args:
+        held: whether the task has the thread and may begin.
+        version: the thread's version, read in the same transaction.
+        holders: who else has the thread now; more than one only by `parallel`.
+        number: the order of those who wait, smallest first; 0 for who has the thread.
+    """
+
+    held: bool
+    version: int
+    holders: tuple[str, ...] = ()
+    number: int = 0
+
+
 @dataclass(slots=True)
 class Commit:
     """What one task wants written, all in one transaction or not at all.
@@ -190,6 +214,13 @@ class Commit:
         seal: refuse with `InboxWaiting` when the inbox holds rows not taken by this or earlier commits.
         taken: ids of the inbox rows that the record's events answer.
         thread: a change of a thread.
+        enter: ask for the thread that the task's row names, while it is owned; `Committed.place` is the answer.
+            `enqueue`: it has the thread if no task of a living owner has it or stands before it, else it stands behind
+            all who wait. `interrupt`: the same, but it stands before them. `reject`: refused with `ThreadBusy` if it
+            cannot have the thread at once. `parallel`: it has the thread, beside whoever else has, and no answer is
+            given. Who asks again keeps its place, and hears when its turn has come. When a task comes to have a thread
+            whose holder's owner died, that holder loses it in the same transaction and its epoch grows by one: its old
+            owner, should it wake, is fenced, and the task stays one whose driver died.
     """
 
     task_id: str
@@ -201,13 +232,15 @@ class Commit:
     seal: bool = False
     taken: tuple[str, ...] = ()
     thread: ThreadChange | None = None
+    enter: OnBusyThread | None = None
 
 
 @dataclass(slots=True)
 class Committed:
-    """A commit is durable. `released` tells whether ownership was given up."""
+    """A commit is durable. `released` tells whether ownership was given up, `place` answers `Commit.enter`."""
 
     released: bool = False
+    place: Place | None = None
 
 
 class Refused(Exception):
@@ -296,6 +329,9 @@ class Claim:
     digest: bytes
     """of the last record; of the base's record at `base_seq` for a fork without records of its own; else empty"""
 
+    place: Place | None = None
+    """in its thread, if it was asked for"""
+
 
 @dataclass(slots=True)
 class InboxItem:
@@ -365,9 +401,10 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def claim(self, task_id: str) -> Claim:
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner: epoch + 1, in one transaction with reading the head.
 
+        With `enter`, also ask for the task's thread, as a `Commit` does that enters by `enqueue`.
         Raises `TaskNotFound`, or `TaskBusy` when a live driver (also this process) owns the task. A driver that died
         on this host is succeeded at once. Raises `JournalCorrupt`, and changes nothing, when the journal ends before
         the row's mark, or ends at it with another digest.
@@ -413,6 +450,7 @@ class JournalStore(Protocol):
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop.
 
-        `wake` gets the ids of the tasks whose inbox holds something not yet taken.
+        `wake` gets the ids of the tasks whose inbox holds something not yet taken. The end of an ownership that had a
+        thread for which others wait is such a write.
         """
         ...

@@ -63,8 +63,8 @@ class MortalStore(JournalStore):
                 return
         self.real.commit(commit, done)
 
-    async def claim(self, task_id: str) -> Claim:
-        return await self._alive().claim(task_id)
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
+        return await self._alive().claim(task_id, enter=enter)
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         return await self._alive().read(task_id, after=after, upto=upto)

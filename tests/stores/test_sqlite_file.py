@@ -149,7 +149,8 @@ async def test_a_file_of_the_first_format_learns_where_its_journals_end(
         owner = await Owner.create(store, "t")
         await owner.write(4, release=True)
         await Owner.create(store, "u")
-    sql(path, *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in ("mark_seq", "mark_digest")))
+    added = ("mark_seq", "mark_digest", "turn")
+    sql(path, "DROP INDEX tasks_by_turn", *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in added))
     sql(path, "PRAGMA user_version = 1")
     async with opened(path) as store:
         assert (await store.row("t")).mark == Mark(5, owner.digest)

@@ -16,7 +16,15 @@ from threading import Lock
 from uuid import uuid4
 
 from treadle.core.journal import missing_tail, replaced_tail
-from treadle.errors import AlreadyFinalized, Fenced, StoreUnavailable, TaskBusy, TaskNotFound, TreadleError
+from treadle.errors import (
+    AlreadyFinalized,
+    Fenced,
+    StoreUnavailable,
+    TaskBusy,
+    TaskNotFound,
+    ThreadBusy,
+    TreadleError,
+)
 from treadle.ports import (
     Claim,
     Commit,
@@ -28,6 +36,8 @@ from treadle.ports import (
     JournalStore,
     Mark,
     NewTask,
+    OnBusyThread,
+    Place,
     Record,
     Refused,
     TaskExists,
@@ -48,6 +58,9 @@ class _Task:
     base: _Task | None
     owned: bool = True
     listed: bool = True
+    turn: int | None = None
+    """its place in its thread: 0 has it, others wait, smallest first"""
+
     records: list[Record] = field(default_factory=list[Record])
     waiting: dict[str, InboxItem] = field(default_factory=dict[str, InboxItem])
     seen: set[str] = field(default_factory=set[str])
@@ -84,6 +97,10 @@ def _seq(record: Record) -> int:
     return record.seq
 
 
+def _turn(task: _Task) -> int:
+    return task.turn or 0
+
+
 class MemoryStore(JournalStore):
     """A `JournalStore` that lives as long as this object; every commit is done before `commit` returns."""
 
@@ -110,7 +127,7 @@ class MemoryStore(JournalStore):
         with self._lock:
             self._closed = True
             for task in self._tasks.values():
-                task.owned = False
+                task.owned, task.turn = False, None
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -140,7 +157,7 @@ class MemoryStore(JournalStore):
             raise Fenced(f"task {commit.task_id} is at epoch {task.epoch}, the commit at {commit.epoch}")
         if record is not None and (record.count < 1 or record.seq - record.count != task.head):
             if _is_there(task, record):
-                return Committed(released=not task.owned)
+                return Committed(not task.owned, self._enter(task, commit.enter))
             raise Fenced(
                 f"task {commit.task_id} ends at event {task.head}: "
                 f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
@@ -150,13 +167,41 @@ class MemoryStore(JournalStore):
             raise InboxWaiting(f"task {commit.task_id} has {len(left)} unread items in its inbox")
         if commit.thread is not None:
             self._check_thread(task, commit)
+        place = self._enter(task, commit.enter)
         self._write(task, commit)
         released = commit.release and not left
         if released:
-            task.owned = False
+            task.owned, task.turn = False, None
         if released or commit.state is not None or commit.create is not None:
             task.mark = Mark(task.head, _digest(task, task.head))
-        return Committed(released=released)
+        return Committed(released, place)
+
+    def _enter(self, task: _Task, how: OnBusyThread | None) -> Place | None:
+        """Give the task its place in its thread; a task that is about to be created is not listed there yet."""
+        if how is None or not task.owned:
+            return None
+        if how == "parallel":
+            task.turn = 0
+            return None
+        name = task.new.thread_id
+        others = [
+            other
+            for other in self._tasks.values()
+            if other.turn is not None and other is not task and other.new.thread_id == name
+        ]
+        holders = tuple([other.new.task_id for other in others if other.turn == 0])
+        if how == "reject" and others and task.turn != 0:
+            first = min(others, key=_turn).new.task_id
+            raise ThreadBusy(f"thread {name!r} is held by task {first}", task_id=first, thread_id=name)
+        if task.turn != 0:
+            if how == "interrupt" and (task.turn is None or task.turn > 0):
+                task.turn = min([0, *map(_turn, others)]) - 1
+            elif task.turn is None:
+                task.turn = max([0, *map(_turn, others)]) + 1
+            if not holders and all(task.turn < _turn(other) for other in others):
+                task.turn = 0
+        thread = self._threads.get(name) or _Thread()
+        return Place(task.turn == 0, thread.version, holders, task.turn or 0)
 
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
         """Build the task without storing it: nothing may be written before every check has passed."""
@@ -213,7 +258,7 @@ class MemoryStore(JournalStore):
             shared[digest] = blob.data
         return replace(record, blobs=shared)
 
-    async def claim(self, task_id: str) -> Claim:
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner; see `JournalStore.claim`."""
         with self._lock:
             task = self._task(task_id)
@@ -226,7 +271,8 @@ class MemoryStore(JournalStore):
                 raise replaced_tail(task_id, end.seq)
             task.epoch += 1
             task.owned, task.mark = True, end
-            return Claim(task.epoch, end.seq, end.digest)
+            place = self._enter(task, "enqueue" if enter else None)
+            return Claim(task.epoch, end.seq, end.digest, place)
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""

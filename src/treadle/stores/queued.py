@@ -68,10 +68,10 @@ class QueuedStore(JournalStore, Generic[W]):
 
         return told
 
-    async def claim(self, task_id: str) -> Claim:
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner; see `JournalStore.claim`."""
         writer = self._active()
-        asked: asyncio.Future[Claim] = self._submit(writer, "claim", task_id)
+        asked: asyncio.Future[Claim] = self._submit(writer, "claim", (task_id, enter))
         try:
             return await asyncio.shield(asked)
         except asyncio.CancelledError:

@@ -17,7 +17,7 @@ _THREAD_IN_USE = """SELECT 1 FROM tasks WHERE thread = ?1 AND deleted = 0
 UNION ALL SELECT 1 FROM threads h JOIN members m ON m.thread = h.id JOIN tasks t ON t.id = m.task
 WHERE h.key = ?1 AND m.gone IS NULL AND t.deleted = 0 LIMIT 1"""
 _BURY = """UPDATE tasks SET deleted = 1, state = '', agent = '', labels = '{}', driver = NULL, epoch = epoch + 1,
-mark_seq = NULL, mark_digest = NULL WHERE id = ?"""
+mark_seq = NULL, mark_digest = NULL, turn = NULL WHERE id = ?"""
 
 
 @dataclass(slots=True)

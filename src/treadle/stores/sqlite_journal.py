@@ -17,14 +17,16 @@ from treadle.ports import (
     Committed,
     InboxItem,
     InboxWaiting,
+    Place,
     Record,
     TaskExists,
     ThreadChange,
     ThreadMoved,
 )
-from treadle.stores import sqlite_delete, sqlite_reading
+from treadle.stores import sqlite_delete, sqlite_reading, sqlite_turns
 from treadle.stores.drivers import Process, alive, lease_from_now
 from treadle.stores.sqlite_schema import Connection
+from treadle.stores.sqlite_turns import Entry
 
 REMEMBERED = 10_000
 
@@ -32,7 +34,8 @@ _LOAD = """SELECT id, epoch, driver, deleted, coalesce((SELECT max(seq) FROM rec
 mark_seq, mark_digest FROM tasks t WHERE key = ?"""
 _APPEND = "INSERT INTO records(task, seq, count, epoch, blobs, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels,
-mark_seq, mark_digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+mark_seq, mark_digest, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
 
 
 @dataclass(slots=True)
@@ -115,7 +118,7 @@ class Journal:
             raise Fenced(f"task {commit.task_id} is at epoch {head.epoch}, the commit at {commit.epoch}")
         if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
             if self._is_there(head, record):
-                return Committed(released=head.driver is None)
+                return self._again(head, commit)
             raise Fenced(
                 f"task {commit.task_id} ends at event {head.seq}: "
                 f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
@@ -124,11 +127,23 @@ class Journal:
         if commit.seal and left:
             raise InboxWaiting(f"task {commit.task_id} has unread items in its inbox")
         thread = self._check_thread(head, commit) if commit.thread is not None else None
-        return self._write(head, commit, thread, release=commit.release and not left)
+        entry = self._entry(head, commit)
+        return self._write(head, commit, thread, entry, release=bool(commit.release and not left))
 
-    def _write(self, head: _Head, commit: Commit, thread: int | None, *, release: bool) -> Committed:
+    def _again(self, head: _Head, commit: Commit) -> Committed:
+        """Answer a commit that was written before, and may have been told of a place that has changed since."""
+        entry = self._entry(head, commit)
+        if entry is not None:
+            self._run(_STAND, entry.turn, head.row)
+        return Committed(head.driver is None, self._depose(entry) if entry is not None else None)
+
+    def _write(
+        self, head: _Head, commit: Commit, thread: int | None, entry: Entry | None, *, release: bool
+    ) -> Committed:
         if head.row == 0:
-            self._create(head, commit)
+            self._create(head, commit, entry.turn if entry is not None else None)
+        elif entry is not None:
+            self._run(_STAND, entry.turn, head.row)
         record = commit.record
         if record is not None:
             blobs = record.blobs
@@ -144,7 +159,7 @@ class Journal:
         state = commit.state if commit.create is None else None
         if state is not None or release:
             self._set_row(head, commit.task_id, state, release=release)
-        return Committed(released=release)
+        return Committed(release, self._depose(entry) if entry is not None else None)
 
     def _set_row(self, head: _Head, key: str, state: str | None = None, *, release: bool = False) -> None:
         """Write a task's row, and with it where its journal ends."""
@@ -154,7 +169,7 @@ class Journal:
             sql += ", state = ?"
             values.append(state)
         if release:
-            sql += ", driver = NULL"
+            sql += ", driver = NULL, turn = NULL"
             head.driver = None
             self._moves.append((key, False))
         head.mark, head.mark_digest = head.seq, head.digest
@@ -187,7 +202,7 @@ class Journal:
             raise Fenced(f"task {new.base} ends at event {base.seq}, no fork can begin at {new.base_seq}")
         return _Head(0, commit.epoch, None, False, new.base_seq)
 
-    def _create(self, head: _Head, commit: Commit) -> None:
+    def _create(self, head: _Head, commit: Commit, turn: int | None) -> None:
         new = commit.create
         assert new is not None
         base = None if new.base is None else self._listed(new.base).row
@@ -200,7 +215,7 @@ class Journal:
         self._run(
             _CREATE,
             *(new.task_id, new.agent, new.thread_id, commit.state or "created", new.created, commit.epoch),
-            *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels), *mark),
+            *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels), *mark, turn),
         )
         head.row = self._connection.last_insert_rowid()
         self._heads[new.task_id] = head
@@ -271,10 +286,34 @@ class Journal:
                 *(version, row),
             )
 
+    def _entry(self, head: _Head, commit: Commit) -> Entry | None:
+        """Return the place the commit asks for; raises `ThreadBusy`."""
+        if commit.enter is None or (head.row and head.driver is None):
+            return None
+        if commit.enter == "parallel":
+            return sqlite_turns.BESIDE_OTHERS
+        if commit.create is not None and head.row == 0:
+            thread, turn = commit.create.thread_id, None
+        else:
+            thread, turn = self._one("SELECT thread, turn FROM tasks WHERE id = ?", head.row)
+        return sqlite_turns.entry(self._connection, thread, head.row, turn, commit.enter, self._is_living)
+
+    def _depose(self, entry: Entry) -> Place | None:
+        """Take the thread from those whose drivers died, for a task that now has it; return its place."""
+        for other in entry.deposed:
+            sqlite_turns.depose(self._connection, other)
+            self._heads.pop(other.key, None)
+        return entry.place
+
+    def _is_living(self, driver: int) -> bool:
+        row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)
+        return row is not None and (driver == self._driver or alive(*row))
+
     # ----------------------------------------------------------------------------------------- ownership
 
-    def claim(self, key: str) -> Claim:
-        """Become a task's owner; see `JournalStore.claim`."""
+    def claim(self, claimed: tuple[str, bool]) -> Claim:
+        """Become a task's owner; `claimed` is the task and whether it enters its thread. See `JournalStore.claim`."""
+        key, enter = claimed
         head = self._listed(key)
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
@@ -282,10 +321,15 @@ class Journal:
         head.driver = self._driver_row()
         head.epoch += 1
         head.mark, head.mark_digest = head.seq, digest
-        sql = "UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ? WHERE id = ?"
-        self._run(sql, head.epoch, head.driver, head.seq, digest, head.row)
+        place, turn = None, None
+        if enter:
+            (thread,) = self._one("SELECT thread FROM tasks WHERE id = ?", head.row)
+            entry = sqlite_turns.entry(self._connection, thread, head.row, None, "enqueue", self._is_living)
+            place, turn = self._depose(entry), entry.turn
+        sql = "UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ? WHERE id = ?"
+        self._run(sql, head.epoch, head.driver, head.seq, digest, turn, head.row)
         self._moves.append((key, True))
-        return Claim(head.epoch, head.seq, digest)
+        return Claim(head.epoch, head.seq, digest, place)
 
     def _checked_end(self, head: _Head, key: str) -> bytes:
         """Return the digest of a task's last record; raise `JournalCorrupt` if its row knows of a later or another."""
@@ -296,9 +340,9 @@ class Journal:
             raise replaced_tail(key, head.seq)
         return digest
 
-    def disown(self, claimed: tuple[str, int]) -> None:
-        """Give back a claim nobody waited for; `claimed` is the task and its epoch."""
-        key, epoch = claimed
+    def disown(self, unwanted: tuple[str, int]) -> None:
+        """Give back a claim nobody waited for; `unwanted` is the task and its epoch."""
+        key, epoch = unwanted
         head = self._head(key)
         if head is not None and head.epoch == epoch:
             self._set_row(head, key, release=True)

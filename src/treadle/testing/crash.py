@@ -121,10 +121,10 @@ class CrashingStore(JournalStore):
 
         self._store.commit(commit, durable)
 
-    async def claim(self, task_id: str) -> Claim:
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         name = self._crash.numbered("claim")
         self._crash.reach(f"before {name}")
-        claim = await self._store.claim(task_id)
+        claim = await self._store.claim(task_id, enter=enter)
         self._crash.reach(f"after {name}")
         return claim
 

@@ -1,7 +1,7 @@
 """A process that uses a store and dies: the durability suite runs it as `python -m ... MODE FACTORY ADDRESS REST`.
 
     crash K        make the first K scripted calls, acknowledge each, queue the next, die by SIGKILL
-    hold TASK      become the owner of TASK, acknowledge, wait for the end of standard input
+    hold TASK      become the owner of TASK and enter its thread, acknowledge, wait for the end of standard input
     write TASK N   create TASK and append N records, acknowledge each
 
 An acknowledgement is a line on standard output. `FACTORY` is `module:callable`: called with `ADDRESS`, it returns
@@ -77,7 +77,7 @@ async def crash(store: JournalStore, after: int) -> None:
 async def hold(store: JournalStore, task_id: str) -> None:
     """Own a task until told to end, without giving it back."""
     await store.open()
-    claim = await store.claim(task_id)
+    claim = await store.claim(task_id, enter=True)
     acknowledge(claim.epoch)
     await asyncio.to_thread(sys.stdin.read)
 

@@ -28,7 +28,7 @@ from treadle.errors import Fenced, StoreError, TaskBusy
 from treadle.ports import Committed, InboxItem, JournalStore, Record, TaskFilter, ThreadChange
 from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.crashing import script
-from treadle.testing.conformance.owner import Owner, dump, item, send
+from treadle.testing.conformance.owner import Owner, dump, item, new_task, send
 from treadle.testing.conformance.store import StoreConformance
 
 KILLED = -9
@@ -161,6 +161,56 @@ class PersistentStoreConformance(StoreConformance):
             assert await store.rows(TaskFilter(state="interrupted")) == [row]
             assert await store.rows(TaskFilter(state=row.state)) == []
             assert (await store.claim("t")).epoch == 3
+
+    async def test_a_killed_process_loses_its_thread_to_the_next_in_line_and_its_epoch_with_it(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t", thread_id="talk")).release()
+            child = self.child("hold", tmp_path, "t")
+            assert child.stdout is not None
+            assert await asyncio.to_thread(child.stdout.readline) == "2\n"
+            mine = await Owner.create(store, "u", thread_id="talk")
+            waits = (await mine.send(enter="enqueue")).place
+            assert waits is not None
+            assert (waits.held, waits.holders) == (False, ("t",))
+            child.kill()
+            child.communicate()
+            place = (await mine.send(enter="enqueue")).place
+            assert place is not None
+            assert place.held
+            row = await store.row("t")
+            assert (row.epoch, row.word) == (3, "interrupted")
+            assert row.driver is not None
+            assert not row.driver.alive
+            with pytest.raises(Fenced):
+                await Owner(store, "t", 2, 1).write()
+            claim = await store.claim("t", enter=True)
+            assert claim.epoch == 4
+            assert claim.place is not None
+            assert claim.place.holders == ("u",)
+
+    async def test_two_instances_never_both_have_a_thread(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+            having: set[str] = set()
+
+            async def turn(store: JournalStore, name: str) -> None:
+                owner = Owner(store, name)
+                place = (await owner.write(create=new_task(name, thread_id="talk"), enter="enqueue")).place
+                while place is not None and not place.held:
+                    await asyncio.sleep(0.002)
+                    place = (await owner.send(enter="enqueue")).place
+                having.add(name)
+                await owner.write()
+                assert having == {name}
+                having.remove(name)
+                await owner.release()
+
+            async with asyncio.timeout(30):
+                await asyncio.gather(
+                    *(turn(store, f"{n}-{i}") for n, store in enumerate((one, two)) for i in range(10))
+                )
+            assert [row.driver for row in await one.rows(TaskFilter())] == [None] * 20
 
     async def test_closing_gives_up_what_the_instance_owned(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as one:

@@ -25,10 +25,11 @@ from treadle.ports import Committed, TaskFilter
 from treadle.testing.conformance.owner import Owner, item, send
 from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
+from treadle.testing.conformance.store_turns import TurnConformance
 
 
 @pytest.mark.anyio
-class StoreConformance(CommitConformance, SharingConformance):
+class StoreConformance(CommitConformance, SharingConformance, TurnConformance):
     """The contract of `JournalStore`, one rule a test. Inherit, and say how to `make` a store."""
 
     # ------------------------------------------------------------------------------------------------ listing

@@ -1,0 +1,162 @@
+"""How every `JournalStore` gives out a thread to the tasks that are driven in it: one after the other, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle.errors import TaskNotFound, ThreadBusy
+from treadle.ports import Commit, JournalStore, OnBusyThread, Place, TaskFilter
+from treadle.testing.conformance.owner import Owner, add, item, new_task, send
+from treadle.testing.conformance.store_subject import StoreSubject
+
+
+async def entering(store: JournalStore, task_id: str, enter: OnBusyThread, thread: str = "talk") -> Any:
+    """Create a task that asks for its thread in the same commit; return its owner and its place."""
+    owner = Owner(store, task_id)
+    committed = await owner.write(create=new_task(task_id, thread_id=thread), enter=enter)
+    return owner, committed.place
+
+
+async def asked(owner: Owner, enter: OnBusyThread = "enqueue") -> Place:
+    """Ask (again) for the task's thread."""
+    place = (await owner.send(enter=enter)).place
+    assert place is not None
+    return place
+
+
+class TurnConformance(StoreSubject):
+    """Who has a thread, who waits for it, and when the next one's turn comes."""
+
+    async def test_the_first_has_the_thread_and_others_wait_in_the_order_of_their_arrival(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            one, place = await entering(store, "t", "enqueue")
+            assert place == Place(True, 0)
+            two, waits = await entering(store, "u", "enqueue")
+            three, waits_too = await entering(store, "v", "enqueue")
+            assert (waits.held, waits.holders) == (False, ("t",))
+            assert 0 < waits.number < waits_too.number
+            assert await asked(one) == Place(True, 0), "who has it keeps it"
+            await one.write(thread=add(0))
+            await one.release()
+            assert await asked(three) == replace(waits_too, version=1, holders=()), "it is not its turn"
+            assert await asked(two) == Place(True, 1)
+            assert await asked(three) == replace(waits_too, version=1, holders=("u",))
+            await two.release()
+            assert (await asked(three)).held
+
+    async def test_a_thread_is_given_to_one_of_many_who_ask_at_once(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            entered = await asyncio.gather(*(entering(store, f"t{n:02}", "enqueue") for n in range(20)))
+            assert sum(place.held for _, place in entered) == 1
+            waiting = sorted(entered, key=lambda pair: pair[1].number)
+            for owner, _ in waiting:
+                places = await asyncio.gather(*(asked(other) for other, _ in waiting))
+                assert [o.task_id for (o, _), p in zip(waiting, places, strict=True) if p.held] == [
+                    owner.task_id
+                ]
+                await owner.release()
+                waiting = [pair for pair in waiting if pair[0] is not owner]
+
+    async def test_who_rejects_a_busy_thread_is_refused_and_leaves_no_trace(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            one, place = await entering(store, "t", "reject")
+            assert place == Place(True, 0)
+            with pytest.raises(ThreadBusy) as refused:
+                await entering(store, "u", "reject")
+            assert (refused.value.task_id, refused.value.thread_id) == ("t", "talk")
+            with pytest.raises(TaskNotFound):
+                await store.row("u")
+            two = await Owner.create(store, "u", thread_id="talk")
+            before = await store.row("u")
+            with pytest.raises(ThreadBusy):
+                await two.write(2, blobs={"b": b"x"}, state="paused", enter="reject")
+            assert await store.row("u") == before
+            assert (await asked(one, "reject")).held, "who has it is not refused"
+            await one.release()
+            assert (await asked(two, "reject")).held
+
+    async def test_who_interrupts_stands_before_those_who_wait(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            one, _ = await entering(store, "t", "enqueue")
+            two, _ = await entering(store, "u", "enqueue")
+            three, place = await entering(store, "v", "interrupt")
+            assert (place.held, place.holders) == (False, ("t",))
+            assert (await asked(three, "interrupt")) == place
+            await one.release()
+            assert not (await asked(two)).held
+            assert (await asked(three)).held
+            await three.release()
+            assert (await asked(two)).held
+
+    async def test_who_comes_beside_others_keeps_those_waiting_who_come_after(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            one, _ = await entering(store, "t", "enqueue")
+            two, place = await entering(store, "u", "parallel")
+            assert place is None
+            three, waits = await entering(store, "v", "enqueue")
+            assert sorted(waits.holders) == ["t", "u"]
+            await one.release()
+            assert (await asked(three)).holders == ("u",)
+            await two.release()
+            assert (await asked(three)).held
+
+    async def test_only_owned_tasks_that_asked_hold_a_thread(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            made = await Owner.create(store, "made", thread_id="talk")
+            parked, _ = await entering(store, "parked", "enqueue")
+            await parked.release()
+            _, elsewhere = await entering(store, "x", "enqueue", "another thread")
+            assert elsewhere.held
+            one, place = await entering(store, "t", "enqueue")
+            assert place == Place(True, 0), "created, parked and other threads' tasks hold nothing"
+            await one.write(thread=add(0), release=True)
+            assert await asked(made) == Place(True, 1)
+
+    async def test_a_claim_enters_the_thread_if_it_is_asked_to(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            for name in "tuv":
+                await (await Owner.create(store, name, thread_id="talk")).release()
+            assert (await store.claim("t")).place is None
+            claim = await store.claim("u", enter=True)
+            assert claim.place == Place(True, 0)
+            waits = await store.claim("v", enter=True)
+            assert waits.place is not None
+            assert (waits.place.held, waits.place.holders) == (False, ("u",))
+            await Owner.of(store, "u", claim).release()
+            assert (await asked(Owner.of(store, "v", waits))).held
+
+    async def test_a_task_kept_for_its_inbox_keeps_its_thread(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            one, _ = await entering(store, "t", "enqueue")
+            two, _ = await entering(store, "u", "enqueue")
+            await store.post("t", item("i"))
+            await one.release()
+            assert (await asked(two)).holders == ("t",)
+            await one.send(release=True, taken=("i",))
+            assert (await asked(two)).held
+
+    async def test_a_task_given_back_is_in_nobodys_way_and_gets_no_place(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            one, _ = await entering(store, "t", "enqueue")
+            await one.release()
+            assert (await send(store, Commit("t", 1, None, enter="enqueue"))).place is None
+            await store.delete("t")
+            _, place = await entering(store, "u", "enqueue")
+            assert place.held
+
+    async def test_the_same_commit_again_is_told_its_place(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = Owner(store, "t")
+            record = owner.record()
+            commit = owner.commit(record, create=new_task("t", thread_id="talk"), enter="enqueue")
+            first = await send(store, commit)
+            assert first == await send(store, commit)
+            assert first.place == Place(True, 0)
+            assert len(await store.rows(TaskFilter())) == 1
