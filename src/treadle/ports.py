@@ -5,7 +5,7 @@ Nothing here does anything. An adapter of a port passes that port's conformance 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, runtime_checkable
 
@@ -307,7 +307,10 @@ class TaskRow:
     """sequence number of the last event"""
 
     mark: Mark | None = None
-    """None only for what was written before there were marks"""
+    """None for a deleted task, and for what was written before there were marks"""
+
+    deleted: bool = False
+    """not listed any more, but its records are kept for forks or a thread"""
 
     @property
     def word(self) -> str:
@@ -350,6 +353,8 @@ class ThreadMember:
     version: int
     task_id: str
     seq: int
+    gone: int | None = None
+    """the version that took it out; `thread` never shows it, `restore_thread` takes it"""
 
 
 @dataclass(slots=True)
@@ -419,8 +424,11 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def row(self, task_id: str) -> TaskRow:
-        """Return a task's row; raises `TaskNotFound`."""
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; with `deleted` also that of a deleted task whose records are kept for others.
+
+        Raises `TaskNotFound`.
+        """
         ...
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
@@ -432,6 +440,22 @@ class JournalStore(Protocol):
 
         Raises `TaskNotFound`; `TaskBusy` while a live driver owns it or a child; a prefix shared by living forks and
         records a thread refers to stay readable for those, but the task itself is not found any more.
+        """
+        ...
+
+    async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
+        """Insert a task as it stood in another store, with its own records, in one transaction or not at all.
+
+        Nobody owns it; `row.head` and `row.driver` are not looked at. Records may be of several epochs. `records` is
+        iterated in any thread and maybe more than once, a part at a time; what it raises is raised here.
+        Raises `TaskExists`; `TaskNotFound` when the base is not there, `Fenced` when it ends before `row.base_seq`.
+        """
+        ...
+
+    async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
+        """Insert a thread that has no version yet, in one transaction: `members` are also those taken out again.
+
+        Raises `ThreadMoved` when the thread has a version; `TaskNotFound` when a member is neither listed nor kept.
         """
         ...
 

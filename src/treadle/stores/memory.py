@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from uuid import uuid4
@@ -205,14 +205,16 @@ class MemoryStore(JournalStore):
 
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
         """Build the task without storing it: nothing may be written before every check has passed."""
-        base = None
-        if new.base is not None:
-            base = self._task(new.base)
-            if new.base_seq > base.head:
-                raise Fenced(
-                    f"task {new.base} ends at event {base.head}, no fork can begin at {new.base_seq}"
-                )
+        base = self._base(new)
         return _Task(replace(new, labels=dict(new.labels)), "created", epoch, base)
+
+    def _base(self, new: NewTask, *, deleted: bool = False) -> _Task | None:
+        if new.base is None:
+            return None
+        base = self._task(new.base, deleted=deleted)
+        if new.base_seq > base.head:
+            raise Fenced(f"task {new.base} ends at event {base.head}, no fork can begin at {new.base_seq}")
+        return base
 
     def _check_thread(self, task: _Task, commit: Commit) -> None:
         change = commit.thread
@@ -273,6 +275,34 @@ class MemoryStore(JournalStore):
             task.owned, task.mark = True, end
             place = self._enter(task, "enqueue" if enter else None)
             return Claim(task.epoch, end.seq, end.digest, place)
+
+    async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
+        """Insert a task with its whole journal; see `JournalStore.restore`."""
+        with self._lock:
+            self._usable()
+            if row.task_id in self._tasks:
+                raise TaskExists(f"a task {row.task_id} is in this store already")
+            new = NewTask(row.task_id, row.agent, row.thread_id, row.created, row.parent)
+            new.base, new.base_seq, new.labels = row.base, row.base_seq, dict(row.labels)
+            base = self._base(new, deleted=True)
+            task = _Task(new, row.state, row.epoch, base, owned=False, listed=not row.deleted, mark=row.mark)
+            found = list(records)
+            task.waiting = {item.item_id: item for item in inbox}
+            task.seen = set(task.waiting)
+            task.records = [self._with_shared_blobs(record) for record in found]
+            self._tasks[row.task_id] = task
+            if base is not None:
+                base.forks.append(task)
+
+    async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
+        """Insert a thread; see `JournalStore.restore_thread`."""
+        with self._lock:
+            self._usable()
+            known = self._threads.get(thread_id)
+            if known is not None:
+                raise ThreadMoved(known.version)
+            found = [_Member(m.version, self._task(m.task_id, deleted=True), m.seq, m.gone) for m in members]
+            self._threads[thread_id] = _Thread(version, found)
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
@@ -379,10 +409,10 @@ class MemoryStore(JournalStore):
                 raise missing_tail(task_id, seen, task.mark.seq)
             return found
 
-    async def row(self, task_id: str) -> TaskRow:
-        """Return a task's row; raises `TaskNotFound`."""
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; see `JournalStore.row`."""
         with self._lock:
-            return self._row(self._task(task_id))
+            return self._row(self._task(task_id, deleted=deleted))
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         """Return matching rows, newest task id first."""
@@ -427,10 +457,10 @@ class MemoryStore(JournalStore):
         if self._closed:
             raise StoreUnavailable(f"the store {self.url} is closed: open() it first")
 
-    def _task(self, task_id: str) -> _Task:
+    def _task(self, task_id: str, *, deleted: bool = False) -> _Task:
         self._usable()
         task = self._tasks.get(task_id)
-        if task is None or not task.listed:
+        if task is None or not (task.listed or deleted):
             raise TaskNotFound(f"no task {task_id} in {self.url}")
         return task
 
@@ -453,6 +483,7 @@ class MemoryStore(JournalStore):
             driver=driver,
             head=task.head,
             mark=task.mark,
+            deleted=not task.listed,
         )
 
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import finalize
 
 from treadle.errors import StoreUnavailable
-from treadle.ports import Claim, Commit, CommitDone, Committed, InboxItem, JournalStore
+from treadle.ports import (
+    Claim,
+    Commit,
+    CommitDone,
+    Committed,
+    InboxItem,
+    JournalStore,
+    Record,
+    TaskRow,
+    ThreadMember,
+)
 from treadle.stores.writing import NOTHING, Item, WriterThread
 
 W = TypeVar("W", bound=WriterThread)
@@ -92,6 +102,14 @@ class QueuedStore(JournalStore, Generic[W]):
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
         await self._submit(self._active(), "delete", task_id)
+
+    async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
+        """Insert a task with its whole journal; see `JournalStore.restore`."""
+        await self._submit(self._active(), "restore", (row, records, inbox))
+
+    async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
+        """Insert a thread; see `JournalStore.restore_thread`."""
+        await self._submit(self._active(), "restore_thread", (thread_id, version, members))
 
     def _submit(self, writer: W, operation: str, argument: Any = None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()

@@ -87,9 +87,9 @@ class SQLiteStore(QueuedStore[Writer]):
                 connection.execute("COMMIT")
         return found
 
-    async def row(self, task_id: str) -> TaskRow:
-        """Return a task's row; raises `TaskNotFound`."""
-        return await self._ask(sqlite_reading.row, task_id)
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; see `JournalStore.row`."""
+        return await self._ask(sqlite_reading.row, task_id, deleted)
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         """Return matching rows, newest task id first."""

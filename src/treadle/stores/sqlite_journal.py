@@ -6,6 +6,7 @@ Every item is checked before its first write, so a refused one needs no savepoin
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,9 @@ from treadle.ports import (
     Place,
     Record,
     TaskExists,
+    TaskRow,
     ThreadChange,
+    ThreadMember,
     ThreadMoved,
 )
 from treadle.stores import sqlite_delete, sqlite_reading, sqlite_turns
@@ -35,6 +38,8 @@ mark_seq, mark_digest FROM tasks t WHERE key = ?"""
 _APPEND = "INSERT INTO records(task, seq, count, epoch, blobs, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels,
 mark_seq, mark_digest, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, deleted, parent, base, base_seq, labels,
+mark_seq, mark_digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
 
 
@@ -146,12 +151,7 @@ class Journal:
             self._run(_STAND, entry.turn, head.row)
         record = commit.record
         if record is not None:
-            blobs = record.blobs
-            row = (head.row, record.seq, record.count, record.epoch, len(blobs), record.digest, record.data)
-            self._connection.execute(_APPEND, row)
-            head.seq, head.digest = record.seq, record.digest
-            if blobs:
-                self._add_blobs(self._connection.last_insert_rowid(), blobs)
+            self._append(head, record)
         for item_id in commit.taken:
             self._run("UPDATE inbox SET taken = 1, data = NULL WHERE task = ? AND key = ?", head.row, item_id)
         if commit.thread is not None:
@@ -160,6 +160,14 @@ class Journal:
         if state is not None or release:
             self._set_row(head, commit.task_id, state, release=release)
         return Committed(release, self._depose(entry) if entry is not None else None)
+
+    def _append(self, head: _Head, record: Record) -> None:
+        blobs = record.blobs
+        row = (head.row, record.seq, record.count, record.epoch, len(blobs), record.digest, record.data)
+        self._connection.execute(_APPEND, row)
+        head.seq, head.digest = record.seq, record.digest
+        if blobs:
+            self._add_blobs(self._connection.last_insert_rowid(), blobs)
 
     def _set_row(self, head: _Head, key: str, state: str | None = None, *, release: bool = False) -> None:
         """Write a task's row, and with it where its journal ends."""
@@ -358,6 +366,55 @@ class Journal:
             *(row, item.item_id, item.kind, item.created, json.dumps(item.data)),
         )
         return True
+
+    def restore(self, restored: tuple[TaskRow, Iterable[Record], Sequence[InboxItem]]) -> None:
+        """Insert a task with its whole journal; see `JournalStore.restore`."""
+        row, records, inbox = restored
+        if self._head(row.task_id) is not None:
+            raise TaskExists(f"a task {row.task_id} is in this store already")
+        base = None if row.base is None else self._head(row.base)
+        if row.base is not None and base is None:
+            raise TaskNotFound(f"no task {row.base} in this store")
+        if base is not None and row.base_seq > base.seq:
+            raise Fenced(f"task {row.base} ends at event {base.seq}, no fork can begin at {row.base_seq}")
+        # The records come from outside and may fail half-way: only here something is written before all is checked.
+        self._run("SAVEPOINT restoring")
+        try:
+            head = _Head(self._restored_row(row, base), row.epoch, None, row.deleted, row.base_seq)
+            for record in records:
+                self._append(head, record)
+            for item in inbox:
+                self.post((row.task_id, item))
+        except BaseException:
+            self._heads.pop(row.task_id, None)
+            self._run("ROLLBACK TO restoring")
+            raise
+        finally:
+            self._run("RELEASE restoring")
+
+    def _restored_row(self, row: TaskRow, base: _Head | None) -> int:
+        mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
+        return self._insert(
+            _RESTORE,
+            *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
+            *(row.parent, None if base is None else base.row, row.base_seq, json.dumps(row.labels), *mark),
+        )
+
+    def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:
+        """Insert a thread; see `JournalStore.restore_thread`."""
+        key, version, members = restored
+        known = self._one("SELECT version FROM threads WHERE key = ?", key)
+        if known is not None:
+            raise ThreadMoved(known[0])
+        rows = [self._head(member.task_id) for member in members]
+        for member, head in zip(members, rows, strict=True):
+            if head is None:
+                raise TaskNotFound(f"no task {member.task_id} in this store")
+        thread = self._insert("INSERT INTO threads(key, version) VALUES (?, ?)", key, version)
+        for member, head in zip(members, rows, strict=True):
+            assert head is not None
+            values = (thread, member.version, head.row, member.seq, member.gone)
+            self._run("INSERT INTO members VALUES (?, ?, ?, ?, ?)", *values)
 
     def delete(self, key: str) -> None:
         """Remove a task; see `JournalStore.delete`."""

@@ -19,8 +19,8 @@ PAGE = 500
 
 _ROWS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
 coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq),
-t.mark_seq, t.mark_digest, d.key, d.host, d.boot, d.pid, d.started, d.lease
-FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver WHERE t.deleted = 0"""
+t.mark_seq, t.mark_digest, t.deleted, d.key, d.host, d.boot, d.pid, d.started, d.lease
+FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
 _LINK = "SELECT id, base, base_seq, mark_seq FROM tasks"
 _RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
 WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
@@ -115,9 +115,9 @@ def digest_at(connection: Connection, task: int, seq: int) -> bytes:
     return b""
 
 
-def row(connection: Connection, key: str) -> TaskRow:
+def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
     """Return one task's row; raises `TaskNotFound`."""
-    found = connection.execute(f"{_ROWS} AND t.key = ?", (key,)).fetchone()
+    found = connection.execute(f"{_ROWS} WHERE t.key = ? AND t.deleted <= ?", (key, deleted)).fetchone()
     if found is None:
         raise TaskNotFound(f"no task {key} in this store")
     return _row(found)
@@ -126,7 +126,8 @@ def row(connection: Connection, key: str) -> TaskRow:
 def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
     """Return the listed tasks that match, newest id first."""
     terms = {sql: value for name, sql in _FILTERS.items() if (value := getattr(wanted, name)) is not None}
-    cursor = connection.execute(" AND ".join([_ROWS, *terms]) + " ORDER BY t.key DESC", tuple(terms.values()))
+    sql = " AND ".join([f"{_ROWS} WHERE t.deleted = 0", *terms]) + " ORDER BY t.key DESC"
+    cursor = connection.execute(sql, tuple(terms.values()))
     fitting = (row for found in cursor if wanted.state in (None, (row := _row(found)).word))
     try:
         return list(islice(fitting, max(wanted.limit, 0)))
@@ -135,8 +136,10 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
 
 
 def _row(found: Any) -> TaskRow:
-    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = found[:13]
-    driver, host, boot, pid, started, lease = found[13:]
+    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest, deleted = (
+        found[:14]
+    )
+    driver, host, boot, pid, started, lease = found[14:]
     owner = None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease))
     return TaskRow(
         task_id=key,
@@ -152,6 +155,7 @@ def _row(found: Any) -> TaskRow:
         driver=owner,
         head=head,
         mark=None if mark is None else Mark(mark, digest),
+        deleted=bool(deleted),
     )
 
 

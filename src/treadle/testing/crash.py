@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -141,6 +141,18 @@ class CrashingStore(JournalStore):
         await self._store.delete(task_id)
         self._crash.reach(f"after {name}")
 
+    async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
+        name = self._crash.numbered("restore")
+        self._crash.reach(f"before {name}")
+        await self._store.restore(row, records, inbox)
+        self._crash.reach(f"after {name}")
+
+    async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
+        name = self._crash.numbered("restore_thread")
+        self._crash.reach(f"before {name}")
+        await self._store.restore_thread(thread_id, version, members)
+        self._crash.reach(f"after {name}")
+
     def _watch_rows(self) -> None:
         """Hear of each row that SQLite changes in connections opened from now on."""
         import apsw
@@ -159,8 +171,8 @@ class CrashingStore(JournalStore):
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         return await self._store.read(task_id, after=after, upto=upto)
 
-    async def row(self, task_id: str) -> TaskRow:
-        return await self._store.row(task_id)
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        return await self._store.row(task_id, deleted=deleted)
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         return await self._store.rows(wanted)
