@@ -211,6 +211,7 @@ class Commit:
         create: the task row to insert first, owned by this process with the given epoch; refused with `TaskExists`.
         state: the row's new state word, None to leave it.
         release: give up ownership, unless the inbox holds rows not taken; then ownership stays.
+        wanted: with `release`: somebody who adopts tasks is to drive it on (see `JournalStore.orphans`).
         seal: refuse with `InboxWaiting` when the inbox holds rows not taken by this or earlier commits.
         taken: ids of the inbox rows that the record's events answer.
         thread: a change of a thread.
@@ -229,6 +230,7 @@ class Commit:
     create: NewTask | None = None
     state: str | None = None
     release: bool = False
+    wanted: bool = False
     seal: bool = False
     taken: tuple[str, ...] = ()
     thread: ThreadChange | None = None
@@ -280,12 +282,20 @@ class Mark:
 
 @dataclass(slots=True)
 class Driver:
-    """A process that drives tasks; `alive` is judged by host, boot and process start, or by its lease elsewhere."""
+    """A process that drives tasks.
+
+    It is alive until its lease has passed, or, on the host, boot and process space of who asks, until it ended.
+
+    Args:
+        lease: when its lease ends if it prolongs it no more, in microseconds since 1970, UTC; 0 once it said goodbye;
+            None for a store that lives and dies with its process.
+    """
 
     driver_id: str
     host: str
     pid: int
     alive: bool
+    lease: int | None = None
 
 
 @dataclass(slots=True)
@@ -311,6 +321,9 @@ class TaskRow:
 
     deleted: bool = False
     """not listed any more, but its records are kept for forks or a thread"""
+
+    wanted: bool = False
+    """whether it was given back for somebody to drive on; stays until it is given back again"""
 
     @property
     def word(self) -> str:
@@ -389,6 +402,11 @@ class JournalStore(Protocol):
         """How to name this store, without secrets."""
         ...
 
+    @property
+    def fenced(self) -> int:
+        """How many commits of this process were refused with `Fenced` since the store was made."""
+        ...
+
     async def open(self) -> None:
         """Make the store usable; idempotent. Raises `StoreUnavailable` or `StoreFormatError`."""
         ...
@@ -411,8 +429,10 @@ class JournalStore(Protocol):
 
         With `enter`, also ask for the task's thread, as a `Commit` does that enters by `enqueue`.
         Raises `TaskNotFound`, or `TaskBusy` when a live driver (also this process) owns the task. A driver that died
-        on this host is succeeded at once. Raises `JournalCorrupt`, and changes nothing, when the journal ends before
-        the row's mark, or ends at it with another digest.
+        on this host is succeeded at once, any other when its lease has passed. A process has one lease for all it
+        owns, prolonged from a thread for as long as it owns anything; a claim begins with a whole one. Drivers that
+        are dead and own nothing are forgotten. Raises `JournalCorrupt`, and changes nothing, when the journal ends
+        before the row's mark, or ends at it with another digest.
         """
         ...
 
@@ -433,6 +453,14 @@ class JournalStore(Protocol):
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         """Return matching rows, newest task id first."""
+        ...
+
+    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+        """Return tasks that nobody drives and somebody should, by task id upward, those behind `after` only.
+
+        They are: tasks whose driver is not alive, whatever their state; and, among those that have not ended, tasks
+        without an owner that were given back as `wanted` or whose inbox holds something not taken.
+        """
         ...
 
     async def delete(self, task_id: str) -> None:

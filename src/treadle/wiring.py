@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import parse_qsl
 
 from treadle.agents.agent import Agent
 from treadle.core.messages import Content, File, Text
@@ -30,7 +31,8 @@ class Runner(TaskRunner):
 
     Args:
         store: where journals live: a path or `sqlite:///path`, `memory:`, or a `JournalStore`; by default what
-            TREADLE_STORE names, else `.treadle/journal.db` in the working directory.
+            TREADLE_STORE names, else `.treadle/journal.db` in the working directory. `sqlite:///path?lease=5` sets
+            how long, in seconds, this process is taken for alive after a heartbeat.
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
         context_factory: makes the context of drives that are given none.
@@ -105,8 +107,28 @@ def open_store(store: str | os.PathLike[str] | JournalStore | None) -> JournalSt
         raise ConfigurationError(f"store {_without_secrets(text)!r}: this version knows {known}")
     from treadle.stores.sqlite import SQLiteStore
 
+    if not separator:
+        return SQLiteStore(text)
+    path, _, asked = rest.partition("?")
     # As elsewhere, three slashes begin a relative path and four an absolute one.
-    return SQLiteStore(rest.removeprefix("/") if separator else text)
+    return SQLiteStore(path.removeprefix("/"), lease_seconds=_lease(text, asked))
+
+
+def _lease(url: str, asked: str) -> float:
+    """Return how long a lease is that a store's URL asks for; raises `ConfigurationError` for what it cannot ask."""
+    from treadle.stores.drivers import LEASE_SECONDS, checked_lease
+
+    settings = dict(parse_qsl(asked, keep_blank_values=True))
+    given = settings.pop("lease", None)
+    if settings:
+        raise ConfigurationError(f"store {url!r}: it takes ?lease=SECONDS, not {', '.join(settings)}")
+    if given is None:
+        return LEASE_SECONDS
+    try:
+        seconds = float(given)
+    except ValueError:
+        raise ConfigurationError(f"store {url!r}: lease must be a number of seconds, got {given!r}") from None
+    return checked_lease(seconds, f"store {url!r}: lease")
 
 
 def _without_secrets(url: str) -> str:

@@ -41,6 +41,10 @@ class MortalStore(JournalStore):
     def url(self) -> str:
         return self.real.url
 
+    @property
+    def fenced(self) -> int:
+        return self.real.fenced
+
     async def open(self) -> None:
         await self._alive().open()
 
@@ -74,6 +78,9 @@ class MortalStore(JournalStore):
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         return await self._alive().rows(wanted)
+
+    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+        return await self._alive().orphans(limit, after=after)
 
     async def delete(self, task_id: str) -> None:
         await self._alive().delete(task_id)

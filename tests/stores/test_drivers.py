@@ -7,7 +7,12 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+import pytest
+
+from treadle.errors import ConfigurationError
 from treadle.stores.drivers import alive, lease_from_now, start_of, this_process
+from treadle.stores.sqlite import SQLiteStore
+from treadle.wiring import open_store
 
 
 def row(**changes: Any) -> tuple[str, str, int, int, int]:
@@ -24,8 +29,28 @@ def test_a_process_that_said_goodbye_is_not() -> None:
     assert not alive(*row(lease=0))
 
 
-def test_a_lease_does_not_matter_on_the_same_host() -> None:
-    assert alive(*row(lease=1))
+def test_a_process_that_lives_holds_nothing_once_its_lease_has_passed() -> None:
+    assert not alive(*row(lease=lease_from_now(-0.001)))
+    assert alive(*row(lease=lease_from_now(0.5)))
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.4, 86_401, float("nan"), float("inf"), True, "60", None])
+def test_a_lease_that_cannot_work_is_refused_by_name(seconds: Any) -> None:
+    with pytest.raises(ConfigurationError, match="lease_seconds must be"):
+        SQLiteStore("journal.db", lease_seconds=seconds)
+
+
+def test_a_store_url_may_say_how_long_a_lease_is() -> None:
+    store = open_store("sqlite:////tmp/journal.db?lease=5")
+    assert isinstance(store, SQLiteStore)
+    assert (store.lease_seconds, store.url) == (5.0, "sqlite:////tmp/journal.db")
+    for url, complaint in {
+        "sqlite:///j.db?lease=soon": "number of seconds, got 'soon'",
+        "sqlite:///j.db?lease=0": "lease must be 0.5 to 86400 seconds",
+        "sqlite:///j.db?leese=5": "not leese",
+    }.items():
+        with pytest.raises(ConfigurationError, match=complaint):
+            open_store(url)
 
 
 def test_another_process_under_the_same_id_is_not_the_one_that_was_meant() -> None:

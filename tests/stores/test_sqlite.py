@@ -10,13 +10,13 @@ from treadle.testing.conformance.durability import PersistentStoreConformance
 
 
 class TestSQLiteStore(PersistentStoreConformance):
-    factory: ClassVar[str] = "treadle.stores.sqlite:SQLiteStore"
+    factory: ClassVar[str] = "treadle.wiring:open_store"
 
     def address(self, place: Path) -> str:
-        return str(place / "journal.db")
+        return f"sqlite:///{place}/journal.db"
 
     async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:
-        connection = apsw.Connection(self.address(place))
+        connection = apsw.Connection(str(place / "journal.db"))
         connection.execute(
             "DELETE FROM records WHERE pos = (SELECT r.pos FROM records r JOIN tasks t ON t.id = r.task "
             "WHERE t.key = ? ORDER BY seq DESC LIMIT 1)",

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
@@ -19,7 +20,7 @@ import pytest
 
 from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
 from treadle.ports import Commit, Committed, Mark, Record, TaskFilter, ThreadChange
-from treadle.stores import sqlite_schema, sqlite_writer
+from treadle.stores import sqlite_schema
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import Owner, new_task, send, until
 
@@ -149,8 +150,9 @@ async def test_a_file_of_the_first_format_learns_where_its_journals_end(
         owner = await Owner.create(store, "t")
         await owner.write(4, release=True)
         await Owner.create(store, "u")
-    added = ("mark_seq", "mark_digest", "turn")
-    sql(path, "DROP INDEX tasks_by_turn", *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in added))
+    added = ("mark_seq", "mark_digest", "turn", "wanted")
+    sql(path, *(f"DROP INDEX {name}" for name in ("tasks_by_turn", "tasks_wanted", "tasks_by_driver")))
+    sql(path, *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in added))
     sql(path, "PRAGMA user_version = 1")
     async with opened(path) as store:
         assert (await store.row("t")).mark == Mark(5, owner.digest)
@@ -404,10 +406,11 @@ async def eventually(holds: Callable[[], bool]) -> bool:
 
 
 async def test_a_driver_that_holds_a_task_keeps_its_lease_and_an_idle_store_sleeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(sqlite_writer, "HEARTBEAT_SECONDS", 0.05)
-    async with opened(tmp_path / "j.db") as store:
+    store = SQLiteStore(tmp_path / "j.db", lease_seconds=0.5)
+    await store.open()
+    try:
         owner = await Owner.create(store, "t")
 
         async def lease() -> int:
@@ -422,6 +425,52 @@ async def test_a_driver_that_holds_a_task_keeps_its_lease_and_an_idle_store_slee
         third = await lease()
         await asyncio.sleep(0.3)
         assert await lease() == third
+        await asyncio.sleep(0.3)
+        claimed = await Owner.claim(store, "t")
+        row = await store.row("t")
+        assert row.driver is not None
+        assert row.driver.alive, "a claim begins with a whole lease, however long its process was idle"
+        await claimed.write()
+    finally:
+        await store.close()
+
+
+async def test_drivers_that_are_dead_and_own_nothing_are_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path) as store:
+        await (await Owner.create(store, "t")).release()
+        past = int(time.time() * 1e6) - 1
+        for n in range(3):
+            sql(path, f"INSERT INTO drivers VALUES (NULL, 'dead {n}', 'h', 'b', 1, 0, {past})")
+        sql(path, "UPDATE tasks SET driver = (SELECT id FROM drivers WHERE key = 'dead 1')")
+    async with opened(path) as store:
+        await Owner.create(store, "u")
+        with store._reader() as connection:
+            left = [key for (key,) in connection.execute("SELECT key FROM drivers ORDER BY id")]
+        assert left[0] == "dead 1", "it still owns a task"
+        assert [key for key in left if key.startswith("dead")] == ["dead 1", "dead 2"], "the newest id stays"
+        await (await Owner.claim(store, "t")).release()
+
+
+async def test_a_process_whose_row_was_forgotten_while_it_slept_owns_tasks_again(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    one = SQLiteStore(path, lease_seconds=0.5)
+    await one.open()
+    try:
+        await (await Owner.create(one, "t")).release()
+        await asyncio.sleep(0.6)
+        async with opened(path) as two:
+            await Owner.create(two, "u")
+            async with opened(path) as three:
+                await Owner.create(three, "v")
+                with three._reader() as connection:
+                    assert connection.execute("SELECT count(*) FROM drivers").fetchone() == (2,)
+                await Owner.claim(one, "t")
+                row = await two.row("t")
+                assert row.driver is not None
+                assert row.driver.alive
+    finally:
+        await one.close()
 
 
 # ------------------------------------------------------------------------------------ threads, exit, processes

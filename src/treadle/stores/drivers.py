@@ -1,7 +1,7 @@
 """Which process this is, and whether the process that owned a task is still alive.
 
-On one host the answer comes from the process table, so a driver that died is succeeded at once. On another host only
-its lease can tell.
+A driver is alive while its lease lasts. On one host the process table is asked besides, so that a driver that died is
+succeeded at once; one that was stopped, or sits on another host, is succeeded when its lease has passed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,19 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
-LEASE_SECONDS = 60.0
-HEARTBEAT_SECONDS = 10.0
+from treadle.errors import ConfigurationError
+
+LEASE_SECONDS: Final = 60.0
+"""How long a driver is taken for alive after its last heartbeat, unless a store is told otherwise."""
+
+SHORTEST_LEASE: Final = 0.5
+LONGEST_LEASE: Final = 86_400.0
+
+BEATS: Final = 6
+"""How many heartbeats a lease lasts: a driver that is late with some of them does not lose its tasks."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,17 +58,28 @@ def this_process() -> Process:
     return Process(str(uuid4()), socket.gethostname(), _boot(), pid, _start_of_this(pid))
 
 
-def lease_from_now() -> int:
+def checked_lease(seconds: float, name: str = "lease_seconds") -> float:
+    """Return a lease's length in seconds; raises `ConfigurationError` for one that cannot work."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"{name} must be a number of seconds, got {seconds!r}")
+    if not SHORTEST_LEASE <= seconds <= LONGEST_LEASE:
+        raise ConfigurationError(
+            f"{name} must be {SHORTEST_LEASE:g} to {LONGEST_LEASE:g} seconds, got {seconds!r}"
+        )
+    return float(seconds)
+
+
+def lease_from_now(seconds: float = LEASE_SECONDS) -> int:
     """When a lease taken now ends, in microseconds since 1970."""
-    return int((time.time() + LEASE_SECONDS) * 1_000_000)
+    return int((time.time() + seconds) * 1_000_000)
 
 
 def alive(host: str, boot: str, pid: int, started: int, lease: int) -> bool:
-    """Whether the process a `drivers` row describes can still be at work."""
-    if lease == 0:
+    """Whether the process a `drivers` row describes holds what it owns: its lease lasts and it has not ended."""
+    if lease <= time.time() * 1_000_000:
         return False
     if host != socket.gethostname() or boot != _boot():
-        return lease > time.time() * 1_000_000
+        return True
     if pid == os.getpid():
         return started == _start_of_this(pid)
     if started:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from uuid import uuid4
 
+from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail, replaced_tail
 from treadle.errors import (
     AlreadyFinalized,
@@ -57,6 +58,7 @@ class _Task:
     epoch: int
     base: _Task | None
     owned: bool = True
+    wanted: bool = False
     listed: bool = True
     turn: int | None = None
     """its place in its thread: 0 has it, others wait, smallest first"""
@@ -112,11 +114,17 @@ class MemoryStore(JournalStore):
         self._blobs: dict[str, _Blob] = {}
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._driver_id = str(uuid4())
+        self._fenced = 0
 
     @property
     def url(self) -> str:
         """`memory:`"""
         return "memory:"
+
+    @property
+    def fenced(self) -> int:
+        """See `JournalStore.fenced`."""
+        return self._fenced
 
     async def open(self) -> None:
         """Make the store usable (again: what was written before `close` is still there)."""
@@ -139,6 +147,7 @@ class MemoryStore(JournalStore):
             try:
                 result = self._commit(commit)
             except (Refused, TreadleError) as refusal:
+                self._fenced += isinstance(refusal, Fenced)
                 result = refusal
         done(result)
         if commit.release and len(self._watchers) > 1:
@@ -171,7 +180,7 @@ class MemoryStore(JournalStore):
         self._write(task, commit)
         released = commit.release and not left
         if released:
-            task.owned, task.turn = False, None
+            task.owned, task.turn, task.wanted = False, None, commit.wanted
         if released or commit.state is not None or commit.create is not None:
             task.mark = Mark(task.head, _digest(task, task.head))
         return Committed(released, place)
@@ -429,6 +438,18 @@ class MemoryStore(JournalStore):
                         found.append(row)
             return found
 
+    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+        """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
+        with self._lock:
+            self._usable()
+            found = [
+                key
+                for key, task in self._tasks.items()
+                if task.listed and not task.owned and task.state not in END_STATES
+                if (task.wanted or task.waiting) and (after is None or key > after)
+            ]
+            return [self._row(self._tasks[key]) for key in sorted(found)[: max(limit, 0)]]
+
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items not yet taken, in order of arrival."""
         with self._lock:
@@ -484,6 +505,7 @@ class MemoryStore(JournalStore):
             head=task.head,
             mark=task.mark,
             deleted=not task.listed,
+            wanted=task.wanted,
         )
 
 

@@ -33,6 +33,7 @@ class QueuedStore(JournalStore, Generic[W]):
         self._lock = Lock()
         self._writer: W | None = None
         self._closed = False
+        self._fenced = 0
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
 
     def _new_writer(self) -> W:
@@ -46,6 +47,11 @@ class QueuedStore(JournalStore, Generic[W]):
     def _watch_others(self, writer: W, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Have the writer call `wake` after others wrote; return how to stop."""
         raise NotImplementedError
+
+    @property
+    def fenced(self) -> int:
+        """See `JournalStore.fenced`."""
+        return self._fenced + (self._writer.fenced if self._writer is not None else 0)
 
     async def open(self) -> None:
         """Make the store usable, also after `close`; raises `StoreUnavailable` or `StoreFormatError`."""
@@ -64,6 +70,7 @@ class QueuedStore(JournalStore, Generic[W]):
         self._close_readers()
         writer.stop(self._closed_error())
         await asyncio.wrap_future(writer.stopped)
+        self._fenced += writer.fenced
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         """Queue a commit; see `JournalStore.commit`. Raises `StoreUnavailable` once the store is closed."""

@@ -25,6 +25,7 @@ from treadle.ports import (
     ThreadMember,
 )
 from treadle.stores import sqlite_reading
+from treadle.stores.drivers import LEASE_SECONDS, checked_lease
 from treadle.stores.queued import QueuedStore
 from treadle.stores.sqlite_schema import Connection, connect_reader, unavailable
 from treadle.stores.sqlite_writer import Writer, refuse_inherited
@@ -37,16 +38,20 @@ class SQLiteStore(QueuedStore[Writer]):
 
     Args:
         path: the file; it and its folder are made if need be, for the owner only.
+        lease_seconds: how long, after its last heartbeat, this process is taken for alive by processes that cannot see
+            whether it ended (those of another host or container), and by all if it is stopped; 0.5 to 86,400. A
+            heartbeat is written six times in that while, as long as the process owns a task.
 
     Do not open the same file with the standard library's `sqlite3` in a process that holds it through this store:
     closing one drops the other's locks.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, lease_seconds: float = LEASE_SECONDS) -> None:
         if not str(path) or str(path) == ":memory:":
             raise ConfigurationError("SQLiteStore needs a file; for a store in memory use MemoryStore()")
         self._path = Path(path).expanduser().absolute()
         super().__init__()
+        self.lease_seconds = checked_lease(lease_seconds)
         self._readers: deque[Connection] = deque()
 
     @property
@@ -61,7 +66,7 @@ class SQLiteStore(QueuedStore[Writer]):
 
     def _new_writer(self) -> Writer:
         refuse_inherited(self._path)
-        return Writer(self._path)
+        return Writer(self._path, self.lease_seconds)
 
     def _close_readers(self) -> None:
         while self._readers:
@@ -94,6 +99,10 @@ class SQLiteStore(QueuedStore[Writer]):
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         """Return matching rows, newest task id first."""
         return await self._ask(sqlite_reading.rows, wanted)
+
+    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+        """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
+        return await self._ask(sqlite_reading.orphans, limit, after)
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items not yet taken, in order of arrival."""

@@ -6,6 +6,7 @@ Every item is checked before its first write, so a refused one needs no savepoin
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ from treadle.ports import (
     ThreadMoved,
 )
 from treadle.stores import sqlite_delete, sqlite_reading, sqlite_turns
-from treadle.stores.drivers import Process, alive, lease_from_now
+from treadle.stores.drivers import BEATS, LEASE_SECONDS, Process, alive, lease_from_now
 from treadle.stores.sqlite_schema import Connection
 from treadle.stores.sqlite_turns import Entry
 
@@ -41,6 +42,9 @@ mark_seq, mark_digest, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""
 _RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, deleted, parent, base, base_seq, labels,
 mark_seq, mark_digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
+# The newest row stays, so that no id is given twice: a process may not have noticed yet that its row is gone.
+_FORGET_DEAD = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
+AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 
 
 @dataclass(slots=True)
@@ -64,11 +68,15 @@ class Journal:
     Remembers where tasks stand until another connection writes: `forget` is called then, and after a rollback.
     """
 
-    def __init__(self, connection: Connection, process: Process) -> None:
+    def __init__(
+        self, connection: Connection, process: Process, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
         self._connection = connection
         self._process = process
+        self._lease_seconds = lease_seconds
         self._heads: dict[str, _Head] = {}
         self._driver: int | None = None
+        self._beat = 0.0
         self._moves: list[tuple[str, bool]] = []
         self.held: set[str] = set()
 
@@ -93,19 +101,42 @@ class Journal:
         """Forget what this transaction did."""
         self._heads.clear()
         self._moves.clear()
-        mine = self._one("SELECT id FROM drivers WHERE key = ?", self._process.key)
-        self._driver = mine[0] if mine else None
+        self._driver, self._beat = self._known_row(), 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to prolong the lease of this process."""
+        return bool(self.held) and not self._is_fresh()
+
+    def _is_fresh(self) -> bool:
+        # By the clock that leases go by, also when it was set back, or the machine slept.
+        return 0 <= time.time() - self._beat < self._lease_seconds / BEATS
 
     def heartbeat(self) -> None:
-        """Prolong this process's lease."""
-        self._run("UPDATE drivers SET lease = ? WHERE id = ?", lease_from_now(), self._driver)
+        """Prolong this process's lease, and forget the dead that own nothing."""
+        now = time.time()
+        self._run(
+            "UPDATE drivers SET lease = ? WHERE key = ?",
+            lease_from_now(self._lease_seconds),
+            self._process.key,
+        )
+        if self._connection.changes() == 0:
+            # Its lease had passed, others took over all it owned, and its row went.
+            self._driver = None
+            self._moves.extend((key, False) for key in self.held)
+        self._run(_FORGET_DEAD, int(now * 1_000_000))
+        self._beat = now
 
     def farewell(self) -> None:
         """Say that this process drives no longer; its row stays while a task names it."""
         if self._driver is not None:
-            self._run("UPDATE drivers SET lease = 0 WHERE id = ?", self._driver)
-            if not self.held:
-                self._run("DELETE FROM drivers WHERE id = ?", self._driver)
+            self._run("UPDATE drivers SET lease = 0 WHERE key = ?", self._process.key)
+            sql = "DELETE FROM drivers WHERE key = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE driver = drivers.id)"
+            self._run(sql, self._process.key)
+
+    def _known_row(self) -> int | None:
+        mine = self._one("SELECT id FROM drivers WHERE key = ?", self._process.key)
+        return mine[0] if mine else None
 
     # ---------------------------------------------------------------------------------------- committing
 
@@ -120,6 +151,8 @@ class Journal:
         elif head is None or head.deleted:
             raise Fenced(f"task {commit.task_id} is not in this store (any more)")
         if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
+            if head.driver != self._driver:
+                self._moves.append((commit.task_id, False))
             raise Fenced(f"task {commit.task_id} is at epoch {head.epoch}, the commit at {commit.epoch}")
         if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
             if self._is_there(head, record):
@@ -158,7 +191,7 @@ class Journal:
             self._change_thread(head, commit.thread, thread)
         state = commit.state if commit.create is None else None
         if state is not None or release:
-            self._set_row(head, commit.task_id, state, release=release)
+            self._set_row(head, commit.task_id, state, release=release, wanted=commit.wanted)
         return Committed(release, self._depose(entry) if entry is not None else None)
 
     def _append(self, head: _Head, record: Record) -> None:
@@ -169,7 +202,9 @@ class Journal:
         if blobs:
             self._add_blobs(self._connection.last_insert_rowid(), blobs)
 
-    def _set_row(self, head: _Head, key: str, state: str | None = None, *, release: bool = False) -> None:
+    def _set_row(
+        self, head: _Head, key: str, state: str | None = None, *, release: bool = False, wanted: bool = False
+    ) -> None:
         """Write a task's row, and with it where its journal ends."""
         sql = "UPDATE tasks SET mark_seq = ?, mark_digest = ?"
         values: list[Any] = [head.seq, self._digest(head)]
@@ -177,7 +212,8 @@ class Journal:
             sql += ", state = ?"
             values.append(state)
         if release:
-            sql += ", driver = NULL, turn = NULL"
+            sql += ", driver = NULL, turn = NULL, wanted = ?"
+            values.append(int(wanted))
             head.driver = None
             self._moves.append((key, False))
         head.mark, head.mark_digest = head.seq, head.digest
@@ -439,12 +475,16 @@ class Journal:
             raise TaskBusy(f"task {key} is driven by {owner} {row[2]} on {row[0]}", task_id=key)
 
     def _driver_row(self) -> int:
-        """The row of this process, inserted when it first owns a task."""
+        """The row of this process, with a lease begun lately; inserted when it first owns a task."""
+        if self._driver is not None and not self._is_fresh():
+            self.heartbeat()
         if self._driver is None:
             p = self._process
+            self._beat = time.time()
+            self._run(_FORGET_DEAD, int(self._beat * 1_000_000))
             self._driver = self._insert(
                 "INSERT INTO drivers(key, host, boot, pid, started, lease) VALUES (?, ?, ?, ?, ?, ?)",
-                *(p.key, p.host, p.boot, p.pid, p.started, lease_from_now()),
+                *(p.key, p.host, p.boot, p.pid, p.started, lease_from_now(self._lease_seconds)),
             )
         return self._driver
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember
@@ -19,12 +20,16 @@ PAGE = 500
 
 _ROWS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
 coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq),
-t.mark_seq, t.mark_digest, t.deleted, d.key, d.host, d.boot, d.pid, d.started, d.lease
+t.mark_seq, t.mark_digest, t.deleted, t.wanted, d.key, d.host, d.boot, d.pid, d.started, d.lease
 FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
 _LINK = "SELECT id, base, base_seq, mark_seq FROM tasks"
 _RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
 WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _BLOBS = "SELECT digest, data FROM blob_refs JOIN blobs ON blobs.id = blob WHERE record = ?"
+_ORPHANS = """SELECT id FROM tasks WHERE driver IN (SELECT value FROM json_each(?))
+UNION SELECT id FROM tasks WHERE wanted = 1 AND driver IS NULL AND state NOT IN (SELECT value FROM json_each(?))
+UNION SELECT t.id FROM inbox i JOIN tasks t ON t.id = i.task
+WHERE i.taken = 0 AND t.driver IS NULL AND t.state NOT IN (SELECT value FROM json_each(?))"""
 _FILTERS = {
     "state": "(t.driver IS NOT NULL OR t.state = ?)",  # an owned task's word is known when its row is read
     "agent": "t.agent = ?",
@@ -135,12 +140,24 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
         cursor.close()
 
 
+def orphans(connection: Connection, limit: int, after: str | None) -> list[TaskRow]:
+    """Return the tasks that nobody drives and somebody should, by id upward."""
+    drivers = connection.execute("SELECT id, host, boot, pid, started, lease FROM drivers").fetchall()
+    dead = [driver for driver, *process in drivers if not alive(*process)]
+    sql = f"{_ROWS} WHERE t.deleted = 0 AND t.key > ? AND t.id IN ({_ORPHANS}) ORDER BY t.key LIMIT ?"
+    ends = json.dumps(END_STATES)
+    found = connection.execute(sql, (after or "", json.dumps(dead), ends, ends, max(limit, 0)))
+    return [_row(row) for row in found]
+
+
 def _row(found: Any) -> TaskRow:
     key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest, deleted = (
         found[:14]
     )
-    driver, host, boot, pid, started, lease = found[14:]
-    owner = None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease))
+    wanted, driver, host, boot, pid, started, lease = found[14:]
+    owner = (
+        None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease), lease)
+    )
     return TaskRow(
         task_id=key,
         agent=agent,
@@ -156,6 +173,7 @@ def _row(found: Any) -> TaskRow:
         head=head,
         mark=None if mark is None else Mark(mark, digest),
         deleted=bool(deleted),
+        wanted=bool(wanted),
     )
 
 

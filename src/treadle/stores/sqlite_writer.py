@@ -7,7 +7,6 @@ same thread notices what other connections wrote: `data_version` of the writing 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import apsw
 
 from treadle.errors import StoreUnavailable, TreadleError
 from treadle.ports import Refused
-from treadle.stores.drivers import HEARTBEAT_SECONDS, this_process
+from treadle.stores.drivers import BEATS, LEASE_SECONDS, this_process
 from treadle.stores.sqlite_journal import Journal
 from treadle.stores.sqlite_schema import BUSY_MS, connect_writer, pragma, unavailable
 from treadle.stores.writing import NOTHING, Exit, Item, WriterThread
@@ -30,12 +29,14 @@ class Writer(WriterThread):
 
     Args:
         path: the file.
+        lease_seconds: how long this process is taken for alive after a heartbeat.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lease_seconds: float = LEASE_SECONDS) -> None:
         self.path = path
+        self._lease_seconds = lease_seconds
+        self._heartbeat = lease_seconds / BEATS
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
-        self._beat = 0.0
         self._version: Any = None
         self._paths = (str(path), f"{path}-wal")
         self._files: list[tuple[int, int] | None] = []
@@ -52,10 +53,10 @@ class Writer(WriterThread):
 
     def _open(self) -> None:
         self._connection = connect_writer(self.path)
-        self._journal = Journal(self._connection, this_process())
+        self._journal = Journal(self._connection, this_process(), self._lease_seconds)
 
     def _pause(self) -> float | None:
-        return POLL_SECONDS if self._watchers else HEARTBEAT_SECONDS if self._journal.held else None
+        return POLL_SECONDS if self._watchers else self._heartbeat if self._journal.held else None
 
     def _write(self, group: list[Item]) -> list[Any]:
         """Write a group in one transaction; if that fails, each item in its own, so that only the culprit fails."""
@@ -93,10 +94,8 @@ class Writer(WriterThread):
         if self._files and files != self._files:
             raise OSError("the file or its write-ahead log was removed or replaced while it was open")
         self._files = files
-        now = time.monotonic()
-        if self._journal.held and now - self._beat > HEARTBEAT_SECONDS:
+        if self._journal.is_due:
             self._journal.heartbeat()
-            self._beat = now
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
@@ -125,7 +124,7 @@ class Writer(WriterThread):
     def _look_around(self) -> None:
         """What is due when nothing is queued."""
         try:
-            if self._journal.held and time.monotonic() - self._beat > HEARTBEAT_SECONDS:
+            if self._journal.is_due:
                 self._begin()
                 self._commit()
             elif self._watchers:

@@ -17,7 +17,7 @@ from threading import Lock, Thread
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakSet
 
-from treadle.errors import StoreUnavailable, TreadleError
+from treadle.errors import Fenced, StoreUnavailable, TreadleError
 
 GROUP = 512
 EXIT_SECONDS = 2.0
@@ -53,6 +53,7 @@ class WriterThread:
         self.closing: StoreUnavailable | None = None
         self.queued = 0
         self.finished = 0
+        self.fenced = 0
         self._lock = Lock()
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         for future in (self.ready, self.stopped):
@@ -153,6 +154,7 @@ class WriterThread:
         """Hand out results with one call per event loop."""
         calls: dict[AbstractEventLoop, list[tuple[Done, Any]]] = {}
         for item, result in zip(group, results, strict=True):
+            self.fenced += isinstance(result, Fenced)
             if item.done is not None and item.loop is not None:
                 self.finished += 1
                 calls.setdefault(item.loop, []).append((item.done, result))

@@ -97,6 +97,10 @@ class CrashingStore(JournalStore):
     def url(self) -> str:
         return self._store.url
 
+    @property
+    def fenced(self) -> int:
+        return self._store.fenced
+
     async def open(self) -> None:
         await self._store.open()
 
@@ -176,6 +180,9 @@ class CrashingStore(JournalStore):
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         return await self._store.rows(wanted)
+
+    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+        return await self._store.orphans(limit, after=after)
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         return await self._store.inbox(task_id)

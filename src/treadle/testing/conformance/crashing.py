@@ -2,6 +2,8 @@
 
     crash K        make the first K scripted calls, acknowledge each, queue the next, die by SIGKILL
     hold TASK      become the owner of TASK and enter its thread, acknowledge, wait for the end of standard input
+    stall TASK     become the owner of TASK, acknowledge, wait for a line; write a record and claim TASK, say what came
+                   of both and how many commits were refused
     write TASK N   create TASK and append N records, acknowledge each
 
 An acknowledgement is a line on standard output. `FACTORY` is `module:callable`: called with `ADDRESS`, it returns
@@ -19,6 +21,7 @@ import time
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 
+from treadle.errors import TreadleError
 from treadle.ports import JournalStore, ThreadChange
 from treadle.testing.conformance.owner import Owner, item, new_task
 
@@ -53,9 +56,9 @@ def script(store: JournalStore) -> list[Call]:
     ]
 
 
-def acknowledge(number: int) -> None:
-    """Tell the suite what is durable."""
-    sys.stdout.write(f"{number}\n")
+def acknowledge(what: int | str) -> None:
+    """Tell the suite what is durable, or what happened."""
+    sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
 
 
@@ -82,6 +85,21 @@ async def hold(store: JournalStore, task_id: str) -> None:
     await asyncio.to_thread(sys.stdin.read)
 
 
+async def stall(store: JournalStore, task_id: str) -> None:
+    """Own a task; when told, go on as if nothing had happened meanwhile, and say how that went."""
+    await store.open()
+    claim = await store.claim(task_id)
+    acknowledge(claim.epoch)
+    await asyncio.to_thread(sys.stdin.readline)
+    for late in (Owner.of(store, task_id, claim).write, lambda: store.claim(task_id)):
+        try:
+            await late()
+            acknowledge("done")
+        except TreadleError as error:
+            acknowledge(type(error).__name__)
+    acknowledge(store.fenced)
+
+
 async def write(store: JournalStore, task_id: str, count: int) -> None:
     """Append records one after the other."""
     await store.open()
@@ -100,6 +118,8 @@ def main(mode: str, factory: str, address: str, *rest: str) -> None:
         asyncio.run(crash(store, int(rest[0])))
     elif mode == "hold":
         asyncio.run(hold(store, rest[0]))
+    elif mode == "stall":
+        asyncio.run(stall(store, rest[0]))
     else:
         asyncio.run(write(store, rest[0], int(rest[1])))
 

@@ -3,9 +3,9 @@
 from treadle.testing.conformance.durability import PersistentStoreConformance
 
 class TestMyStore(PersistentStoreConformance):
-    factory = "my_package:MyStore"             # importable; called with `address(place)`
-    def address(self, place):
-        return str(place / "journal")
+    factory = "my_package:open_my_store"       # importable; called with `address(place)`
+    def address(self, place):                  # `?lease=SECONDS` may follow it, see `leased_address`
+        return f"mystore://{place}/journal"
     def stored_files(self, place):             # optional: the files to damage, once nobody has them open
         return [place / "journal"]
 """
@@ -13,6 +13,7 @@ class TestMyStore(PersistentStoreConformance):
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from treadle.errors import Fenced, StoreError, TaskBusy
 from treadle.ports import Committed, InboxItem, JournalStore, Record, TaskFilter, ThreadChange
 from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.crashing import script
-from treadle.testing.conformance.owner import Owner, dump, item, new_task, send
+from treadle.testing.conformance.owner import Owner, dump, item, new_task, send, until
 from treadle.testing.conformance.store import StoreConformance
 
 KILLED = -9
@@ -45,6 +46,10 @@ class PersistentStoreConformance(StoreConformance):
         """Return what `factory` is called with to open the store whose data is in `place`."""
         raise NotImplementedError
 
+    def leased_address(self, place: Path, seconds: float) -> str:
+        """Return `address(place)` for a store whose leases last so many seconds."""
+        return f"{self.address(place)}?lease={seconds:g}"
+
     def make(self, place: Path) -> JournalStore:
         module, _, name = self.factory.partition(":")
         return getattr(import_module(module), name)(self.address(place))
@@ -53,10 +58,13 @@ class PersistentStoreConformance(StoreConformance):
         """Return the files to damage; none: the tests of damage are skipped."""
         return []
 
-    def child(self, mode: str, place: Path, *rest: object) -> subprocess.Popen[str]:
-        """Start a process that uses the store."""
+    def child(
+        self, mode: str, place: Path, *rest: object, lease: float | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a process that uses the store, with leases of so many seconds."""
         command = [sys.executable, "-m", "treadle.testing.conformance.crashing", mode, self.factory]
-        command += [self.address(place), *map(str, rest)]
+        command.append(self.address(place) if lease is None else self.leased_address(place, lease))
+        command += map(str, rest)
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     # ------------------------------------------------------------------------- instances and processes
@@ -212,6 +220,38 @@ class PersistentStoreConformance(StoreConformance):
                 )
             assert [row.driver for row in await one.rows(TaskFilter())] == [None] * 20
 
+    async def test_a_stopped_process_is_succeeded_once_its_lease_has_passed_and_is_fenced_when_it_wakes(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t")).release()
+            child = self.child("stall", tmp_path, "t", lease=1.0)
+            assert child.stdout is not None
+            assert await asyncio.to_thread(child.stdout.readline) == "2\n"
+            await asyncio.sleep(1.3)
+            row = await store.row("t")
+            assert row.driver is not None
+            assert row.driver.alive, "its heartbeats prolong its lease"
+            child.send_signal(signal.SIGSTOP)
+            with pytest.raises(TaskBusy, match=str(child.pid)):
+                await store.claim("t")
+            assert await store.orphans(10) == []
+            await until(lambda: _is_orphan(store, "t"), 5)
+            row = await store.row("t")
+            assert row.driver is not None
+            assert (row.driver.pid, row.driver.alive) == (child.pid, False)
+            owner = await Owner.claim(store, "t")
+            assert owner.epoch == 3
+            assert await store.orphans(10) == []
+            child.send_signal(signal.SIGCONT)
+            output, _ = await asyncio.to_thread(child.communicate, "write\n")
+            assert output.split() == ["Fenced", "TaskBusy", "1"]
+            await owner.write()
+            row = await store.row("t")
+            assert row.driver is not None
+            assert row.driver.alive, "a late heartbeat takes nothing back"
+            assert (row.epoch, row.head) == (3, 2)
+
     async def test_closing_gives_up_what_the_instance_owned(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as one:
             stale = await Owner.create(one, "t")
@@ -299,6 +339,10 @@ class PersistentStoreConformance(StoreConformance):
                 at = content.find(needle, at + 1)
             file.write_bytes(content)
         return bool(files)
+
+
+async def _is_orphan(store: JournalStore, task_id: str) -> bool:
+    return task_id in [row.task_id for row in await store.orphans(10)]
 
 
 async def _reference(calls: int) -> dict[str, Any]:

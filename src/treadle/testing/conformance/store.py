@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from treadle.errors import StoreUnavailable
+from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import Committed, TaskFilter
 from treadle.testing.conformance.owner import Owner, item, send
 from treadle.testing.conformance.store_commits import CommitConformance
@@ -76,6 +76,59 @@ class StoreConformance(CommitConformance, SharingConformance, TurnConformance, R
                 seen += [row.task_id for row in page]
                 wanted = replace(wanted, cursor=page[-1].task_id)
             assert seen == names[::-1]
+
+    # ---------------------------------------------------------------------------------------------- orphans
+
+    async def test_orphans_are_tasks_at_rest_that_are_wanted_or_have_mail_and_have_not_ended(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            for name in ("rest", "wanted", "mail", "both", "driven", "ended", "taken"):
+                owner = await Owner.create(store, name)
+                if name in ("wanted", "both"):
+                    await owner.send(release=True, wanted=True, state="interrupted")
+                elif name == "ended":
+                    await owner.send(release=True, state="completed")
+                elif name != "driven":
+                    await owner.release()
+            for name in ("mail", "both", "driven", "ended", "taken"):
+                await store.post(name, item("i"))
+            await (await Owner.claim(store, "taken")).send(taken=("i",), release=True)
+            found = await store.orphans(10)
+            assert [(row.task_id, row.wanted) for row in found] == [
+                ("both", True),
+                ("mail", False),
+                ("wanted", True),
+            ]
+            assert found == [await store.row(row.task_id) for row in found]
+            assert [row.task_id for row in await store.orphans(2)] == ["both", "mail"]
+            assert [row.task_id for row in await store.orphans(2, after="mail")] == ["wanted"]
+            assert await store.orphans(2, after="wanted") == []
+
+    async def test_a_wanted_task_is_no_orphan_while_it_is_driven_nor_when_it_was_given_back_as_done(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t")).send(release=True, wanted=True)
+            owner = await Owner.claim(store, "t")
+            assert await store.orphans(10) == []
+            await owner.release()
+            assert await store.orphans(10) == []
+            owner = await Owner.claim(store, "t")
+            await owner.send(release=True, wanted=True)
+            await store.delete("t")
+            assert await store.orphans(10) == []
+
+    async def test_refused_commits_of_a_former_owner_are_counted(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            stale = await Owner.create(store, "t")
+            await stale.release()
+            await (await Owner.claim(store, "t")).write()
+            assert store.fenced == 0
+            for _ in range(2):
+                with pytest.raises(Fenced):
+                    await stale.write()
+            assert store.fenced == 2
 
     # --------------------------------------------------------------------------------------- opening, closing
 
