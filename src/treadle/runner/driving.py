@@ -22,6 +22,7 @@ from treadle.core.state import TaskState, start
 from treadle.errors import (
     AgentUnknown,
     ConfigurationError,
+    Fenced,
     StoreUnavailable,
     TaskBusy,
     TaskConflict,
@@ -421,7 +422,7 @@ class Driving:
         try:
             async with self.own(task_id) as owned:
                 await self.drive(owned, "attend", None, None)
-        except TaskBusy:
+        except (TaskBusy, Fenced):
             # Its driver, in this process or another, finds the command in the inbox.
             self.desk.poke(task_id)
 
@@ -457,6 +458,13 @@ class Driving:
                 await watcher.wait(self.desk.patience(task_id))
         finally:
             self.desk.channels.unsubscribe(task_id, watcher)
+
+    async def succeeded(self, owned: Owned, refusal: Fenced) -> TaskRow:
+        """Return the row of a task that was taken over from its owner, once nobody drives it; else raise `refusal`."""
+        task_id = owned.state.task_id
+        if (await self.row(task_id)).epoch == owned.writer.epoch:
+            raise refusal
+        return await self.stopped(task_id)
 
     async def row_or_none(self, task_id: str) -> TaskRow | None:
         """Return a task's row, None if there is no such task."""

@@ -409,11 +409,11 @@ class Drive:
         """After a fault nothing more is recorded, but who takes the task up is not to meet what still runs."""
         if self._loop.is_closed():
             return
-        running = [flight.task for flight in self._flights.values() if flight.task and not flight.task.done()]
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=GRACE)
+        for flight in self._flights.values():
+            self._cut(flight, "interrupted")
+        while any(flight.ends is None for flight in self._flights.values()):
+            self._waker = self._loop.create_future()
+            await self._waker
 
     def _watch_the_clock(self) -> None:
         seconds = self._terms.setup.limits.seconds

@@ -10,7 +10,7 @@ import asyncio
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
-from treadle.errors import TaskBusy
+from treadle.errors import Fenced, TaskBusy
 from treadle.runner import given, results
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.desk import Owned
@@ -102,8 +102,14 @@ class TaskRunner(Stepping, Steering, History):
         return await self._drive_to_end(owned, new.agent, context)
 
     async def _drive_to_end(self, owned: Owned, agent: Agent[Any], context: Any) -> RunResult:
-        async with self._driving.giving_back(owned):
-            await self._driving.drive(owned, "end", agent, context)
+        try:
+            async with self._driving.giving_back(owned):
+                await self._driving.drive(owned, "end", agent, context)
+        except Fenced as refusal:
+            row = await self._driving.succeeded(owned, refusal)
+            if results.word_of(row) in UNFINISHED:
+                return await self.resume(row.task_id, agent=agent, context=context)
+            return await self.result(row.task_id)
         return results.run_result(owned.state, results.resting_word(owned.state))
 
     async def _run_known(self, new: NewRun, context: Any) -> RunResult:
@@ -202,9 +208,16 @@ class TaskRunner(Stepping, Steering, History):
             if row.state in ("completed", "cancelled") or (row.state == "degraded" and options is None):
                 return await self.result(task_id)
             known = self._driving.agent_for(row.agent, agent, task_id)
+            owned = None
             try:
                 async with self._driving.own_outside_undo(task_id) as owned:
                     return await self._resume(owned, known, agent, context, options, by)
+            except Fenced as refusal:
+                if owned is None:
+                    continue
+                row = await self._driving.succeeded(owned, refusal)
+                if results.word_of(row) not in UNFINISHED:
+                    return await self.result(task_id)
             except TaskBusy:
                 if not self.desk.is_driven(await self._driving.row(task_id)):
                     raise

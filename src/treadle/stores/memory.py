@@ -163,7 +163,10 @@ class MemoryStore(JournalStore):
         elif task is None or not task.listed:
             raise Fenced(f"task {commit.task_id} is not in this store (any more)")
         if task.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
-            raise Fenced(f"task {commit.task_id} is at epoch {task.epoch}, the commit at {commit.epoch}")
+            raise Fenced(
+                f"task {commit.task_id} was taken over by another driver: it is at epoch {task.epoch}, "
+                f"and what was to be written at epoch {commit.epoch} was refused"
+            )
         if record is not None and (record.count < 1 or record.seq - record.count != task.head):
             if _is_there(task, record):
                 return Committed(not task.owned, self._enter(task, commit.enter))

@@ -153,7 +153,10 @@ class Journal:
         if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
             if head.driver != self._driver:
                 self._moves.append((commit.task_id, False))
-            raise Fenced(f"task {commit.task_id} is at epoch {head.epoch}, the commit at {commit.epoch}")
+            raise Fenced(
+                f"task {commit.task_id} was taken over by another driver: it is at epoch {head.epoch}, "
+                f"and what was to be written at epoch {commit.epoch} was refused"
+            )
         if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
             if self._is_there(head, record):
                 return self._again(head, commit)
