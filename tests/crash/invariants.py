@@ -40,7 +40,7 @@ class Journal:
     async def _read(cls, store: str, ledger: Sequence[Entry]) -> Journal:
         async with Runner(store) as runner:
             try:
-                await runner.verify(golden.TASK)
+                (await runner.verify(golden.TASK)).raise_for_findings()
             except TaskNotFound:
                 return cls()
             handle = runner.handle(golden.TASK)

@@ -63,12 +63,14 @@ async def test_a_changed_byte_is_reported_with_its_task_and_number_and_the_other
     row, seq, data = records(store, "second")[1]
     write(store, row, "data", flipped(data, len(data) // 2))
     async with Runner(store, agents=[AGENT]) as runner:
-        for verb in (runner.verify, runner.resume, runner.run_step, runner.get_task):
+        for verb in (runner.resume, runner.run_step, runner.get_task):
             with pytest.raises(JournalCorrupt, match="second") as raised:
                 await verb("second")
             assert (raised.value.task_id, raised.value.seq) == ("second", seq)
+        found = (await runner.verify()).findings
+        assert [(f.task_id, f.seq, f.problem) for f in found] == [("second", seq, "journal")]
         for task_id in ("first", "third"):
-            assert await runner.verify(task_id) > 0
+            assert (await runner.verify(task_id)).findings == ()
             assert (await runner.resume(task_id)).final_text == "free"
         assert (await runner.run(AGENT, "go")).state == "completed"
         assert len((await runner.list_tasks()).items) == 5
@@ -85,11 +87,9 @@ async def test_whichever_byte_of_a_journal_is_changed_it_is_noticed(store: Path,
         row, seq, data = dice.choice(rows)
         write(damaged, row, "data", flipped(data, dice.randrange(len(data)), dice.randrange(8)))
         async with Runner(damaged) as runner:
-            with pytest.raises(JournalCorrupt) as raised:
-                await runner.verify("second")
-            assert raised.value.task_id == "second"
-            assert raised.value.seq <= seq
-            assert await runner.verify("first") == await runner.verify("third")
+            findings = (await runner.verify()).findings
+            assert {finding.task_id for finding in findings} == {"second"}
+            assert findings[0].seq <= seq
 
 
 @pytest.mark.anyio
@@ -100,9 +100,10 @@ async def test_a_record_that_is_gone_from_before_another_is_noticed(store: Path,
     connection.execute("DELETE FROM records WHERE pos = ?", (row,))
     connection.close()
     async with Runner(store, agents=[AGENT]) as runner:
-        with pytest.raises(JournalCorrupt, match="second"):
-            await runner.verify("second")
-        assert await runner.verify("first") > 0
+        findings = (await runner.verify()).findings
+        assert {(finding.task_id, finding.problem) for finding in findings} == {("second", "journal")}
+        with pytest.raises(JournalCorrupt, match="second at event"):
+            (await runner.verify("second")).raise_for_findings()
 
 
 @pytest.mark.anyio
@@ -113,7 +114,9 @@ async def test_a_last_record_that_is_gone_is_noticed_by_every_verb(store: Path) 
     connection.execute("DELETE FROM records WHERE pos = ?", (row,))
     connection.close()
     async with Runner(store, agents=[AGENT]) as runner:
-        for verb in (runner.verify, runner.resume, runner.run_step, runner.get_task, runner.fork):
+        [finding] = (await runner.verify()).findings
+        assert (finding.task_id, finding.seq, finding.problem) == ("second", before + 1, "journal")
+        for verb in (runner.resume, runner.run_step, runner.get_task, runner.fork):
             with pytest.raises(JournalCorrupt, match=f"events {before + 1} to {seq} are missing") as raised:
                 await verb("second")
             assert (raised.value.task_id, raised.value.seq) == ("second", before + 1)
@@ -143,6 +146,5 @@ async def test_verify_on_the_command_line_names_the_damaged_task_alone(
     status = await asyncio.to_thread(main, ["verify", "--store", str(store), "--json"])
     items = {item["task_id"]: item for item in json.loads(capsys.readouterr().out)["items"]}
     assert status == 1
-    assert items["second"]["problem"] is not None
-    assert items["second"]["seq"] <= seq
-    assert {name for name, item in items.items() if item["problem"] is None} == {"first", "third", "done"}
+    assert items["second"]["findings"][0]["seq"] <= seq
+    assert {name for name, item in items.items() if not item["findings"]} == {"first", "third", "done"}

@@ -215,37 +215,21 @@ def verify(
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Read journals anew and check every record; damage is named by task and sequence, and exits 1."""
+    """Read journals anew and check all of it; damage is named by task and event, harms no other, and exits 1."""
 
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
-            found = [await _verified(runner, task_id) for task_id in await _to_verify(runner, task)]
-        screen.document({"items": found, "cursor": None})
-        bad = [item for item in found if item["problem"] is not None]
-        for item in bad:
-            screen.line(("✗ ", "red"), f"{item['task_id']} at event {item['seq']}: {item['problem']}")
-        good = len(found) - len(bad)
-        screen.line((f"{good} of {len(found)} tasks are whole", "red" if bad else "green"))
+            name = None if task is None else (await row_named(runner, task)).task_id
+            report = await runner.verify(name)
+        screen.document({"items": list(report.tasks), "cursor": None})
+        for found in report.findings:
+            screen.line(("✗ ", "red"), str(found))
+        bad = sum(bool(task.findings) for task in report.tasks)
+        whole = f"{len(report.tasks) - bad} of {len(report.tasks)} tasks are whole"
+        screen.line((whole, "red" if bad else "green"), f" · {report.events} events, {report.bytes} bytes")
+        unknown = sum(task.unknown for task in report.tasks)
+        if unknown:
+            screen.line((f"{unknown} events are of kinds that this version does not know", "yellow"))
         return 1 if bad else 0
 
     return in_loop(ctx, work)
-
-
-async def _to_verify(runner: TaskRunner, task: str | None) -> list[str]:
-    if task is not None:
-        return [(await row_named(runner, task)).task_id]
-    found: list[str] = []
-    cursor = None
-    while True:
-        page = await runner.list_tasks(limit=1_000, cursor=cursor)
-        found += [item.task_id for item in page.items]
-        if page.cursor is None:
-            return found
-        cursor = page.cursor
-
-
-async def _verified(runner: TaskRunner, task_id: str) -> dict[str, Any]:
-    try:
-        return {"task_id": task_id, "events": await runner.verify(task_id), "seq": None, "problem": None}
-    except JournalCorrupt as error:
-        return {"task_id": task_id, "events": None, "seq": error.seq, "problem": str(error)}

@@ -62,7 +62,7 @@ def unfold(
 
 def missing_tail(task_id: str, head: int, mark: int) -> JournalCorrupt:
     """Return the error for a journal that ends at event `head` though its task's row knows of event `mark`."""
-    message = f"task {task_id}: events {head + 1} to {mark} are missing at the end"
+    message = f"task {task_id}: events {head + 1} to {mark} are missing"
     return JournalCorrupt(message, task_id=task_id, seq=head + 1)
 
 

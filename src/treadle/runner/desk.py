@@ -18,7 +18,7 @@ from treadle.core.fold import apply
 from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.state import TaskState, start
-from treadle.errors import Fenced, TaskBusy, TaskNotFound
+from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound
 from treadle.ports import Commit, Committed, JournalStore, TaskExists, TaskRow
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.loop import Drive
@@ -101,7 +101,11 @@ class Desk:
             for event in found:
                 if event.seq == 1 and type(event) is e.TaskCreated and event.base:
                     await self._begin_with_history(state, event)
-                apply(state, event, epoch)
+                try:
+                    apply(state, event, epoch)
+                except Exception as error:
+                    # The chain fits, so it was written like this: by a foreign hand, or by a version with a defect.
+                    raise JournalCorrupt(str(error), task_id=state.task_id, seq=event.seq) from error
             record = records[number]
             loaded.digest = record.digest
             if record.upto is not None and number == len(records) - 1:

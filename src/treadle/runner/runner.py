@@ -18,6 +18,7 @@ from treadle.runner.driving import NewRun, Parts, new_id
 from treadle.runner.given import parts_of
 from treadle.runner.handle import RunHandle
 from treadle.runner.history import History
+from treadle.runner.keeping import Keeping
 from treadle.runner.options import RunOptions
 from treadle.runner.results import RunResult
 from treadle.runner.steering import Steering
@@ -30,7 +31,7 @@ UNFINISHED: Final = frozenset({"created", "running", "answered"})
 """At rest, and nothing keeps the task from going on."""
 
 
-class TaskRunner(Stepping, Steering, History):
+class TaskRunner(Stepping, Steering, History, Keeping):
     """Creates, drives, controls and inspects tasks. Holds no state of a run; safe under any concurrency."""
 
     def __init__(self, parts: Parts) -> None:

@@ -15,6 +15,7 @@ from treadle.runner.handle import RunHandle
 from treadle.runner.options import RunOptions
 from treadle.runner.results import Difference, RunResult, StepInfo, Task, TaskPage, TaskStepOutput, UndoReport
 from treadle.runner.stream import EventStream, StepStream, Stream
+from treadle.runner.verifying import VerifyReport
 
 S = TypeVar("S", bound="Stream[Any]")
 
@@ -311,7 +312,7 @@ class SyncRunner:
         """See `Runner.get_thread`."""
         return BRIDGE.run(self._runner.get_thread(thread_id))
 
-    def verify(self, task: Ref) -> int:
+    def verify(self, task: Ref | None = None) -> VerifyReport:
         """See `Runner.verify`."""
         return BRIDGE.run(self._runner.verify(task))
 

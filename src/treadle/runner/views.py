@@ -136,18 +136,6 @@ class Views:
         return tuple(await self._driving.desk.thread_messages(thread_id))
 
     @verb
-    async def verify(self, task: Ref) -> int:
-        """Read a task's whole journal anew, check its chain and its sense, and return the number of its events.
-
-        Raises:
-            JournalCorrupt: a record was changed, lost or cut.
-        """
-        task_id = id_of(task)
-        await self._driving.row(task_id)
-        self._driving.desk.forget(task_id)
-        return (await self._driving.desk.load(task_id)).state.seq
-
-    @verb
     async def delete_task(self, task: Ref) -> None:
         """Delete a task with its children; a prefix that living forks share stays. Raises `TaskBusy` if driven."""
         task_id = id_of(task)

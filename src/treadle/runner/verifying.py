@@ -1,0 +1,262 @@
+"""Checking journals against themselves and against the rows around them, a page at a time.
+
+Nothing is repaired here, and nothing that a journal names is run or imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from treadle.core import events as e
+from treadle.core.conversation import faults
+from treadle.core.fold import IllegalEvent, apply
+from treadle.core.journal import missing_tail, replaced_tail, unfold
+from treadle.core.state import TaskState, start
+from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
+from treadle.ports import JournalStore, Record, TaskFilter, TaskRow, ThreadMember
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""About how much of a journal is held at once."""
+
+_ROWS: Final = 200
+
+Problem = Literal["journal", "order", "conversation", "row", "thread", "base"]
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """Something that is not as it was written.
+
+    Args:
+        task_id: whose; a thread's id when `problem` is `thread` and no task is to blame.
+        seq: the event from which on the journal is not to be trusted, or that the finding is about.
+        problem: `journal` for records that were changed, are missing or cannot be read; `order` for events that cannot
+            follow each other; `conversation`, `row`, `thread` or `base` for what does not agree with the journal.
+        text: what is wrong, for people.
+    """
+
+    task_id: str
+    seq: int
+    problem: Problem
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.task_id} at event {self.seq}: {self.text}"
+
+
+@dataclass(slots=True, frozen=True)
+class TaskVerified:
+    """What was read of one task. `unknown` counts events of kinds this version does not know: no damage."""
+
+    task_id: str
+    events: int
+    bytes: int
+    findings: tuple[Finding, ...] = ()
+    unknown: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class VerifyReport:
+    """What `verify` read and what it found."""
+
+    tasks: tuple[TaskVerified, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that is not as it was written; empty when everything is whole."""
+        return tuple([finding for task in self.tasks for finding in task.findings])
+
+    @property
+    def events(self) -> int:
+        """How many events were read."""
+        return sum(task.events for task in self.tasks)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of records and large values were read."""
+        return sum(task.bytes for task in self.tasks)
+
+    def raise_for_findings(self) -> None:
+        """Raise `JournalCorrupt` for the first finding, if there is one."""
+        for found in self.findings:
+            raise JournalCorrupt(str(found), task_id=found.task_id, seq=found.seq)
+
+
+async def pages(
+    store: JournalStore, task_id: str, *, after: int = 0, upto: int
+) -> AsyncIterator[list[Record]]:
+    """Yield a task's records in order, some megabytes at a time; raises what `JournalStore.read` raises."""
+    window = 8
+    while after < upto:
+        page = await store.read(task_id, after=after, upto=min(upto, after + window))
+        if not page:
+            after += window  # whoever checks the chain sees that something is missing
+            continue
+        yield page
+        size = size_of(page)
+        if size > PAGE_BYTES:
+            window = max(1, window // 2)
+        elif size < PAGE_BYTES // 2:
+            window = min(4_096, window * 2)
+        after = page[-1].seq if page[-1].upto is None else page[-1].upto
+
+
+def size_of(records: list[Record]) -> int:
+    """Return how many bytes records hold, their large values included."""
+    return sum(len(record.data) + sum(map(len, record.blobs.values())) for record in records)
+
+
+async def every_row(store: JournalStore) -> AsyncIterator[TaskRow]:
+    """Yield the rows of all listed tasks, newest id first."""
+    cursor = None
+    while True:
+        rows = await store.rows(TaskFilter(limit=_ROWS, cursor=cursor))
+        for row in rows:
+            yield row
+        if len(rows) < _ROWS:
+            return
+        cursor = rows[-1].task_id
+
+
+async def verify(store: JournalStore, row: TaskRow | None) -> VerifyReport:
+    """Check one task, or all tasks of a store and the deleted ones that threads still need."""
+    if row is not None:
+        return VerifyReport((await verified(store, row),))
+    found: list[TaskVerified] = []
+    listed: set[str] = set()
+    threads: set[str] = set()
+    async for row in every_row(store):
+        listed.add(row.task_id)
+        threads.add(row.thread_id)
+        found.append(await verified(store, row))
+    for thread in sorted(threads):
+        _, members = await store.thread(thread)
+        for member in members:
+            if member.task_id not in listed:
+                listed.add(member.task_id)
+                found.append(await _member_verified(store, member))
+    return VerifyReport(tuple(found))
+
+
+async def _member_verified(store: JournalStore, member: ThreadMember) -> TaskVerified:
+    try:
+        return await verified(store, await store.row(member.task_id, deleted=True))
+    except TaskNotFound as error:
+        finding = Finding(member.task_id, member.seq, "thread", f"a thread holds its words: {error}")
+        return TaskVerified(member.task_id, 0, 0, (finding,))
+
+
+async def verified(store: JournalStore, row: TaskRow) -> TaskVerified:
+    """Return what there is to say about a task as its row stood; what was written since is left for the next look."""
+    reading = _Reading(start(row.task_id))
+    findings: list[Finding] = []
+    try:
+        async for page in pages(store, row.task_id, upto=row.head):
+            reading.take(page)
+        if reading.state.seq < row.head:
+            raise missing_tail(row.task_id, reading.state.seq, row.head)
+    except JournalCorrupt as error:
+        findings.append(Finding(row.task_id, error.seq, "journal", _plain(error)))
+    except IllegalEvent as error:
+        findings.append(Finding(row.task_id, reading.state.seq, "order", str(error)))
+    except StoreError as error:
+        findings.append(Finding(row.task_id, reading.state.seq + 1, "journal", str(error)))
+    else:
+        findings += reading.end()
+        try:
+            findings += await _around(store, row, reading.state)
+        except StoreError as error:
+            findings.append(Finding(row.task_id, reading.state.seq, "thread", str(error)))
+    findings += _at_the_mark(row, reading)
+    return TaskVerified(row.task_id, reading.state.seq, reading.size, tuple(findings), reading.unknown)
+
+
+def _plain(error: JournalCorrupt) -> str:
+    return str(error).removeprefix(f"task {error.task_id}: ")
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A journal while it is read: checked, folded, and let go of."""
+
+    state: TaskState
+    digest: bytes = b""
+    digests: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """of the last record read, by its last event"""
+
+    size: int = 0
+    unknown: int = 0
+
+    def take(self, page: list[Record]) -> None:
+        state = self.state
+        self.size += size_of(page)
+        for epoch, found in unfold(state.task_id, page, after=state.seq, previous=self.digest):
+            for event in found:
+                try:
+                    apply(state, event, epoch)
+                except IllegalEvent:
+                    raise
+                except Exception as error:
+                    # The rules trust that an event speaks of what is there.
+                    text = f"task {state.task_id}: {event.kind} at event {event.seq} makes no sense here: {error!r}"
+                    raise IllegalEvent(text) from error
+                self.unknown += type(event) is e.UnknownEvent
+        self.digest = page[-1].digest
+        self.digests = {record.seq: record.digest for record in page}
+
+    def end(self) -> Iterator[Finding]:
+        """Whether the conversation that the next request would hold is well-formed."""
+        state, step = self.state, self.state.step
+        messages = state.messages
+        if step is not None and step.open:
+            messages = messages[: step.first_message]  # its calls have not all ended yet
+        for fault in faults(messages):
+            yield Finding(state.task_id, state.seq, "conversation", fault)
+
+
+def _at_the_mark(row: TaskRow, reading: _Reading) -> Iterator[Finding]:
+    mark = row.mark
+    if mark is None:
+        return
+    error = None
+    if row.head < mark.seq:
+        error = missing_tail(row.task_id, row.head, mark.seq)
+    elif reading.digests.get(mark.seq, mark.digest) != mark.digest:
+        error = replaced_tail(row.task_id, mark.seq)
+    if error is not None:
+        yield Finding(row.task_id, error.seq, "journal", _plain(error))
+
+
+async def _around(store: JournalStore, row: TaskRow, state: TaskState) -> list[Finding]:
+    """What does not agree with the journal in the task's row, its thread and what it was forked from."""
+    task, found = row.task_id, list[Finding]()
+    if row.deleted:
+        return found  # of its row only what others need was kept
+    for name, here, there in (
+        ("agent", row.agent, state.agent),
+        ("thread", row.thread_id, state.thread),
+        ("base", row.base, state.forked_from),
+        ("base_seq", row.base_seq, state.fork_seq),
+        *((("state", row.state, state.ended),) if state.ended is not None and row.driver is None else ()),
+    ):
+        if here != there:
+            text = f"the row says {name} {here!r}, the journal {there!r}"
+            found.append(Finding(task, state.seq, "row", text))
+    if row.base is not None:
+        try:
+            await store.row(row.base, deleted=True)
+        except (TaskNotFound, StoreError) as error:
+            found.append(Finding(task, row.base_seq, "base", f"the task it was forked from: {error}"))
+    version, _ = await store.thread(state.thread, version=state.base)
+    if version != state.base:
+        text = f"it began with version {state.base} of thread {state.thread!r}, which is at version {version}"
+        found.append(Finding(task, 1, "thread", text))
+    if state.thread_version:
+        member = ThreadMember(state.thread_version, task, state.end_seq)
+        _, members = await store.thread(state.thread, version=state.thread_version)
+        if member not in members:
+            text = f"thread {state.thread!r} does not hold it as of version {state.thread_version}"
+            found.append(Finding(task, state.end_seq, "thread", text))
+    return found

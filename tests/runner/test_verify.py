@@ -1,0 +1,175 @@
+"""What `verify` finds: damage in a journal, and what around it does not agree with it."""
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.core import events as e
+from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.llm.scripted import call, text
+from treadle.ports import Commit
+from treadle.runner.desk import Desk
+from treadle.runner.verifying import pages, size_of
+from treadle.runner.writer import encode_record
+from treadle.stores.memory import MemoryStore
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.conformance.owner import Owner
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(read_only=True)
+def page(words: int) -> str:
+    """Return a long text."""
+    return "word " * words
+
+
+AGENT = Agent(ScriptedModel([call("page", words=4_000), text("done")]), name="reader", tools=[page])
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Path:
+    """Two turns of a thread, a fork, and a task that nothing is wrong with."""
+    path = tmp_path / "journal.db"
+    async with Runner(path) as runner:
+        await runner.run(AGENT, "go", task_id="one", thread_id="talk")
+        await runner.run(AGENT, "on", task_id="two", thread_id="talk")
+        await runner.run(AGENT, "go", task_id="well")
+        fork = await runner.fork("two", at="s1")
+        assert (await runner.verify()).findings == ()
+    rename(path, fork.task_id)
+    return path
+
+
+def rename(path: Path, task_id: str) -> None:
+    """Give the fork a name that tests know."""
+    sql(path, "UPDATE tasks SET key = 'fork' WHERE key = ?", task_id)
+
+
+def sql(path: Path, statement: str, *values: Any) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(statement, values)
+    connection.close()
+
+
+RECORD = (
+    "(SELECT pos FROM records WHERE task = (SELECT id FROM tasks WHERE key = '{0}') ORDER BY seq {1} LIMIT 1)"
+)
+DAMAGE: dict[str, tuple[str, str, str]] = {
+    "a row of another agent": ("UPDATE tasks SET agent = 'someone' WHERE key = 'two'", "row", "agent"),
+    "a row of another state": ("UPDATE tasks SET state = 'paused' WHERE key = 'two'", "row", "state"),
+    "a row of another thread": ("UPDATE tasks SET thread = 'other' WHERE key = 'two'", "row", "thread"),
+    "a place in the thread that is gone": ("DELETE FROM members WHERE version = 2", "thread", "version 2"),
+    "a mark of another record": (
+        "UPDATE tasks SET mark_digest = x'00' WHERE key = 'two'",
+        "journal",
+        "was replaced",
+    ),
+    "a missing tail": (
+        f"DELETE FROM records WHERE pos = {RECORD.format('two', 'DESC')}",
+        "journal",
+        "missing",
+    ),
+    "a missing beginning": (f"DELETE FROM records WHERE pos = {RECORD.format('two', 'ASC')}", "journal", ""),
+    "an epoch is not chained, but a record's place is": (
+        f"UPDATE records SET count = 7 WHERE pos = {RECORD.format('two', 'DESC')}",
+        "journal",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_damage_is_found_and_named_and_harms_no_other_task(store: Path, damage: str) -> None:
+    statement, problem, words = DAMAGE[damage]
+    sql(store, statement)
+    async with Runner(store) as runner:
+        report = await runner.verify()
+        found = [finding for finding in report.findings if finding.task_id == "two"]
+        assert {finding.problem for finding in found} == {problem}
+        assert any(words in finding.text for finding in found)
+        assert {task.task_id for task in report.tasks} == {"one", "two", "well", "fork"}
+        assert {"one", "well"}.isdisjoint(finding.task_id for finding in report.findings)
+
+
+async def test_a_changed_or_missing_large_value_is_found(store: Path) -> None:
+    sql(store, "UPDATE blobs SET data = CAST(replace(CAST(data AS TEXT), 'word word', 'ward word') AS BLOB)")
+    async with Runner(store) as runner:
+        report = await runner.verify()
+        # One value, stored once: all who refer to it have lost it, and each is named.
+        assert {finding.task_id for finding in report.findings} == {"one", "two", "fork", "well"}
+        assert all("was changed" in finding.text for finding in report.findings)
+    sql(store, "PRAGMA foreign_keys = off")
+    sql(
+        store,
+        "DELETE FROM blob_refs WHERE record IN (SELECT pos FROM records r JOIN tasks t ON t.id = r.task "
+        "WHERE t.key = 'well')",
+    )
+    async with Runner(store) as runner:
+        [finding] = (await runner.verify("well")).findings
+        assert "large value" in finding.text
+
+
+async def test_words_in_a_thread_are_checked_also_of_deleted_tasks(store: Path) -> None:
+    async with Runner(store) as runner:
+        await runner.delete_task("one")
+        assert "one" in {task.task_id for task in (await runner.verify()).tasks}
+        assert (await runner.verify()).findings == ()
+    sql(store, f"UPDATE records SET data = x'00' WHERE pos = {RECORD.format('one', 'ASC')}")
+    async with Runner(store) as runner:
+        assert {finding.task_id for finding in (await runner.verify()).findings} == {"one"}
+
+
+async def written(path: Path, event: e.Event, tag: str | None = None) -> None:
+    """Write an event behind the task `well`, with a chain that fits."""
+    store = SQLiteStore(path)
+    await store.open()
+    claim = await store.claim("well")
+    event.seq = claim.head + 1
+    event.time = 2_000_000_000_000_000
+    record = encode_record([event], claim.epoch, claim.digest)
+    await Desk(store, lambda: 0).commit(Commit("well", claim.epoch, record, release=True))
+    await store.close()
+
+
+async def test_an_event_of_an_unknown_kind_is_counted_and_is_no_damage(store: Path) -> None:
+    await written(store, e.UnknownEvent("weather_changed", {"to": "rain"}))
+    async with Runner(store) as runner:
+        [task] = (await runner.verify("well")).tasks
+        assert (task.unknown, task.findings) == (1, ())
+        assert (await runner.result("well")).state == "completed"
+
+
+async def test_an_event_that_makes_no_sense_where_it_stands_is_found_and_is_a_typed_error(
+    store: Path,
+) -> None:
+    await written(store, e.StepCompleted("s9"))
+    async with Runner(store, agents=[AGENT]) as runner:
+        [finding] = (await runner.verify("well")).findings
+        assert finding.problem == "order"
+        for verb in (runner.result, runner.resume):
+            with pytest.raises(JournalCorrupt) as raised:
+                await verb("well")
+            assert raised.value.task_id == "well"
+
+
+async def test_a_task_that_is_not_there_cannot_be_verified(store: Path) -> None:
+    async with Runner(store) as runner:
+        with pytest.raises(TaskNotFound):
+            await runner.verify("nobody")
+
+
+async def test_a_long_journal_is_read_some_megabytes_at_a_time() -> None:
+    store = MemoryStore()
+    owner = await Owner.create(store, "long")
+    for number in range(40):
+        await owner.write(1, b"{}", {f"blob {number}": bytes(1_000_000)})
+    for _ in range(3_000):
+        await owner.write()
+    found = [page async for page in pages(store, "long", upto=owner.seq)]
+    assert [record for page in found for record in page] == await store.read("long")
+    assert max(map(size_of, found)) <= 8_100_000
+    assert len(found) < 40
