@@ -1,7 +1,7 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), bench, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, bench, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full bench docs lock
+.PHONY: fmt check test full crash bench docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -23,6 +23,9 @@ test: .venv
 
 full: check
 	$(RUN)/pytest -q -n 2 -m "full or not full" --hypothesis-profile=full
+
+crash: .venv
+	$(RUN)/python -m tests.crash.matrix
 
 docs: .venv
 	$(RUN)/pytest -q tests/docs

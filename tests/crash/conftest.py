@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.forks import ForkServer
-from tests.crash.trials import Trials
+from tests.crash.trials import ROOT, Trials
+from treadle.testing.forks import ForkServer
 
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[ForkServer]:
-    server = ForkServer()
+    server = ForkServer(
+        "tests.crash.golden", "treadle.cli.main", "treadle.testing.boundaries:warm_up", cwd=ROOT
+    )
     yield server
     server.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,7 @@ def opened(store: Path, variant: str) -> Runner:
 # ----------------------------------------------------------------------------------------------- script
 
 
-async def script(store: Path, variant: str) -> None:
+async def _script(store: Path, variant: str) -> None:
     """Run the golden task from its beginning, writing down each event and return value as it is acknowledged."""
     agent = AGENTS[variant]
     async with opened(store, variant) as runner:
@@ -190,7 +190,7 @@ async def script(store: Path, variant: str) -> None:
         await watcher.during("resume", runner.resume(TASK))
 
 
-async def carry_on(store: Path, variant: str) -> None:
+async def _carry_on(store: Path, variant: str) -> None:
     """Do through the API what the command line does after a crash, so that this process, too, can be killed."""
     async with opened(store, variant) as runner:
         while True:
@@ -210,10 +210,31 @@ async def carry_on(store: Path, variant: str) -> None:
                 await runner.settle(TASK, asked, verdict)
 
 
-async def undo(store: Path, variant: str) -> None:
+async def _undo(store: Path, variant: str) -> None:
     """Take the first step back."""
     async with opened(store, variant) as runner:
         await runner.undo_step(TASK)
+
+
+def _job(work: Callable[[Path, str], Coroutine[Any, Any, None]]) -> Callable[[str, str], None]:
+    """Make it something a fork can be: it dies where its environment says."""
+
+    def job(store: str, variant: str) -> None:
+        global crash  # noqa: PLW0603  a fork has it to itself
+        crash = Crash(os.environ["TREADLE_CRASH_AT"] or None, os.environ["GOLDEN_PLACES"])
+        asyncio.run(work(Path(store), variant))
+
+    return job
+
+
+script, carry_on, undo = _job(_script), _job(_carry_on), _job(_undo)
+
+
+def cli(*argv: str) -> int:
+    """The command line, called as its entry point calls it."""
+    from treadle.cli.main import main
+
+    return main(argv)
 
 
 class Acknowledgements:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import golden
-from tests.crash.forks import ROOT, ForkServer
 from tests.crash.invariants import Death, Journal, audit, expected_answer
+from treadle.testing.crash import places_in
+from treadle.testing.forks import KILLED, ForkServer
 from treadle.testing.ledger import Ledger
 
-KILLED = -9
+ROOT = Path(__file__).parents[2]
 COMPLETED, WAITING = 0, 4
 PATIENCE = 12
 """How many commands a recovery may take; the longest needs seven."""
@@ -46,7 +47,7 @@ class Trial:
 
     @property
     def places(self) -> list[str]:
-        return (self.place / "places").read_text().splitlines()
+        return places_in(self.place / "places")[0]
 
     @property
     def output(self) -> str:
@@ -67,7 +68,10 @@ class Trial:
         return {key: str(self.place / file) for key, file in files.items()}
 
     def job(self, name: str, *args: str, at: str | None = None) -> int:
-        return self.server.run(name, *args, output=self.place / "output", env=self.environment, at=at)
+        environment = {**self.environment, "TREADLE_CRASH_AT": at or ""}
+        return self.server.run(
+            f"tests.crash.golden:{name}", *args, output=self.place / "output", env=environment
+        )
 
     def copy(self, place: Path) -> Trial:
         """Return a trial that stands where this one does, and goes on by itself."""
@@ -106,7 +110,9 @@ class Trial:
         verb, *rest = argv
         words = [verb, golden.TASK, *rest, "--store", self.store, "--json"]
         if not self.real:
-            return self.job("cli", *words)
+            return self.server.run(
+                "tests.crash.golden:cli", *words, output=self.place / "output", env=self.environment
+            )
         with (self.place / "output").open("w") as output, (self.place / "output.err").open("w") as errors:
             command = [sys.executable, "-m", "treadle", *words]
             env = {**os.environ, **self.environment}

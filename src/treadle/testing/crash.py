@@ -1,27 +1,30 @@
-"""Killing a process at a chosen place: at each write of its store, and wherever else it says where it is.
+"""Fault points: named places that a process passes, and the one where something is to happen to it.
 
-A `Crash` knows the one place to die at; a `CrashingStore` passes it before, inside and after each write, a `Ledger`
-around each effect. Run a program once without a place to learn the places there are, then once for each of them:
+A `Crash` knows the place to die at; a `CrashingStore` passes it before, inside and after each write, a `Ledger` around
+each effect, a `watched` agent around each request and call. Run a program once without a place to learn the places
+there are, then once for each of them:
 
     crash = Crash.from_environment()
     runner = Runner(CrashingStore(SQLiteStore("journal.db"), crash), agents=[agent])
 
 Places are named for what happens there (`before tool_started s1-0`), so they stay the same when commits are grouped
-differently. This needs no help from the code under test.
+differently. All of them are at the borders, in wrappers of ports: the engine itself has none, and pays for none.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from treadle.core import codec
 from treadle.core.events import Event
+from treadle.errors import StoreUnavailable
 from treadle.ports import (
     Claim,
     Commit,
@@ -30,33 +33,50 @@ from treadle.ports import (
     InboxItem,
     JournalStore,
     Record,
-    TaskFilter,
     TaskRow,
     ThreadMember,
 )
+from treadle.testing.wrapped import WrappedStore
 
 AT = "TREADLE_CRASH_AT"
+DO = "TREADLE_CRASH_DO"
 LOG = "TREADLE_CRASH_LOG"
+
+Action: TypeAlias = Literal["kill", "stop", "raise"] | float
+"""What happens at the place: SIGKILL, SIGSTOP, a `StoreUnavailable`, or a sleep of that many seconds."""
 
 
 class Crash:
-    """The place where this process is to be killed by SIGKILL, if there is one.
+    """The places where something is to happen to this process, if there are any; the first one reached counts.
 
     Args:
-        at: the place; None to pass them all.
+        at: the place, or several; None to pass them all.
         log: a file that gets a line for each place passed, and for the last one.
+        do: what is to happen there.
     """
 
-    def __init__(self, at: str | None = None, log: str | os.PathLike[str] | None = None) -> None:
-        self.at = at
+    def __init__(
+        self,
+        at: str | Iterable[str] | None = None,
+        log: str | os.PathLike[str] | None = None,
+        do: Action = "kill",
+    ) -> None:
+        self.at = frozenset((at,) if isinstance(at, str) else at or ())
+        self._do: Action = do
         self._log = Path(log) if log is not None else None
         self._seen: Counter[str] = Counter()
         self._lock = Lock()
 
     @classmethod
     def from_environment(cls) -> Crash:
-        """Return the place that TREADLE_CRASH_AT names; places passed are logged to the file TREADLE_CRASH_LOG."""
-        return cls(os.environ.get(AT) or None, os.environ.get(LOG) or None)
+        """Return the place that TREADLE_CRASH_AT names and what TREADLE_CRASH_DO says happens there.
+
+        The latter is `kill` (default), `stop`, `raise` or a number of seconds. Places passed are logged to the file
+        TREADLE_CRASH_LOG.
+        """
+        do = os.environ.get(DO) or "kill"
+        action: Action = do if do in ("kill", "stop", "raise") else float(do)
+        return cls(os.environ.get(AT) or None, os.environ.get(LOG) or None, action)
 
     def numbered(self, name: str) -> str:
         """Return a name that no other occurrence in this process has: `name`, then `name #2` and so on."""
@@ -68,15 +88,43 @@ class Crash:
     def reach(self, *places: str) -> None:
         """Say that the process is at these places, all at once; does not return from the one to die at."""
         if self._log is not None:
-            descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            os.write(descriptor, "".join(f"{place}\n" for place in places).encode())
-            os.close(descriptor)
-        if self.at in places:
+            self._write(*places)
+        if self.at and not self.at.isdisjoint(places):
+            self._happen(places)
+
+    def _write(self, *lines: str) -> None:
+        assert self._log is not None
+        descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
+        os.close(descriptor)
+
+    def _happen(self, places: tuple[str, ...]) -> None:
+        if self._log is not None:
+            self._write(*(f"{HERE}{place}" for place in places if place in self.at))
+        if self._do == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()  # a signal to oneself may be delivered to another thread first
+        elif self._do == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif self._do == "raise":
+            raise StoreUnavailable(f"a fault was asked for at {places[0]!r}")
+        else:
+            time.sleep(float(self._do))
 
 
-class CrashingStore(JournalStore):
+HERE = "# here: "
+"""How lines of the log begin that say where something happened."""
+
+
+def places_in(log: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+    """Return what a log says: the places passed, in order, and those of them where something happened."""
+    path = Path(log)
+    lines = path.read_text().splitlines() if path.exists() else []
+    happened = [line.removeprefix(HERE) for line in lines if line.startswith(HERE)]
+    return [line for line in lines if not line.startswith(HERE)], happened
+
+
+class CrashingStore(WrappedStore):
     """A store that passes a place before each write, inside it (SQLite only) and once it is durable.
 
     *Before* is before the store gets the write; *inside* between two rows of its transaction; *after* when it is
@@ -88,26 +136,11 @@ class CrashingStore(JournalStore):
     """
 
     def __init__(self, store: JournalStore, crash: Crash) -> None:
-        self._store = store
+        super().__init__(store)
         self._crash = crash
         self._inside: deque[list[str]] = deque()
-        self._watch_rows()
-
-    @property
-    def url(self) -> str:
-        return self._store.url
-
-    @property
-    def fenced(self) -> int:
-        return self._store.fenced
-
-    async def open(self) -> None:
-        await self._store.open()
-
-    async def close(self) -> None:
-        await self._store.close()
-
-    # ----------------------------------------------------------------------------------------- writes
+        if store.url.startswith("sqlite"):
+            self._watch_rows()
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         names = [self._crash.numbered(name) for name in names_of(commit)]
@@ -169,29 +202,6 @@ class CrashingStore(JournalStore):
             connection.set_update_hook(changed)
 
         apsw.connection_hooks.append(opened)
-
-    # ------------------------------------------------------------------------------------------ reads
-
-    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        return await self._store.read(task_id, after=after, upto=upto)
-
-    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
-        return await self._store.row(task_id, deleted=deleted)
-
-    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        return await self._store.rows(wanted)
-
-    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
-        return await self._store.orphans(limit, after=after)
-
-    async def inbox(self, task_id: str) -> list[InboxItem]:
-        return await self._store.inbox(task_id)
-
-    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
-        return await self._store.thread(thread_id, version=version)
-
-    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        return self._store.watch(wake)
 
 
 def names_of(commit: Commit) -> list[str]:

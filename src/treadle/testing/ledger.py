@@ -39,7 +39,7 @@ class Entry:
         key: the idempotency key the tool was given.
         attempt: which start of this call it was, as the tool was told.
         pid: the process.
-        text: a note's words.
+        text: a note's words; of an effect that has happened, what is to be known of it.
         task: the task whose call it is.
         effect: what the tool is declared to be.
         time: microseconds since 1970.
@@ -66,6 +66,13 @@ class Entry:
         )
 
 
+@dataclass(slots=True)
+class Noted:
+    """What is noted together with an effect that has happened."""
+
+    text: str = ""
+
+
 class Ledger:
     """A file of JSON lines, each on the disk before the next statement runs.
 
@@ -74,16 +81,20 @@ class Ledger:
     Args:
         path: the file; made at the first line.
         crash: where the process may be killed; each call has the places `enter`, `start` and `done` for it.
+        durable: False for a ledger that need not survive a power cut, which is much faster.
     """
 
-    def __init__(self, path: str | os.PathLike[str], crash: Crash | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], crash: Crash | None = None, *, durable: bool = True
+    ) -> None:
         self.path = Path(path)
-        self._crash = crash if crash is not None else Crash()
+        self._flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_DSYNC if durable else 0)
+        self.crash = crash if crash is not None else Crash()
 
     @contextmanager
     def call(
         self, tool: str, ctx: ToolContext[Any], *, effect: EffectClass = "write", pid: int | None = None
-    ) -> Generator[None]:
+    ) -> Generator[Noted]:
         """Note that a tool was entered and, unless the block raises, that its effect has happened.
 
         Args:
@@ -92,13 +103,14 @@ class Ledger:
             effect: what it is declared to be.
             pid: the process that drives the task, when the tool itself runs in another one.
         """
-        name = self._crash.numbered(f"{tool} {ctx.call_id}")
-        self._crash.reach(f"enter {name}")
+        name = self.crash.numbered(f"{tool} {ctx.call_id}")
+        noted = Noted()
+        self.crash.reach(f"enter {name}")
         self._write(_entry("start", tool, ctx, effect, pid))
-        self._crash.reach(f"start {name}")
-        yield
-        self._write(_entry("done", tool, ctx, effect, pid))
-        self._crash.reach(f"done {name}")
+        self.crash.reach(f"start {name}")
+        yield noted
+        self._write(_entry("done", tool, ctx, effect, pid, noted.text))
+        self.crash.reach(f"done {name}")
 
     def note(self, name: str, text: str = "", *, call: str = "") -> None:
         """Write down something else that happened."""
@@ -116,12 +128,16 @@ class Ledger:
 
     def happened(self, key: str) -> bool:
         """Whether the effect of the call with this idempotency key has happened."""
-        return any(entry.kind == "done" and entry.key == key for entry in self.entries())
+        return self.done(key) is not None
+
+    def done(self, key: str) -> Entry | None:
+        """Return the line that says that the effect of the call with this idempotency key has happened."""
+        return next((line for line in self.entries() if line.kind == "done" and line.key == key), None)
 
     def _write(self, entry: Entry) -> None:
         # One write to a file opened for appending is one line, whoever else writes; O_DSYNC puts it on the disk.
         line = json.dumps(asdict(entry)).encode() + b"\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_DSYNC, 0o600)
+        descriptor = os.open(self.path, self._flags, 0o600)
         try:
             os.write(descriptor, line)
         finally:
@@ -129,7 +145,12 @@ class Ledger:
 
 
 def _entry(
-    kind: Literal["start", "done"], tool: str, ctx: ToolContext[Any], effect: EffectClass, pid: int | None
+    kind: Literal["start", "done"],
+    tool: str,
+    ctx: ToolContext[Any],
+    effect: EffectClass,
+    pid: int | None,
+    text: str = "",
 ) -> Entry:
     return Entry(
         kind,
@@ -138,6 +159,7 @@ def _entry(
         ctx.idempotency_key,
         ctx.attempt,
         os.getpid() if pid is None else pid,
+        text,
         task=ctx.task_id,
         effect=effect,
         time=time.time_ns() // 1000,

@@ -1,0 +1,68 @@
+"""Ports wrapped by themselves: everything goes through to what is inside, and a test changes the one thing it is about.
+
+A wrapped agent is the same agent to everyone else: names, schemas and fingerprint are those of what is inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, cast
+
+from treadle.core.messages import Json, ToolCall
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.tools import ToolSpec, Verdict
+from treadle.ports import JournalStore, Model, Tool, ToolContext, ToolOutput
+
+if TYPE_CHECKING:
+    # A base of type Any passes for a store.
+    Port: Any = cast("Any", object)
+else:
+    # What a subclass leaves out is asked of the store inside, and not inherited from the port's empty methods.
+    Port = object
+
+
+class WrappedStore(Port):
+    """A store that leaves all work to another; override the methods a test is about."""
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class WrappedTool(Tool):
+    """A tool that leaves all work to another; override the methods a test is about."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    def validate(self, arguments: dict[str, Json]) -> Any:
+        return self._tool.validate(arguments)
+
+    async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
+        return await self._tool.call(arguments, ctx)
+
+    async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
+        await self._tool.undo(call, ctx)
+
+    async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
+        return await self._tool.reconcile(call, ctx)
+
+
+class WrappedModel(Model):
+    """A model that leaves all work to another; override `stream`."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
+        return self._model.stream(request)

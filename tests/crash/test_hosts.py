@@ -1,0 +1,65 @@
+"""Every boundary of the golden task is killed at, wherever its tools run; the whole matrix is `make crash`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.hosts import AGENTS, repeated
+from treadle.testing.boundaries import CrashReport, crash_at_every_boundary
+
+Crashing = Callable[..., CrashReport]
+
+
+@pytest.fixture
+def crashing(tmp_path: Path) -> Crashing:
+    """Crash the golden task, and count what was done to the world twice as broken too."""
+
+    def crash(agent: str, **options: object) -> CrashReport:
+        effects = tmp_path / "effects"
+        report = crash_at_every_boundary(
+            f"tests.crash.hosts:{agent}",
+            "go",
+            script="tests.crash.hosts:script",
+            cwd=Path(__file__).parents[2],
+            env={"EFFECTS": str(effects)},
+            **options,  # type: ignore[arg-type]
+        )
+        report.broken += [f"happened twice: {line}" for line in repeated(effects)]
+        return report
+
+    return crash
+
+
+def test_a_task_survives_a_kill_at_each_of_its_boundaries_and_those_of_its_recovery(
+    crashing: Crashing,
+) -> None:
+    report = crashing("inline", kills_per_task=15)
+    print(report)
+    assert not report.broken, report
+    assert not report.missed, report
+    assert len(report.places) > 150
+
+
+def around_calls(place: str) -> bool:
+    return place.startswith(("enter", "start", "done", "before tool", "after tool"))
+
+
+@pytest.mark.parametrize("host", ["thread", "subprocess"])
+def test_wherever_a_tool_runs_a_kill_around_its_calls_is_survived(crashing: Crashing, host: str) -> None:
+    report = crashing(AGENTS[host], kills_per_task=15, recovery=False, only=around_calls)
+    assert not report.broken, report
+    assert not report.missed, report
+    assert len(report.places) > 40
+
+
+def test_a_tool_that_lies_about_being_repeatable_is_found_out(crashing: Crashing) -> None:
+    report = crashing("lying", recovery=False, only=lambda place: place == "done pay s1-2")
+    assert [line for line in report.broken if line.startswith("happened twice: pay")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("host", AGENTS)
+def test_each_boundary_is_killed_at_in_a_task_of_its_own(crashing: Crashing, host: str) -> None:
+    report = crashing(AGENTS[host])
+    assert not report.broken, report

@@ -1,0 +1,100 @@
+"""Crashing an agent of one's own: what the fixture finds in a good one, and in an engine that is broken."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel
+from treadle.errors import StoreUnavailable
+from treadle.stores.memory import MemoryStore
+from treadle.testing import boundaries
+from treadle.testing.boundaries import CrashReport
+from treadle.testing.crash import Crash, CrashingStore
+from treadle.testing.wrapped import WrappedStore
+
+pytest_plugins = ["treadle.testing.plugin"]
+
+SHOP = """
+from treadle import Agent, ScriptedModel, tool
+from treadle.models import call, text
+
+@tool(read_only=True)
+async def price(item: str) -> int:
+    return 250
+
+@tool
+def pay(cents: int) -> str:
+    return f"paid {cents}"
+
+agent = Agent(ScriptedModel([call("price", item="tea") + call("pay", cents=250), text("Paid.")]), name="shop",
+              tools=[price, pay])
+"""
+FORGETFUL = """
+import treadle.runner.desk
+treadle.runner.desk.recover = lambda owned: None
+"""
+HASTY = """
+import treadle.runner.loop, treadle.runner.perform, functools
+async def at_once(): pass
+first = treadle.runner.perform.call_tool
+async def call_tool(stage, flight, effect, arguments):
+    stage.durable = at_once
+    return await first(stage, flight, effect, arguments)
+treadle.runner.perform.call_tool = call_tool
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Callable[[str], Path]:
+    def write(more: str) -> Path:
+        (tmp_path / "shop_to_crash.py").write_text(more + SHOP)
+        return tmp_path
+
+    return write
+
+
+def test_an_agent_of_ones_own_survives_a_kill_at_each_boundary(
+    shop: Callable[[str], Path],
+    crash_at_every_boundary: Callable[..., CrashReport],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report = crash_at_every_boundary("shop_to_crash:agent", "Tea?", cwd=shop(""), kills_per_task=10)
+    assert report.answer == ("completed", "Paid.")
+    assert not report.missed
+    assert sum(report.hits.values()) >= len(report.places) > 50
+    assert {"ask s1", "answered s1", "enter pay s1-1", "done pay s1-1", "inside task_ended"} <= {
+        *report.places
+    }
+    assert "kills at" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("defect", "name"),
+    [(FORGETFUL, "I13 unknown_iff_lost"), (HASTY, "I3 ledger")],
+    ids=["what a dead driver left open is not marked", "a tool starts before its begin is durable"],
+)
+def test_a_broken_engine_is_found_out(shop: Callable[[str], Path], defect: str, name: str) -> None:
+    report = boundaries.crash_at_every_boundary(
+        "shop_to_crash:agent", "Tea?", cwd=shop(defect), recovery=False, only=lambda place: "pay" in place
+    )
+    assert any(line.startswith(name) for line in report.broken), report
+
+
+@pytest.mark.anyio
+async def test_a_fault_point_may_raise_instead_of_killing() -> None:
+    store = CrashingStore(MemoryStore(), Crash("before task_ended", do="raise"))
+    async with Runner(store) as runner:
+        with pytest.raises(StoreUnavailable, match="before task_ended"):
+            await runner.run(Agent(ScriptedModel(["done"])), "go", task_id="t")
+        store._crash.at = frozenset()
+        assert (await runner.run(Agent(ScriptedModel(["done"])), "go", task_id="t")).final_text == "done"
+
+
+def test_what_a_wrapped_store_does_not_change_is_asked_of_the_store_inside() -> None:
+    class Mine(WrappedStore):
+        pass
+
+    inside = MemoryStore()
+    assert Mine(inside).url == "memory:"
+    assert Mine(inside).commit == inside.commit
