@@ -93,12 +93,22 @@ async def test_a_thread_exists_once_a_task_in_it_is_finalized(runner: Runner) ->
     assert said(await runner.get_thread("talk")) == [("user", "Hello"), ("assistant", "Hi.")]
 
 
-async def test_the_thread_of_a_task_stays_what_it_was_when_the_task_was_created(runner: Runner) -> None:
-    agent = sayer("Hi.")
+async def test_a_task_starts_from_what_its_thread_holds_when_it_begins_not_when_it_was_made(
+    runner: Runner,
+) -> None:
+    agent = calculator()
     task = await runner.create_task(agent, "First?", thread_id="talk")
-    await runner.run(sayer("Later.", name="other"), "Second?", thread_id="talk")
+    await runner.run(sayer("Earlier.", name="other"), "Second?", thread_id="talk")
+    await runner.run_step(task)
+    await runner.run(sayer("Later.", name="other"), "Third?", thread_id="talk")
+    runner.desk.forget(task.task_id)
     await runner.resume(task)
-    assert said(agent.model.requests[0].messages) == [("user", "First?")]
+    before = [("user", "Second?"), ("assistant", "Earlier."), ("user", "First?")]
+    assert [said(request.messages)[:3] for request in agent.model.requests] == [before] * 3
+    assert [len(request.messages) for request in agent.model.requests] == [3, 5, 7]
+    (created,) = await only(runner, task, "task_created")
+    (entered,) = await only(runner, task, "thread_entered")
+    assert (created.base, entered.base) == (0, 1)
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
@@ -277,11 +287,12 @@ async def test_a_task_that_began_before_words_were_taken_back_keeps_what_it_saw(
     taken = await runner.run(calculator(), "?", thread_id="talk")
     agent = calculator()
     task = await runner.create_task(agent, "Again?", thread_id="talk")
+    await runner.run_step(task)
     await runner.undo_step(taken.task_id)
     runner.desk.forget(task.task_id)
     await runner.run_step(task)
-    assert len(agent.model.requests[0].messages) == 7
-    assert_well_formed(agent.model.requests[0].messages)
+    assert [len(request.messages) for request in agent.model.requests] == [7, 9]
+    assert_well_formed(agent.model.requests[1].messages)
 
 
 async def test_created_parked_and_unfinalized_tasks_hold_no_thread(runner: Runner) -> None:

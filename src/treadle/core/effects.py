@@ -14,7 +14,15 @@ from treadle.core.events import Event
 from treadle.core.state import CallState, StepState
 
 WaitReason = Literal[
-    "ended", "answered", "paused", "interrupted", "settlement", "undo_failed", "undo_unknown", "idle"
+    "ended",
+    "answered",
+    "paused",
+    "interrupted",
+    "settlement",
+    "undo_failed",
+    "undo_unknown",
+    "idle",
+    "thread",
 ]
 
 

@@ -77,6 +77,20 @@ class TaskForked(Event):
 
 
 @dataclass(slots=True)
+class ThreadAwaited(Event):
+    """The task waits for its thread, which other tasks have: `holders`. Waiting is not counted as driven time."""
+
+    holders: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class ThreadEntered(Event):
+    """The task has its thread. `base` is the version of the thread whose words it starts from; None leaves them."""
+
+    base: int | None = None
+
+
+@dataclass(slots=True)
 class InstructionsSet(Event):
     """The agent's instructions, as they were worked out for this task."""
 
@@ -424,6 +438,8 @@ Ephemeral: TypeAlias = Delta | ToolProgress
 TaskEvent: TypeAlias = (
     TaskCreated
     | TaskForked
+    | ThreadAwaited
+    | ThreadEntered
     | InstructionsSet
     | VersionChanged
     | OptionsChanged

@@ -39,7 +39,7 @@ def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     if state.ended is not None and type(event) not in _AFTER_THE_END:
         raise IllegalEvent(f"task {state.task_id}: {event.kind} after the task ended")
     state.seq = event.seq
-    if epoch == state.epoch:
+    if epoch == state.epoch and not state.in_line:
         state.driven += event.time - state.time
     state.epoch, state.time = epoch, event.time
     _RULES[type(event)](state, event)
@@ -75,13 +75,23 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
     state.floor = len(state.steps) + (state.step is not None)
     # What the parent was asked to do (stop, pause, end) was not asked of its fork.
-    state.pausing = state.interrupting = state.cancelling = False
+    state.pausing = state.interrupting = state.cancelling = state.in_line = False
     state.ended = state.limit = state.undo = None
     state.attempt, state.thread_version, state.kept, state.driven = 1, 0, False, 0
     state.began = False
     state.end_reasons = ()
     state.own_from = len(state.messages)
     state.origin = _here(state)
+
+
+def _thread_awaited(state: TaskState, event: e.ThreadAwaited) -> None:
+    state.in_line = True
+
+
+def _thread_entered(state: TaskState, event: e.ThreadEntered) -> None:
+    state.in_line = False
+    if event.base is not None:
+        state.base = event.base
 
 
 def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
@@ -467,6 +477,8 @@ def _undone(state: TaskState, call_id: str) -> CallState:
 _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.TaskCreated: _task_created,
     e.TaskForked: _task_forked,
+    e.ThreadAwaited: _thread_awaited,
+    e.ThreadEntered: _thread_entered,
     e.InstructionsSet: _instructions_set,
     e.VersionChanged: _version_changed,
     e.OptionsChanged: _options_changed,

@@ -135,6 +135,9 @@ class TaskState:
     agent: str = ""
     thread: str = ""
     base: int = 0
+    in_line: bool = False
+    """whether the task waits for its thread, or did when its driver left it"""
+
     forked_from: str | None = None
     fork_seq: int = 0
     parent: str | None = None

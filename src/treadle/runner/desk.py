@@ -18,9 +18,10 @@ from treadle.core.fold import apply
 from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.state import TaskState, start
-from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound
-from treadle.ports import Commit, Committed, JournalStore, TaskExists, TaskRow
+from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, ThreadBusy
+from treadle.ports import Claim, Commit, Committed, JournalStore, Place, TaskExists, TaskRow
 from treadle.runner.channel import Channel, Channels, Stopped
+from treadle.runner.line import Line
 from treadle.runner.loop import Drive
 from treadle.runner.writer import JournalWriter, Ownership
 
@@ -52,6 +53,12 @@ class Owned:
     drive_waits: bool = False
     """something arrived before there was a drive to take it"""
 
+    place: Place | None = None
+    """in its thread, as the claim found it"""
+
+    entered: bool = False
+    """whether it has its thread"""
+
 
 class Desk:
     """Loads, claims and releases tasks of one store for one runner."""
@@ -65,6 +72,7 @@ class Desk:
         self.unreleased: dict[str, int] = {}
         """the epochs of tasks that could not be given back, since the store could not be written"""
 
+        self.line = Line()
         self._lock = RLock()
         self._unwatch: Callable[[], None] | None = None
 
@@ -99,8 +107,10 @@ class Desk:
             unfold(state.task_id, records, after=state.seq, previous=previous)
         ):
             for event in found:
-                if event.seq == 1 and type(event) is e.TaskCreated and event.base:
-                    await self._begin_with_history(state, event)
+                if type(event) is e.TaskCreated and event.base:
+                    await self.begin_with_history(state, event.thread, event.base)
+                elif type(event) is e.ThreadEntered and event.base is not None:
+                    await self.begin_with_history(state, state.thread, event.base)
                 try:
                     apply(state, event, epoch)
                 except Exception as error:
@@ -114,10 +124,11 @@ class Desk:
             if number % 256 == 255:
                 await asyncio.sleep(0)
 
-    async def _begin_with_history(self, state: TaskState, created: e.TaskCreated) -> None:
-        history = await self.thread_messages(created.thread, created.base)
+    async def begin_with_history(self, state: TaskState, thread_id: str, version: int) -> None:
+        """Let a task that has said nothing yet start from the words its thread holds at a version."""
+        history = await self.thread_messages(thread_id, version)
         state.history = history
-        state.messages.extend(history)
+        state.messages = list(history)
         state.own_from = len(history)
         state.origin.messages = len(history)
 
@@ -143,9 +154,11 @@ class Desk:
             records = await self.store.read(member.task_id, upto=member.seq)
             for epoch, found in unfold(member.task_id, records):
                 for event in found:
-                    if number == 0 and event.seq == 1 and type(event) is e.TaskCreated and event.base:
-                        # The first in a thread brings along all it was forked with.
-                        await self._begin_with_history(state, event)
+                    # The first in a thread brings along all it was forked with.
+                    if number == 0 and type(event) is e.TaskCreated and event.base:
+                        await self.begin_with_history(state, event.thread, event.base)
+                    elif number == 0 and type(event) is e.ThreadEntered and event.base is not None:
+                        await self.begin_with_history(state, state.thread, event.base)
                     apply(state, event, epoch)
             if state.seq < member.seq:
                 raise missing_tail(member.task_id, state.seq, member.seq)
@@ -171,17 +184,20 @@ class Desk:
         if self._unwatch is None:
             self._unwatch = self.store.watch(self._others_wrote)
 
-    async def claim(self, task_id: str) -> Owned:
+    async def claim(self, task_id: str, *, enter: bool = False) -> Owned:
         """Become a task's owner and load it; calls its last driver left open are marked as stopped.
+
+        With `enter`, its thread is asked for in the same transaction.
 
         Raises `TaskNotFound`, `TaskBusy` or `JournalCorrupt`.
         """
         if self.is_owned(task_id):
             raise TaskBusy(f"task {task_id} is being driven in this process", task_id=task_id)
-        epoch, head = await self._still_owned(task_id) or await self._claimed(task_id)
+        claim = await self._still_owned(task_id) or await self.store.claim(task_id, enter=enter)
+        epoch = claim.epoch
         try:
             loaded = await self._take(task_id)
-            if loaded.state.seq != head:
+            if loaded.state.seq != claim.head:
                 loaded = await self._take(task_id)
             owned = self.begin(loaded.state, Ownership(epoch, loaded.digest))
         except BaseException as error:
@@ -192,15 +208,12 @@ class Desk:
             if isinstance(error, TaskExists):
                 raise TaskBusy(f"task {task_id} is being made in this process", task_id=task_id) from error
             raise
+        owned.place = claim.place
         recover(owned)
         return owned
 
-    async def _claimed(self, task_id: str) -> tuple[int, int]:
-        claim = await self.store.claim(task_id)
-        return claim.epoch, claim.head
-
-    async def _still_owned(self, task_id: str) -> tuple[int, int] | None:
-        """Return epoch and head of a task that this process owns, drives no longer and could not give back."""
+    async def _still_owned(self, task_id: str) -> Claim | None:
+        """Return the claim on a task that this process owns, drives no longer and could not give back."""
         epoch = self.unreleased.pop(task_id, None)
         if epoch is None:
             return None
@@ -211,7 +224,7 @@ class Desk:
         except BaseException:
             self.unreleased[task_id] = epoch
             raise
-        return (epoch, row.head) if row.driver is not None and row.epoch == epoch else None
+        return Claim(epoch, row.head, b"") if row.driver is not None and row.epoch == epoch else None
 
     def patience(self, task_id: str) -> float | None:
         """Return how long, in seconds, to wait for news of a task before looking again; None: news always comes.
@@ -244,12 +257,15 @@ class Desk:
         if self.owned.get(owned.state.task_id) is not owned:
             return  # it was laid down when its event loop was found closed
         self.owned.pop(owned.state.task_id, None)
-        if not owned.writer.released and not isinstance(owned.writer.failure, (Fenced, TaskExists)):
+        if not owned.writer.released and not isinstance(
+            owned.writer.failure, (Fenced, TaskExists, ThreadBusy)
+        ):
             self.unreleased[owned.state.task_id] = owned.writer.epoch
         if owned.writer.released and owned.state.ended is None:
             self.keep(Loaded(owned.state, owned.writer.digest))
         owned.channel.publish((Stopped(),))
         self.channels.drop(owned.state.task_id)
+        self.line.stir(owned.state.thread)
 
     # ------------------------------------------------------------------------------ other processes
 
@@ -282,6 +298,7 @@ class Desk:
         for task_id in with_mail:
             self.poke(task_id)
         self.channels.wake_all(besides=self.owned)
+        self.line.stir_all()
 
     def close(self) -> None:
         """Stop watching the store."""

@@ -27,15 +27,19 @@ from treadle.errors import (
     TaskBusy,
     TaskConflict,
     TaskNotFound,
+    ThreadBusy,
     TreadleError,
     UndoUnfinished,
     VersionRefused,
 )
 from treadle.ports import (
+    Commit,
     InboxItem,
     JournalStore,
     Model,
     NewTask,
+    OnBusyThread,
+    Place,
     TaskExists,
     TaskFilter,
     TaskRow,
@@ -43,6 +47,7 @@ from treadle.ports import (
 )
 from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
+from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import Drive, Goal, Terms
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
 from treadle.runner.perform import Stage
@@ -194,22 +199,29 @@ class Driving:
             base = await self._begin_in_thread(state, new.thread_id)
         thread = new.thread_id or new_id()
         row = NewTask(task_id, new.agent.name, thread, self.parts.clock(), labels=options.labels)
-        owned = self.desk.begin(state, Ownership(1, b"", row))
+        enter = self._entering(new, options) if drives else None
+        owned = self.desk.begin(state, Ownership(1, b"", row, enter))
+        owned.entered = enter == "parallel"
         fingerprint = new.agent.fingerprint
         kept = to_json(options)
         owned.writer.record(
             e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
         )
-        if new.task_id is not None:
+        if new.task_id is not None or enter not in (None, "parallel"):
             await self._made(owned)
+            owned.place = owned.writer.place
         return owned
+
+    def _entering(self, new: NewRun, options: RunOptions) -> OnBusyThread:
+        """Return how a new task comes into its thread; nobody can be in one that is made with it."""
+        return "parallel" if new.thread_id is None else options.on_busy_thread or "enqueue"
 
     async def _made(self, owned: Owned) -> None:
         """Return once a new task is in the store; a caller cancelled meanwhile leaves it there at rest."""
         try:
             await owned.writer.durable()
         except BaseException:
-            with suppress(TaskExists):
+            with suppress(TaskExists, ThreadBusy):
                 async with self.giving_back(owned):
                     pass
             raise
@@ -226,30 +238,33 @@ class Driving:
     # ----------------------------------------------------------------------------------------- drive
 
     @asynccontextmanager
-    async def own(self, task_id: str) -> AsyncGenerator[Owned]:
-        """Own a task for the length of a block; it is given back at rest, whatever happens."""
-        owned = await self._claim(task_id)
+    async def own(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[Owned]:
+        """Own a task for the length of a block; it is given back at rest, whatever happens.
+
+        With `enter`, its thread is asked for at once, as a drive of a step or to the end will need it.
+        """
+        owned = await self._claim(task_id, enter=enter)
         async with self.giving_back(owned):
             yield owned
 
     @asynccontextmanager
-    async def own_outside_undo(self, task_id: str) -> AsyncGenerator[Owned]:
+    async def own_outside_undo(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[Owned]:
         """Own a task like `own`; raises `UndoUnfinished` while an undo has begun and not ended.
 
         What was said about such an undo may still lie unread, and is all it waited for: it is read first.
         """
-        owned = await self._claim(task_id)
+        owned = await self._claim(task_id, enter=enter)
         if owned.state.undo is not None:
             async with self.giving_back(owned):
                 pass
             self._check_no_undo(owned.state)
-            owned = await self._claim(task_id)
+            owned = await self._claim(task_id, enter=enter)
         async with self.giving_back(owned):
             yield owned
 
-    async def _claim(self, task_id: str) -> Owned:
+    async def _claim(self, task_id: str, *, enter: bool = False) -> Owned:
         try:
-            return await self.desk.claim(task_id)
+            return await self.desk.claim(task_id, enter=enter)
         except BaseException:
             self._give_back_later(task_id)
             raise
@@ -327,12 +342,52 @@ class Driving:
             model = self.model_of(agent)
             steps = terms.setup.limits.allowed_steps if terms.options.tell_steps_left else None
             stage = Stage(state, agent, model, tools, owned.channel, context, limit, writer.durable, steps)
-        drive = Drive(self.store, writer, owned.channel, state, terms, stage)
+        entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
+        drive = Drive(self.store, writer, owned.channel, state, terms, stage, entrance)
         owned.drive = drive
         if owned.drive_waits:
             drive.poke()
-        await drive.run()
+        inside = INSIDE.set((*INSIDE.get(), state.task_id))
+        try:
+            await drive.run()
+        finally:
+            with suppress(ValueError):  # collected in another context, since its loop was closed under it
+                INSIDE.reset(inside)
         return drive
+
+    def _entrance(self, owned: Owned, options: RunOptions) -> Entrance | None:
+        """Return the way of a task into its thread, None if it is there already."""
+        if owned.entered:
+            return None
+        state, writer = owned.state, owned.writer
+
+        async def ask(how: OnBusyThread) -> Place | None:
+            await writer.durable()
+            committed = await self.desk.commit(Commit(state.task_id, writer.epoch, enter=how))
+            return committed.place
+
+        def record(event: e.Event) -> None:
+            writer.record(event)
+            writer.flush()
+
+        async def read_history(version: int) -> None:
+            await self.desk.begin_with_history(state, state.thread, version)
+
+        ways = Ways(ask, record, read_history, self._interrupt_holder, self.look_after)
+        return Entrance(self.desk.line, state, options.on_busy_thread or "enqueue", owned.place, ways)
+
+    async def _interrupt_holder(self, task_id: str) -> None:
+        row = await self.row_or_none(task_id)
+        if row is not None and self.desk.is_driven(row):
+            with suppress(TaskNotFound):
+                await self.command(
+                    task_id, "interrupt", {"reason": "another task was to begin in its thread"}
+                )
+
+    async def look_after(self, task_id: str) -> None:
+        """See to it that a task which nobody drives here any more does not keep its thread."""
+        if not self.desk.is_owned(task_id):
+            await self.given_back(task_id)
 
     def introduce(self, owned: Owned, agent: Agent[Any], context: Any, options: RunOptions) -> None:
         """Record what this agent is, where it differs from what the task knows."""

@@ -30,6 +30,7 @@ from treadle.ports import InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 from treadle.runner import perform
 from treadle.runner.channel import Channel
 from treadle.runner.inbox import as_event
+from treadle.runner.line import LOOK, Entrance, in_line
 from treadle.runner.options import Breakpoint, RunOptions
 from treadle.runner.perform import Cut, Flight, Stage
 from treadle.runner.results import resting_word
@@ -78,8 +79,10 @@ class Drive:
         state: TaskState,
         terms: Terms,
         stage: Stage | None,
+        entrance: Entrance | None = None,
     ) -> None:
         self.state = state
+        self._entrance = entrance
         self._store = store
         self._writer = writer
         self._channel = channel
@@ -122,7 +125,8 @@ class Drive:
     async def run(self) -> None:
         """Drive the task to where its goal lies; a caller who is cancelled leaves it interrupted and resumable."""
         cancelled: asyncio.CancelledError | None = None
-        self._watch_the_clock()
+        if self._entrance is None:
+            self._watch_the_clock()
         try:
             while True:
                 try:
@@ -141,6 +145,8 @@ class Drive:
         finally:
             if self._deadline is not None:
                 self._deadline.cancel()
+            if self._entrance is not None:
+                self._entrance.leave()
             try:
                 await self._stop_all()
             finally:
@@ -163,17 +169,42 @@ class Drive:
             # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
             await self._fly(())
             return False
-        decision = lifecycle.decide(
-            self.state, self._terms.setup, self._terms.work, finalize=self._finalizes()
-        )
+        work = self._terms.work if self._entrance is None else in_line
+        decision = lifecycle.decide(self.state, self._terms.setup, work, finalize=self._finalizes())
         if type(decision) is Record:
             return await self._record(decision.event)
         if type(decision) is Wait:
             if decision.reason == "ended" and self._writer.released:
                 return True
+            if self._entrance is not None and decision.reason == "thread":
+                await self._enter_thread(self._entrance)
+                return False
             return await self._park(self._word_for(decision))
         await self._fly(decision)  # type: ignore[arg-type]
         return False
+
+    async def _enter_thread(self, entrance: Entrance) -> None:
+        """Come into the thread, or wait in line for it until it may be free or somebody speaks."""
+        if await entrance.comes_in(self._wake_from_anywhere):
+            self._entrance = None
+            self._watch_the_clock()
+            return
+        if entrance.stirred or self._inbox_waits:
+            return
+        self._waker = self._loop.create_future()
+        timer = self._loop.call_later(LOOK, self._wake) if entrance.is_first else None
+        try:
+            await self._waker
+        finally:
+            self._waker = None
+            if timer is not None:
+                timer.cancel()
+        if self._writer.failure is not None:
+            raise self._writer.failure
+
+    def _wake_from_anywhere(self) -> None:
+        with suppress(RuntimeError):  # its loop is closed: the drive is over
+            self._loop.call_soon_threadsafe(self._wake)
 
     def _finalizes(self) -> bool:
         return self._terms.goal in ("end", "finalize")

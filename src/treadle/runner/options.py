@@ -13,6 +13,7 @@ from treadle.core.events import EVENTS
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
+from treadle.ports import OnBusyThread
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -70,6 +71,8 @@ class RunOptions:
         on_failure: what failures do.
         on_unknown_outcome: of a writing call: `wait` for a person (default), `tell_model` or `fail`.
         on_version_change: the agent is not the one the task began with: `accept` (default, recorded) or `refuse`.
+        on_busy_thread: another task is driven in the task's thread: `enqueue` (default: begin after it), `reject`
+            (`ThreadBusy`), `interrupt` it and begin, or `parallel` (begin beside it).
         keep_in_thread: what of a task enters its thread: only `success` (default), or `always`.
         break_on: conditions that pause the task.
         max_parallel_tools: how many calls of one turn run at a time; default 64.
@@ -83,6 +86,7 @@ class RunOptions:
     on_failure: FailurePolicy | None = None
     on_unknown_outcome: OnUnknownOutcome | None = None
     on_version_change: Literal["accept", "refuse"] | None = None
+    on_busy_thread: OnBusyThread | None = None
     keep_in_thread: Literal["success", "always"] | None = None
     break_on: Sequence[Breakpoint] | None = None
     max_parallel_tools: int | None = None

@@ -19,6 +19,7 @@ from treadle.runner.given import parts_of
 from treadle.runner.handle import RunHandle
 from treadle.runner.history import History
 from treadle.runner.keeping import Keeping
+from treadle.runner.line import INSIDE
 from treadle.runner.options import RunOptions
 from treadle.runner.results import RunResult
 from treadle.runner.steering import Steering
@@ -102,7 +103,11 @@ class TaskRunner(Stepping, Steering, History, Keeping):
             return await self._run_known(new, context)
         return await self._drive_to_end(owned, new.agent, context)
 
-    async def _drive_to_end(self, owned: Owned, agent: Agent[Any], context: Any) -> RunResult:
+    async def _drive_to_end(
+        self, owned: Owned, agent: Agent[Any], context: Any, *, detached: bool = False
+    ) -> RunResult:
+        if detached:
+            INSIDE.set(())  # whoever started it does not wait for it
         try:
             async with self._driving.giving_back(owned):
                 await self._driving.drive(owned, "end", agent, context)
@@ -170,7 +175,7 @@ class TaskRunner(Stepping, Steering, History, Keeping):
             handle.drive_with(self._run_known(new, context))
             return handle
         handle = RunHandle(self, owned.state.task_id)
-        handle.drive_with(self._drive_to_end(owned, agent, context))
+        handle.drive_with(self._drive_to_end(owned, agent, context, detached=True))
         await owned.writer.durable()
         return handle
 
@@ -211,7 +216,7 @@ class TaskRunner(Stepping, Steering, History, Keeping):
             known = self._driving.agent_for(row.agent, agent, task_id)
             owned = None
             try:
-                async with self._driving.own_outside_undo(task_id) as owned:
+                async with self._driving.own_outside_undo(task_id, enter=True) as owned:
                     return await self._resume(owned, known, agent, context, options, by)
             except Fenced as refusal:
                 if owned is None:

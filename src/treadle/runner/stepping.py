@@ -105,7 +105,7 @@ class Stepping(Views):
         parts = parts_of(given) if given is not None else ()
         row = await self._driving.row(task_id)
         known = self._driving.agent_for(row.agent, agent, task_id)
-        async with self._driving.own_outside_undo(task_id) as owned:
+        async with self._driving.own_outside_undo(task_id, enter=True) as owned:
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))

@@ -16,7 +16,7 @@ from treadle.core import codec
 from treadle.core.events import Event
 from treadle.core.fold import apply
 from treadle.core.state import TaskState
-from treadle.ports import Commit, Committed, JournalStore, NewTask, Record, ThreadChange
+from treadle.ports import Commit, Committed, JournalStore, NewTask, OnBusyThread, Place, Record, ThreadChange
 from treadle.runner.channel import Channel
 
 
@@ -28,6 +28,9 @@ class Ownership:
     digest: bytes
     create: NewTask | None = None
     """the task's row, if it is still to be made with the first commit"""
+
+    enter: OnBusyThread | None = None
+    """how it comes into its thread with that commit"""
 
 
 class JournalWriter:
@@ -49,6 +52,10 @@ class JournalWriter:
         self.epoch = own.epoch
         self.digest = own.digest
         self._create = own.create
+        self._enter: OnBusyThread | None = own.enter
+        self.place: Place | None = None
+        """in its thread, as the first commit found it"""
+
         self._state_word: str | None = "running"
         self._pending: list[Event] = []
         self._taken: list[str] = []
@@ -115,6 +122,8 @@ class JournalWriter:
 
     def _commit(self, record: Record | None) -> Commit:
         commit = Commit(self._state.task_id, self.epoch, record, self._create, self._state_word)
+        if self._create is not None:
+            commit.enter = self._enter
         if self._taken:
             commit.taken = tuple(self._taken)
             self._taken.clear()
@@ -125,8 +134,11 @@ class JournalWriter:
         events = self._in_flight.popleft()
         if isinstance(verdict, Exception):
             self._fail(verdict)
-        elif self._channel.watchers:
-            self._channel.publish(events)
+        else:
+            if verdict.place is not None:
+                self.place = verdict.place
+            if self._channel.watchers:
+                self._channel.publish(events)
         if self.failure is None and (self._more or self._waiters):
             self._submit_pending()
             if self._in_flight:

@@ -304,9 +304,14 @@ async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) ->
     for epoch, found in unfold(row.task_id, records):
         entries += [(epoch, event) for event in found]
     journal = JournalOf(row.task_id, entries, parent=row.base, shared=row.base_seq)
-    first = entries[0][1] if entries else None
-    if isinstance(first, e.TaskCreated) and first.base:
-        journal.history = await Desk(store, lambda: 0).thread_messages(first.thread, first.base)
+    thread, base = "", 0
+    for _, event in entries:
+        if isinstance(event, e.TaskCreated):
+            thread, base = event.thread, event.base
+        elif isinstance(event, e.ThreadEntered) and event.base is not None:
+            base = event.base
+    if base:
+        journal.history = await Desk(store, lambda: 0).thread_messages(thread, base)
     return journal
 
 
