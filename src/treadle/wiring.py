@@ -30,9 +30,9 @@ class Runner(TaskRunner):
     may be shared by any number of concurrent tasks, event loops and threads.
 
     Args:
-        store: where journals live: a path or `sqlite:///path`, `memory:`, or a `JournalStore`; by default what
-            TREADLE_STORE names, else `.treadle/journal.db` in the working directory. `sqlite:///path?lease=5` sets
-            how long, in seconds, this process is taken for alive after a heartbeat.
+        store: where journals live: a path or `sqlite:///path`, `postgresql://...`, `memory:`, or a `JournalStore`; by
+            default what TREADLE_STORE names, else `.treadle/journal.db` in the working directory. `?lease=5` behind a
+            URL sets how long, in seconds, this process is taken for alive after a heartbeat.
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
         context_factory: makes the context of drives that are given none.
@@ -102,8 +102,12 @@ def open_store(store: str | os.PathLike[str] | JournalStore | None) -> JournalSt
 
         return MemoryStore()
     scheme, separator, rest = text.partition("://")
+    if separator and scheme in ("postgresql", "postgres"):
+        from treadle.stores.postgres import PostgresStore
+
+        return PostgresStore(text)
     if separator and scheme != "sqlite":
-        known = "a path, sqlite:///path and memory:"
+        known = "a path, sqlite:///path, postgresql://... and memory:"
         raise ConfigurationError(f"store {_without_secrets(text)!r}: this version knows {known}")
     from treadle.stores.sqlite import SQLiteStore
 

@@ -1,0 +1,154 @@
+"""A journal store in a schema of a PostgreSQL database, for drivers on several hosts.
+
+Writes go through the writer thread (`postgres_writer`); reads run in threads of their own, each on a session lent from
+a pool. Both outlive a restart of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from treadle.errors import MissingExtra, TreadleError
+
+try:
+    import psycopg
+    from psycopg.rows import tuple_row
+    from psycopg_pool import ConnectionPool
+except ImportError as error:
+    raise MissingExtra("postgres", "a store at postgresql://...") from error
+
+from treadle.ports import InboxItem, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.stores import postgres_reading
+from treadle.stores.postgres_schema import Address, address, settle, unavailable
+from treadle.stores.postgres_writer import PostgresWriter
+from treadle.stores.queued import QueuedStore
+
+T = TypeVar("T")
+
+READERS: Final = 4
+IDLE_SECONDS: Final = 60.0
+PATIENCE: Final = 30.0
+
+
+class PostgresStore(QueuedStore[PostgresWriter]):
+    """A `JournalStore` in PostgreSQL.
+
+    Args:
+        url: `postgresql://user:password@host:port/database`, with libpq's parameters; `?schema=name` names the schema.
+        schema: which schema holds the tables, instead of the URL's; `treadle` by default; made if need be.
+        patience: how long, in seconds, a lost server is waited for before what waits fails with `StoreUnavailable`.
+
+    A process uses one session to write and to listen, and up to four to read, which it closes when they idle.
+    """
+
+    def __init__(self, url: str, *, schema: str | None = None, patience: float = PATIENCE) -> None:
+        super().__init__()
+        self._to = address(url, schema)
+        self._patience = patience
+        self._readers: _Readers | None = None
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """`postgresql://...` without secrets."""
+        return self._to.url
+
+    def _new_writer(self) -> PostgresWriter:
+        return PostgresWriter(self._to, self._patience)
+
+    def _close_readers(self) -> None:
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            readers.close()
+
+    def _watch_others(
+        self, writer: PostgresWriter, wake: Callable[[Sequence[str]], None]
+    ) -> Callable[[], None]:
+        return writer.watch(wake)
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
+        return await self._ask(postgres_reading.records, task_id, after, upto)
+
+    async def row(self, task_id: str) -> TaskRow:
+        """Return a task's row; raises `TaskNotFound`."""
+        return await self._ask(postgres_reading.row, task_id)
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """Return matching rows, newest task id first."""
+        return await self._ask(postgres_reading.rows, wanted)
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items not yet taken, in order of arrival."""
+        return await self._ask(postgres_reading.inbox, task_id)
+
+    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members in order, or those of an earlier version."""
+        return await self._ask(postgres_reading.thread, thread_id, version)
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        await self._settled()
+        readers = self._readers
+        if readers is None or readers.pid != os.getpid():
+            readers = self._readers = _Readers(self._to, self._patience)
+        return await asyncio.wrap_future(readers.threads.submit(readers.ask, question, *about))
+
+
+class _Readers:
+    """Threads that read, and the sessions they read on.
+
+    Args:
+        to: which schema.
+        patience: how long, in seconds, to try to get a session.
+    """
+
+    def __init__(self, to: Address, patience: float) -> None:
+        self.pid = os.getpid()
+        self.threads = ThreadPoolExecutor(READERS, thread_name_prefix="treadle-reader")
+        self._to = to
+        self._patience = patience
+        self._pool = ConnectionPool(
+            to.conninfo("treadle reader"),
+            kwargs={"autocommit": True, "row_factory": tuple_row},
+            connection_class=psycopg.Connection[tuple[Any, ...]],
+            configure=lambda connection: settle(to, connection, for_reading=True),
+            min_size=0,
+            max_size=READERS,
+            max_idle=IDLE_SECONDS,
+            timeout=patience,
+            reconnect_timeout=patience,
+            num_workers=1,
+            open=True,
+        )
+
+    def ask(self, question: Callable[..., T], *about: Any) -> T:
+        """Put a question in a transaction that sees one state; put it again when the session is lost."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                with self._pool.connection() as connection:
+                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    answer = question(connection, *about)
+                    connection.execute("COMMIT")
+                return answer
+            except TreadleError:
+                raise
+            except psycopg.OperationalError as error:
+                if time.monotonic() > deadline:
+                    raise unavailable(self._to, error) from error
+            except (psycopg.Error, ValueError, TypeError, LookupError) as error:
+                raise unavailable(self._to, error) from error
+
+    def close(self) -> None:
+        """Close the sessions; who reads just now ends first."""
+        self.threads.submit(self._pool.close)
+        self.threads.shutdown(wait=False)

@@ -1,0 +1,191 @@
+"""What is read from a PostgreSQL schema: statements and rows. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, LiteralString
+
+from treadle.core.journal import missing_tail
+from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.stores.drivers import alive
+from treadle.stores.postgres_schema import Connection
+
+_FAR: Final = 2**62
+
+_COLUMNS: Final = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch,
+t.labels, coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq), t.mark_seq, t.mark_digest,
+d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
+FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver WHERE NOT t.deleted"""
+_FILTERS: Final[dict[str, LiteralString]] = {
+    "state": "(t.driver IS NOT NULL OR t.state = %s)",  # an owned task's word is known when its row is read
+    "agent": "t.agent = %s",
+    "thread_id": "t.thread = %s",
+    "parent": "t.parent = %s",
+    "base": "t.base = (SELECT id FROM tasks WHERE key = %s)",
+    "since": "t.created >= %s",
+    "cursor": "t.key < %s",
+}
+_LINK: Final = "SELECT id, base, base_seq, mark_seq FROM tasks"
+_RECORDS: Final = """SELECT seq, count, epoch, data, digest, blobs FROM records
+WHERE task = %s AND seq > %s AND (%s::bigint IS NULL OR seq - count < %s) ORDER BY seq"""
+_BLOBS: Final = """SELECT r.seq, r.digest, b.data FROM blob_refs r JOIN blobs b ON b.digest = r.digest
+WHERE r.task = %s AND r.seq = ANY(%s)"""
+_MEMBERS: Final = """SELECT m.version, t.key, m.seq FROM members m JOIN tasks t ON t.id = m.task
+WHERE m.thread = %s AND m.version <= %s AND (m.gone IS NULL OR m.gone > %s) ORDER BY m.version"""
+_DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1"""
+
+
+def records(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
+    """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
+    parts = _chain(connection, key)
+    found: list[Record] = []
+    seen = after
+    for task, own_after, shared, _ in reversed(parts):
+        seen = max(after, own_after)
+        until = shared if upto is None or (shared is not None and shared < upto) else upto
+        if until is not None and seen >= until:
+            continue
+        part = _part(connection, key, task, seen, until)
+        if part:
+            seen = part[-1].seq
+            if shared is not None and seen > shared:
+                part[-1].upto = shared
+        found += part
+    mark = parts[0][3]
+    if mark is not None and seen < mark and (upto is None or seen < upto):
+        raise missing_tail(key, seen, mark)
+    return found
+
+
+def _chain(connection: Connection, key: str) -> list[tuple[int, int, int | None, int | None]]:
+    """Return task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
+    found = connection.execute(_LINK + " WHERE key = %s", (key,)).fetchone()
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    parts: list[tuple[int, int, int | None, int | None]] = []
+    shared: int | None = None
+    while found is not None:
+        task, base, base_seq, mark = found
+        if shared is None or base_seq < shared:
+            parts.append((task, base_seq, shared, mark))
+            shared = base_seq
+        found = None if base is None else connection.execute(_LINK + " WHERE id = %s", (base,)).fetchone()
+    return parts
+
+
+def _part(connection: Connection, key: str, task: int, after: int, until: int | None) -> list[Record]:
+    """Read the records of one task that hold events `after` + 1 to `until`."""
+    with connection.cursor(binary=True) as cursor:
+        cursor.execute(_RECORDS, (task, after, until, until))
+        part: list[Record] = []
+        with_blobs: dict[int, tuple[Record, int]] = {}
+        for seq, count, epoch, data, digest, blobs in cursor:
+            record = Record(seq, count, epoch, bytes(data), bytes(digest))
+            part.append(record)
+            if blobs:
+                with_blobs[seq] = record, blobs
+        if with_blobs:
+            for seq, digest, data in cursor.execute(_BLOBS, (task, list(with_blobs))):
+                with_blobs[seq][0].blobs[digest] = bytes(data)
+    for seq, (record, blobs) in with_blobs.items():
+        if len(record.blobs) != blobs:
+            raise JournalCorrupt(f"task {key}: a large value of event {seq} is missing", task_id=key, seq=seq)
+    return part
+
+
+def digest_at(connection: Connection, task: int, seq: int) -> bytes:
+    """Return the digest of the record that holds event `seq` of a task, looking through its bases."""
+    while seq:
+        found = connection.execute("SELECT base, base_seq FROM tasks WHERE id = %s", (task,)).fetchone()
+        if found is None:
+            return b""
+        base, base_seq = found
+        if seq > base_seq or base is None:
+            digest = connection.execute(_DIGEST, (task, seq)).fetchone()
+            return digest[0] if digest else b""
+        task = base
+    return b""
+
+
+def row(connection: Connection, key: str) -> TaskRow:
+    """Return the row of a listed task; raises `TaskNotFound`."""
+    found = connection.execute(_COLUMNS + " AND t.key = %s", (key,)).fetchone()
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    return _row(found)
+
+
+def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
+    """Return the listed tasks that match, newest id first."""
+    terms: dict[LiteralString, Any] = {
+        term: value for name, term in _FILTERS.items() if (value := getattr(wanted, name)) is not None
+    }
+    fitting: list[TaskRow] = []
+    limit = max(wanted.limit, 0)
+    # An owned task's word is known only here, so a page of the database may hold fewer that fit.
+    asked = limit if wanted.state is None else max(limit, 100)
+    query: LiteralString = " AND ".join([_COLUMNS, *terms, "(%s::text IS NULL OR t.key < %s)"])
+    query += " ORDER BY t.key DESC LIMIT %s"
+    last: str | None = None
+    while len(fitting) < limit:
+        page = connection.execute(query, (*terms.values(), last, last, asked)).fetchall()
+        fitting += [row for row in map(_row, page) if wanted.state in (None, row.word)]
+        if len(page) < asked:
+            break
+        last = page[-1][0]
+    return fitting[:limit]
+
+
+def _row(found: Any) -> TaskRow:
+    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = found[:13]
+    driver, *facts = found[13:]
+    return TaskRow(
+        task_id=key,
+        agent=agent,
+        thread_id=thread,
+        state=state,
+        created=created,
+        parent=parent,
+        base=base,
+        base_seq=base_seq,
+        epoch=epoch,
+        labels=json.loads(labels),
+        driver=None if driver is None else Driver(driver, facts[0], facts[2], is_alive(*facts)),
+        head=head,
+        mark=None if mark is None else Mark(mark, digest),
+    )
+
+
+def is_alive(host: str, boot: str, pid: int, started: int, lasts: bool) -> bool:
+    """Whether a driver holds what it owns; `lasts`: its lease has not passed by the clock of the database."""
+    return alive(host, boot, pid, started, _FAR if lasts else 0)
+
+
+def inbox(connection: Connection, key: str) -> list[InboxItem]:
+    """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
+    task = connection.execute("SELECT id FROM tasks WHERE key = %s AND NOT deleted", (key,)).fetchone()
+    if task is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    asked = "SELECT key, kind, data, created FROM inbox WHERE task = %s AND NOT taken ORDER BY pos"
+    return [
+        InboxItem(item, kind, json.loads(data), at)
+        for item, kind, data, at in connection.execute(asked, task)
+    ]
+
+
+def tasks_with_mail(connection: Connection) -> tuple[str, ...]:
+    """Return the ids of the tasks whose inbox holds something not yet taken."""
+    found = connection.execute(
+        "SELECT key FROM tasks WHERE id IN (SELECT task FROM inbox WHERE NOT taken) AND NOT deleted"
+    )
+    return tuple([str(key) for (key,) in found])
+
+
+def thread(connection: Connection, key: str, version: int | None) -> tuple[int, list[ThreadMember]]:
+    """Return a thread's version and members, now or at an earlier version."""
+    found = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
+    if found is None:
+        return 0, []
+    at = found[0] if version is None else min(version, found[0])
+    return at, [ThreadMember(*member) for member in connection.execute(_MEMBERS, (key, at, at))]

@@ -1,0 +1,238 @@
+"""Opening a schema of a PostgreSQL database: address, session settings, format, migrations. No query of a journal.
+
+A password is kept in the connection parameters alone: neither an address as text nor an error shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import tuple_row
+
+from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+SCHEMES: Final = ("postgresql", "postgres")
+SCHEMA: Final = "treadle"
+LOCK_MS: Final = 10_000
+IDLE_MS: Final = 30_000
+"""After this long the server ends a transaction that its writer, gone with its host, has left open."""
+
+DEFAULTS: Final = {
+    "connect_timeout": "5",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "target_session_attrs": "read-write",  # after a failover the server found first may be the one that lost
+}
+_SECRET: Final = ("password", "sslpassword", "oauth_client_secret")
+_COMING_UP: Final = "57P03"
+
+
+@dataclass(slots=True, frozen=True)
+class Address:
+    """Which database and schema, and how to get there.
+
+    Args:
+        url: the address without secrets.
+        schema: the schema that holds the tables.
+        parameters: what libpq wants, the password included.
+    """
+
+    url: str
+    schema: str
+    parameters: dict[str, Any] = field(repr=False)
+
+    def conninfo(self, name: str) -> str:
+        """Return what a session of this name is opened with, the password included."""
+        return make_conninfo(**{**self.parameters, "application_name": name})
+
+    @property
+    def channel(self) -> str:
+        """On which writers of this schema notify each other."""
+        return f"treadle {self.schema}"
+
+
+def address(url: str, schema: str | None = None) -> Address:
+    """Read a `postgresql://` URL; its parameter `schema` is ours, all others are libpq's.
+
+    Raises:
+        ConfigurationError: it is not such a URL, or the schema's name cannot be used.
+    """
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        if parts.scheme not in SCHEMES or parts.netloc.count("@") > 1 or parts.fragment:
+            raise ValueError
+        named = [value for key, value in query if key == "schema"]
+        query = [(key, value) for key, value in query if key != "schema"]
+        parameters = conninfo_to_dict(_join(parts.netloc, parts.path, query))
+    except (ValueError, psycopg.Error):
+        # What exactly is wrong would repeat parts of the URL, and any of them may be a password.
+        raise ConfigurationError(
+            "store: this is not a PostgreSQL URL: write postgresql://user:password@host:port/database?schema=name, "
+            "with special characters of a password as %40 and the like"
+        ) from None
+    schema = schema or (named[-1] if named else SCHEMA)
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,47}", schema) or schema.lower().startswith("pg_"):
+        raise ConfigurationError(
+            f"store: {schema!r} cannot be a schema: up to 48 letters, digits and _, not beginning with a digit or pg_"
+        )
+    user, at, host = parts.netloc.rpartition("@")
+    shown = [pair for pair in query if pair[0] not in _SECRET] + (
+        [("schema", schema)] if schema != SCHEMA else []
+    )
+    clean = _join(user.partition(":")[0] + at + host, parts.path, shown)
+    return Address(clean, schema, {**DEFAULTS, **{k: v for k, v in parameters.items() if v is not None}})
+
+
+def _join(netloc: str, path: str, query: list[tuple[str, str]]) -> str:
+    return f"postgresql://{netloc}{path}" + (
+        "?" + urlencode(query, quote_via=quote, safe="/") if query else ""
+    )
+
+
+def connect(to: Address, name: str, *, for_reading: bool = False) -> Connection:
+    """Open a session with all settings that a store relies on.
+
+    Raises:
+        StoreUnavailable: the server is not reached, refuses, or would lose acknowledged commits.
+    """
+    try:
+        connection = psycopg.connect(to.conninfo(name), autocommit=True, row_factory=tuple_row)
+    except psycopg.Error as error:
+        raise unavailable(to, error) from error
+    try:
+        settle(to, connection, for_reading=for_reading)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def settle(to: Address, connection: Connection, *, for_reading: bool = False) -> None:
+    """Set what a session relies on, and check what the server says of itself."""
+    settings = {
+        "search_path": f'"{to.schema}"',
+        "client_encoding": "UTF8",
+        "statement_timeout": "0",
+        "lock_timeout": str(LOCK_MS),
+        "idle_in_transaction_session_timeout": str(IDLE_MS),
+        "default_transaction_read_only": "on" if for_reading else "off",
+    }
+    try:
+        calls = sql.SQL(", ").join(
+            [sql.SQL("set_config({}, {}, false)").format(k, v) for k, v in settings.items()]
+        )
+        connection.execute(sql.SQL("SELECT {}").format(calls))
+        if for_reading:
+            return
+        found = connection.execute(
+            "SELECT current_setting('synchronous_commit'), current_setting('server_encoding')"
+        )
+        synchronous, encoding = found.fetchone() or ("", "")
+    except psycopg.Error as error:
+        raise unavailable(to, error) from error
+    if synchronous == "off":
+        raise StoreUnavailable(
+            f"{to.url}: synchronous_commit is off, so a crash of the server would lose what was acknowledged: set "
+            "it to on for this role: ALTER ROLE ... SET synchronous_commit = on"
+        )
+    if encoding != "UTF8":
+        raise StoreUnavailable(f"{to.url}: the database is encoded in {encoding}; a store needs UTF8")
+
+
+def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
+    """Say which database failed and why."""
+    text = re.sub(r"\s*\n\s*", " ", str(error)).strip() or type(error).__name__
+    for name in _SECRET:
+        if secret := to.parameters.get(name):
+            text = text.replace(str(secret), "***")
+    return StoreUnavailable(f"{to.url}: {text}")
+
+
+def is_coming_up(error: BaseException | None) -> bool:
+    """Whether a server refused because it is starting or in recovery; it says so in words alone while connecting."""
+    return isinstance(error, psycopg.Error) and (
+        error.sqlstate == _COMING_UP
+        or any(
+            words in str(error) for words in ("starting up", "not yet accepting connections", "shutting down")
+        )
+    )
+
+
+# ----------------------------------------------------------------------------------------------- format
+
+
+def migrate(to: Address, connection: Connection) -> None:
+    """Make the schema and its tables, or bring their format up to date, if need be.
+
+    Raises:
+        StoreFormatError: the schema holds something else, or a format this version does not know.
+        StoreUnavailable: a privilege is missing.
+    """
+    steps = _steps()
+    if _format(to, connection) == max(steps):
+        return
+    try:
+        with connection.transaction():
+            # Held to the end of the transaction: of several processes that open a fresh store, one makes it.
+            connection.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
+            )
+            version = _format(to, connection)
+            if version > max(steps):
+                raise StoreFormatError(
+                    f"{to.url} has format {version}, this version of Treadle knows formats up to {max(steps)}: "
+                    "upgrade treadle"
+                )
+            if version == 0:
+                _make_schema(to, connection)
+            for number in range(version + 1, max(steps) + 1):
+                connection.execute(steps[number].encode())
+                connection.execute("UPDATE treadle_format SET version = %s", (number,))
+    except psycopg.Error as error:
+        raise unavailable(to, error) from error
+
+
+def _format(to: Address, connection: Connection) -> int:
+    """The format of the schema's tables; 0 for a schema that is missing or empty."""
+    try:
+        found = connection.execute(
+            """SELECT relname = 'treadle_format' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE nspname = %s ORDER BY 1 DESC LIMIT 1""",
+            (to.schema,),
+        ).fetchone()
+        if found is None:
+            return 0
+        if not found[0]:
+            raise StoreFormatError(
+                f"{to.url}: schema {to.schema} holds tables of another program: name another one with ?schema=..."
+            )
+        version = connection.execute("SELECT version FROM treadle_format").fetchone()
+    except psycopg.Error as error:
+        raise unavailable(to, error) from error
+    return 0 if version is None else int(version[0])
+
+
+def _make_schema(to: Address, connection: Connection) -> None:
+    there = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (to.schema,)).fetchone()
+    if there is None:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(to.schema)))
+    connection.execute("CREATE TABLE treadle_format (version integer NOT NULL)")
+    connection.execute("INSERT INTO treadle_format VALUES (0)")
+
+
+def _steps() -> dict[int, str]:
+    """The migrations by the format they lead to."""
+    folder = resources.files("treadle.stores.postgres_migrations")
+    return {int(f.name[:4]): f.read_text() for f in folder.iterdir() if f.name.endswith(".sql")}

