@@ -41,19 +41,33 @@ class PostgresStore(QueuedStore[PostgresWriter]):
     Args:
         url: `postgresql://user:password@host:port/database`, with libpq's parameters; `?schema=name` names the schema.
         schema: which schema holds the tables, instead of the URL's; `treadle` by default; made if need be.
+        lease_seconds: how long, after its last heartbeat, this process is taken for alive by processes that cannot see
+            whether it ended; 0.5 to 86,400; instead of the URL's `lease=`.
         patience: how long, in seconds, a lost server is waited for before what waits fails with `StoreUnavailable`.
 
     A process uses one session to write and to listen, and up to four to read, which it closes when they idle.
     """
 
-    def __init__(self, url: str, *, schema: str | None = None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        lease_seconds: float | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
         super().__init__()
-        self._to = address(url, schema)
+        self._to = address(url, schema, lease_seconds)
         self._patience = patience
         self._readers: _Readers | None = None
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long this process is taken for alive after a heartbeat."""
+        return self._to.lease_seconds
 
     @property
     def url(self) -> str:
@@ -79,13 +93,17 @@ class PostgresStore(QueuedStore[PostgresWriter]):
         """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
         return await self._ask(postgres_reading.records, task_id, after, upto)
 
-    async def row(self, task_id: str) -> TaskRow:
-        """Return a task's row; raises `TaskNotFound`."""
-        return await self._ask(postgres_reading.row, task_id)
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; see `JournalStore.row`."""
+        return await self._ask(postgres_reading.row, task_id, deleted)
 
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
         """Return matching rows, newest task id first."""
         return await self._ask(postgres_reading.rows, wanted)
+
+    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+        """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
+        return await self._ask(postgres_reading.orphans, limit, after)
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items not yet taken, in order of arrival."""

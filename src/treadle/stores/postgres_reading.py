@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, LiteralString
 
+from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember
@@ -15,8 +16,15 @@ _FAR: Final = 2**62
 
 _COLUMNS: Final = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch,
 t.labels, coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq), t.mark_seq, t.mark_digest,
-d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
-FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver WHERE NOT t.deleted"""
+t.deleted, t.wanted, d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(),
+(extract(epoch FROM d.lease) * 1000000)::bigint
+FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
+_ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
+  SELECT id FROM tasks WHERE driver = ANY(%s)
+  UNION SELECT id FROM tasks WHERE wanted AND driver IS NULL AND state <> ALL(%s)
+  UNION SELECT o.id FROM inbox i JOIN tasks o ON o.id = i.task
+  WHERE NOT i.taken AND o.driver IS NULL AND o.state <> ALL(%s)) ORDER BY t.key LIMIT %s"""
+_DRIVERS: Final = "SELECT id, host, boot, pid, started, lease > clock_timestamp() FROM drivers"
 _FILTERS: Final[dict[str, LiteralString]] = {
     "state": "(t.driver IS NOT NULL OR t.state = %s)",  # an owned task's word is known when its row is read
     "agent": "t.agent = %s",
@@ -108,9 +116,9 @@ def digest_at(connection: Connection, task: int, seq: int) -> bytes:
     return b""
 
 
-def row(connection: Connection, key: str) -> TaskRow:
-    """Return the row of a listed task; raises `TaskNotFound`."""
-    found = connection.execute(_COLUMNS + " AND t.key = %s", (key,)).fetchone()
+def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
+    """Return a task's row; raises `TaskNotFound`."""
+    found = connection.execute(_COLUMNS + " WHERE t.key = %s AND t.deleted <= %s", (key, deleted)).fetchone()
     if found is None:
         raise TaskNotFound(f"no task {key} in this store")
     return _row(found)
@@ -125,7 +133,9 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
     limit = max(wanted.limit, 0)
     # An owned task's word is known only here, so a page of the database may hold fewer that fit.
     asked = limit if wanted.state is None else max(limit, 100)
-    query: LiteralString = " AND ".join([_COLUMNS, *terms, "(%s::text IS NULL OR t.key < %s)"])
+    query: LiteralString = " AND ".join(
+        [_COLUMNS + " WHERE NOT t.deleted", *terms, "(%s::text IS NULL OR t.key < %s)"]
+    )
     query += " ORDER BY t.key DESC LIMIT %s"
     last: str | None = None
     while len(fitting) < limit:
@@ -137,9 +147,17 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
     return fitting[:limit]
 
 
+def orphans(connection: Connection, limit: int, after: str | None) -> list[TaskRow]:
+    """Return the tasks that nobody drives and somebody should, by id upward."""
+    dead = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
+    ends = list(END_STATES)
+    asked = connection.execute(_COLUMNS + _ORPHANS, (after or "", dead, ends, ends, max(limit, 0)))
+    return [_row(found) for found in asked]
+
+
 def _row(found: Any) -> TaskRow:
     key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = found[:13]
-    driver, *facts = found[13:]
+    deleted, wanted, driver, *facts, lease = found[13:]
     return TaskRow(
         task_id=key,
         agent=agent,
@@ -151,9 +169,11 @@ def _row(found: Any) -> TaskRow:
         base_seq=base_seq,
         epoch=epoch,
         labels=json.loads(labels),
-        driver=None if driver is None else Driver(driver, facts[0], facts[2], is_alive(*facts)),
+        driver=None if driver is None else Driver(driver, facts[0], facts[2], is_alive(*facts), lease),
         head=head,
         mark=None if mark is None else Mark(mark, digest),
+        deleted=deleted,
+        wanted=wanted,
     )
 
 

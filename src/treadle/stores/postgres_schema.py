@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable
+from treadle.stores.drivers import LEASE_SECONDS, checked_lease
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -45,11 +46,13 @@ class Address:
     Args:
         url: the address without secrets.
         schema: the schema that holds the tables.
+        lease_seconds: how long a driver is taken for alive after a heartbeat.
         parameters: what libpq wants, the password included.
     """
 
     url: str
     schema: str
+    lease_seconds: float
     parameters: dict[str, Any] = field(repr=False)
 
     def conninfo(self, name: str) -> str:
@@ -62,19 +65,19 @@ class Address:
         return f"treadle {self.schema}"
 
 
-def address(url: str, schema: str | None = None) -> Address:
-    """Read a `postgresql://` URL; its parameter `schema` is ours, all others are libpq's.
+def address(url: str, schema: str | None = None, lease_seconds: float | None = None) -> Address:
+    """Read a `postgresql://` URL; its parameters `schema` and `lease` are ours, all others are libpq's.
 
     Raises:
-        ConfigurationError: it is not such a URL, or the schema's name cannot be used.
+        ConfigurationError: it is not such a URL, the schema's name cannot be used, or no lease can be that long.
     """
     try:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         if parts.scheme not in SCHEMES or parts.netloc.count("@") > 1 or parts.fragment:
             raise ValueError
-        named = [value for key, value in query if key == "schema"]
-        query = [(key, value) for key, value in query if key != "schema"]
+        ours = {key: value for key, value in query if key in ("schema", "lease")}
+        query = [(key, value) for key, value in query if key not in ours]
         parameters = conninfo_to_dict(_join(parts.netloc, parts.path, query))
     except (ValueError, psycopg.Error):
         # What exactly is wrong would repeat parts of the URL, and any of them may be a password.
@@ -82,17 +85,24 @@ def address(url: str, schema: str | None = None) -> Address:
             "store: this is not a PostgreSQL URL: write postgresql://user:password@host:port/database?schema=name, "
             "with special characters of a password as %40 and the like"
         ) from None
-    schema = schema or (named[-1] if named else SCHEMA)
+    schema = schema or ours.get("schema", SCHEMA)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,47}", schema) or schema.lower().startswith("pg_"):
         raise ConfigurationError(
             f"store: {schema!r} cannot be a schema: up to 48 letters, digits and _, not beginning with a digit or pg_"
         )
+    try:
+        lease = float(ours.get("lease", LEASE_SECONDS)) if lease_seconds is None else lease_seconds
+    except ValueError:
+        raise ConfigurationError(f"store: lease must be a number of seconds, got {ours['lease']!r}") from None
     user, at, host = parts.netloc.rpartition("@")
     shown = [pair for pair in query if pair[0] not in _SECRET] + (
         [("schema", schema)] if schema != SCHEMA else []
     )
     clean = _join(user.partition(":")[0] + at + host, parts.path, shown)
-    return Address(clean, schema, {**DEFAULTS, **{k: v for k, v in parameters.items() if v is not None}})
+    lease = checked_lease(lease, "store: lease")
+    return Address(
+        clean, schema, lease, {**DEFAULTS, **{k: v for k, v in parameters.items() if v is not None}}
+    )
 
 
 def _join(netloc: str, path: str, query: list[tuple[str, str]]) -> str:

@@ -20,9 +20,10 @@ import psycopg
 from psycopg import sql
 
 from treadle.errors import StoreError, StoreUnavailable, TaskNotFound, TreadleError
-from treadle.stores import postgres_delete, postgres_reading
-from treadle.stores.drivers import HEARTBEAT_SECONDS, LEASE_SECONDS, this_process
-from treadle.stores.postgres_journal import BEGIN, Group, Owner
+from treadle.ports import Refused, TaskExists, ThreadMoved
+from treadle.stores import postgres_alone, postgres_reading
+from treadle.stores.drivers import BEATS, this_process
+from treadle.stores.postgres_journal import BEGIN, Group, Owner, beat
 from treadle.stores.postgres_schema import Address, Connection, connect, is_coming_up, migrate, unavailable
 from treadle.stores.writing import NOTHING, Item, WriterThread
 
@@ -49,10 +50,10 @@ _SESSION_FAULT: Final = (
     "25P03",
     "25006",
 )  # shut down, cut, became read-only
-_BEAT: Final = "UPDATE drivers SET lease = clock_timestamp() + %s * interval '1 second' WHERE id = %s"
 _NOTIFY: Final = "SELECT pg_notify(%s, %s)"
 _PREDECESSORS: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"""
+_FAREWELL: Final = "UPDATE drivers SET lease = 'epoch' WHERE key = %s"  # the next who comes forgets the dead
 _MAIL: Final = "mail"
 
 
@@ -67,7 +68,7 @@ class PostgresWriter(WriterThread):
     def __init__(self, to: Address, patience: float) -> None:
         self._to = to
         self._patience = patience
-        self._owner = Owner(this_process())
+        self._owner = Owner(this_process(), to.lease_seconds)
         self._name = f"treadle writer {self._owner.process.key}"
         self._connection: Connection | None = None
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
@@ -76,7 +77,7 @@ class PostgresWriter(WriterThread):
         self._bell.setblocking(False)
         self._rope.setblocking(False)
         self._asleep = False
-        self._beat = self._told = self._woken = self._tried = 0.0
+        self._told = self._woken = self._tried = 0.0
         self._tries = 0
         self._owed = self._heard = self._heard_mail = False
         self.wakes = 0
@@ -126,7 +127,7 @@ class PostgresWriter(WriterThread):
         if self._connection is None and (self._watchers or self._owner.held):
             due.append(self._tried + self._backoff())
         if self._owner.held:
-            due.append(self._beat + HEARTBEAT_SECONDS)
+            due.append(time.monotonic() + self._owner.beat - time.time() + self._owner.lease_seconds / BEATS)
         if self._owed:
             due.append(self._told + TELL_SECONDS)
         if self._heard:
@@ -143,9 +144,7 @@ class PostgresWriter(WriterThread):
                 self._connect()
             connection = self._session()
             self._attend(connection)
-            if self._owner.held and now >= self._beat + HEARTBEAT_SECONDS:
-                connection.execute(_BEAT, (LEASE_SECONDS, self._owner.row))
-                self._beat = now
+            self._keep_lease(connection)
             if self._owed and now >= self._told + TELL_SECONDS:
                 connection.execute(_NOTIFY, (self._to.channel, ""))
                 self._owed, self._told = False, now
@@ -156,6 +155,16 @@ class PostgresWriter(WriterThread):
             psycopg.Error,
         ) as error:  # whoever writes next is told; a look that failed is made again
             self._drop_if_broken(error)
+
+    def _keep_lease(self, connection: Connection) -> None:
+        """Prolong the lease of this process if that is due, while it owns anything."""
+        owner = self._owner
+        if not owner.held or owner.is_fresh:
+            return
+        before, now = owner.row, time.time()
+        owner.row, owner.beat = beat(connection, owner), now
+        if owner.row != before:  # the lease had passed, others took over all it owned, and its row went
+            owner.held.clear()
 
     # --------------------------------------------------------------------------------------------- hearing
 
@@ -265,11 +274,11 @@ class PostgresWriter(WriterThread):
     # --------------------------------------------------------------------------------------------- writing
 
     def _write(self, group: list[Item]) -> list[Any]:
-        """Write a group: deletions alone, what is between them together."""
+        """Write a group: what needs the store for itself alone, what is between such items together."""
         results: list[Any] = []
         together: list[Item] = []
         for item in group:
-            if item.operation == "delete":
+            if item.operation in postgres_alone.OPERATIONS:
                 results += self._write_all(together)
                 results.append(self._write_all([item])[0])
                 together = []
@@ -294,6 +303,7 @@ class PostgresWriter(WriterThread):
             results: list[Any] | None = None
             try:
                 connection = self._session()
+                self._keep_lease(connection)
                 results, finish = self._prepare(connection, items, unsure)
                 finish()
                 return results
@@ -323,8 +333,8 @@ class PostgresWriter(WriterThread):
         self, connection: Connection, items: list[Item], unsure: list[Any] | None
     ) -> tuple[list[Any], Callable[[], None]]:
         """Begin a transaction and check all items; return their results, and what commits them."""
-        if items[0].operation == "delete":
-            return self._prepare_deletion(connection, items[0].argument, again=unsure is not None)
+        if items[0].operation in postgres_alone.OPERATIONS:
+            return self._prepare_alone(connection, items[0], again=unsure is not None)
         group = Group(connection, self._owner, self._to.channel)
         group.begin(items)
         before = unsure or [None] * len(items)
@@ -336,42 +346,36 @@ class PostgresWriter(WriterThread):
 
         return results, finish
 
-    def _prepare_deletion(
-        self, connection: Connection, key: str, *, again: bool
+    def _prepare_alone(
+        self, connection: Connection, item: Item, *, again: bool
     ) -> tuple[list[Any], Callable[[], None]]:
         connection.execute(BEGIN)
-        connection.execute(postgres_delete.ALONE, (self._to.channel,))
-        gone: list[str] = []
-        refusal: TreadleError | None = None
+        connection.execute(postgres_alone.ALONE, (self._to.channel,))
         try:
-            gone = postgres_delete.delete(connection, key, self._owner.row)
-        except TaskNotFound as error:
-            refusal = None if again else error
-        except TreadleError as error:
-            refusal = error
+            postgres_alone.run(connection, item, self._owner.row)
+        except (TaskNotFound, TaskExists, ThreadMoved) as error:
+            connection.rollback()
+            # Of what was perhaps written before, this is the sign that it was.
+            return [None if again else error], lambda: None
+        except (Refused, TreadleError) as error:
+            connection.rollback()
+            return [error], lambda: None
 
         def finish() -> None:
             connection.execute(_NOTIFY, (self._to.channel, ""))
             connection.execute("COMMIT")
-            self._owner.held.difference_update(gone)
             self._wrote(urgent=True)
 
-        return [refusal], finish
+        return [None], finish
 
     def _also(self, *, urgent: bool, mail: bool) -> list[tuple[LiteralString, tuple[Any, ...]]]:
-        """What a transaction does beside its items: a heartbeat that is due, words to others."""
-        now = time.monotonic()
-        also: list[tuple[LiteralString, tuple[Any, ...]]] = []
-        if self._owner.held and now >= self._beat + HEARTBEAT_SECONDS:
-            also.append((_BEAT, (LEASE_SECONDS, self._owner.row)))
-        if urgent or now >= self._told + TELL_SECONDS:
-            also.append((_NOTIFY, (self._to.channel, _MAIL if mail else "")))
-        return also
+        """What a transaction does beside its items: words to others."""
+        if not urgent and time.monotonic() < self._told + TELL_SECONDS:
+            return []
+        return [(_NOTIFY, (self._to.channel, _MAIL if mail else ""))]
 
     def _wrote(self, *, urgent: bool) -> None:
         now = time.monotonic()
-        if self._owner.held and now >= self._beat + HEARTBEAT_SECONDS:
-            self._beat = now
         if urgent or now >= self._told + TELL_SECONDS:
             self._told, self._owed = now, False
         else:
@@ -388,12 +392,8 @@ class PostgresWriter(WriterThread):
         try:
             connection = self._connection
             if connection is not None:
-                if self._owner.row is not None and self._owner.held:
-                    connection.execute(
-                        "UPDATE drivers SET lease = '-infinity' WHERE id = %s", (self._owner.row,)
-                    )
-                elif self._owner.row is not None:
-                    connection.execute("DELETE FROM drivers WHERE id = %s", (self._owner.row,))
+                if self._owner.row is not None:
+                    connection.execute(_FAREWELL, (self._owner.process.key,))
                 connection.execute(_NOTIFY, (self._to.channel, ""))
                 connection.close()
         except (

@@ -30,7 +30,7 @@ from treadle.ports import (
 from treadle.stores import sqlite_delete, sqlite_reading, sqlite_turns
 from treadle.stores.drivers import BEATS, LEASE_SECONDS, Process, alive, lease_from_now
 from treadle.stores.sqlite_schema import Connection
-from treadle.stores.sqlite_turns import Entry
+from treadle.stores.turns import BESIDE_OTHERS, Entry
 
 REMEMBERED = 10_000
 
@@ -338,7 +338,7 @@ class Journal:
         if commit.enter is None or (head.row and head.driver is None):
             return None
         if commit.enter == "parallel":
-            return sqlite_turns.BESIDE_OTHERS
+            return BESIDE_OTHERS
         if commit.create is not None and head.row == 0:
             thread, turn = commit.create.thread_id, None
         else:

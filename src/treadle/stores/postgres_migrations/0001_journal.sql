@@ -1,6 +1,6 @@
 -- Run with `search_path` set to the store's schema. Words of users are TEXT, never JSONB, which refuses some of them.
 
--- `lease`: until when the process is taken for alive, by the clock of the database; -infinity once it said goodbye.
+-- `lease`: until when the process is taken for alive, by the clock of the database; 1970 once it said goodbye.
 CREATE TABLE drivers (
   id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   key     text NOT NULL UNIQUE,
@@ -12,7 +12,9 @@ CREATE TABLE drivers (
 );
 
 -- A deleted task stays as long as forks or a thread need its records. `mark_seq`, `mark_digest`: where its journal ended
--- when this row was last written. The head is not kept here: each commit would leave a dead row behind.
+-- when this row was last written. `turn`: the place of an owned task in its thread: 0 has it, others wait, smallest first.
+-- `wanted`: who gave it back asks for somebody to drive it on. The head is not kept here: each commit would leave a dead
+-- row behind.
 CREATE SEQUENCE task_ids;
 CREATE TABLE tasks (
   id          bigint PRIMARY KEY,
@@ -29,11 +31,16 @@ CREATE TABLE tasks (
   labels      text NOT NULL,
   deleted     boolean NOT NULL DEFAULT false,
   mark_seq    bigint,
-  mark_digest bytea
+  mark_digest bytea,
+  turn        bigint,
+  wanted      boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 80);
 ALTER SEQUENCE task_ids OWNED BY tasks.id;
 CREATE INDEX tasks_by_thread ON tasks(thread, key);
 CREATE INDEX tasks_by_agent ON tasks(agent, key);
+CREATE INDEX tasks_by_turn ON tasks(thread, turn) WHERE turn IS NOT NULL;
+CREATE INDEX tasks_by_driver ON tasks(driver) WHERE driver IS NOT NULL;
+CREATE INDEX tasks_wanted ON tasks(key) WHERE wanted;
 CREATE INDEX tasks_by_parent ON tasks(parent) WHERE parent IS NOT NULL;
 CREATE INDEX tasks_by_base ON tasks(base) WHERE base IS NOT NULL;
 
@@ -76,6 +83,7 @@ CREATE TABLE inbox (
 );
 CREATE INDEX inbox_waiting ON inbox(task, pos) WHERE NOT taken;
 
+-- A thread that a task has entered and nobody added to is here with version 0.
 CREATE TABLE threads (
   key     text COLLATE "C" PRIMARY KEY,
   version bigint NOT NULL

@@ -1,8 +1,4 @@
-"""Deleting tasks from a PostgreSQL schema: what goes, what stays for forks and threads, what goes with the last.
-
-A deletion looks through forks, children and threads, so it waits until no group is being written and lets none begin:
-deletions are rare and short.
-"""
+"""Deleting tasks from a PostgreSQL schema: what goes, what stays for forks and threads, what goes with the last."""
 
 from __future__ import annotations
 
@@ -13,15 +9,13 @@ from treadle.errors import TaskBusy, TaskNotFound
 from treadle.stores import postgres_reading
 from treadle.stores.postgres_schema import Connection
 
-ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-
 _FAMILY: Final = """WITH RECURSIVE family(id, key) AS (
   SELECT id, key FROM tasks WHERE key = %s AND NOT deleted
   UNION SELECT t.id, t.key FROM family f JOIN tasks t ON t.parent = f.key WHERE NOT t.deleted
 ) SELECT t.id, t.key, t.driver, t.thread, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
 FROM tasks t JOIN family USING (id) LEFT JOIN drivers d ON d.id = t.driver"""
 _BURY: Final = """UPDATE tasks SET deleted = true, state = '', agent = '', labels = '{}', driver = NULL,
-epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL WHERE id = ANY(%s)"""
+epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL, turn = NULL, wanted = false WHERE id = ANY(%s)"""
 _THREADS: Final = "SELECT DISTINCT thread FROM members WHERE task = ANY(%s)"
 _THREAD_IN_USE: Final = """SELECT 1 FROM tasks WHERE thread = %s AND NOT deleted
 UNION ALL SELECT 1 FROM members m JOIN tasks t ON t.id = m.task
@@ -45,11 +39,11 @@ class _Member:
     thread: str
 
 
-def delete(connection: Connection, key: str, mine: int | None) -> list[str]:
-    """Take a task and its children off the list, then drop all that nobody refers to any more; return who went.
+def delete(connection: Connection, key: str, mine: int | None) -> None:
+    """Take a task and its children off the list, then drop all that nobody refers to any more.
 
     Args:
-        connection: in a transaction that has run `ALONE`.
+        connection: in a transaction that has the store for itself.
         key: the task.
         mine: the row of this process among the drivers.
     """
@@ -69,7 +63,6 @@ def delete(connection: Connection, key: str, mine: int | None) -> list[str]:
     connection.execute(_BURY, (rows,))
     for row in rows + _drop_threads(connection, members):
         _collect(connection, row)
-    return [member.key for member in members]
 
 
 def _drop_threads(connection: Connection, members: list[_Member]) -> list[int]:
