@@ -21,6 +21,7 @@ TreadleError
 │   ├── StoreUnavailable            cannot be opened, read or written
 │   ├── StoreFormatError            not ours, or of another version
 │   ├── JournalCorrupt              a record was changed, lost or cut
+│   ├── ImportRefused               a file is no export, or was cut or changed
 │   └── Fenced                      another driver owns the task now
 ├── ModelError                      a provider refused or failed; `kind` is from a closed list
 └── ToolError                       a tool could not be called
@@ -224,6 +225,14 @@ class JournalCorrupt(StoreError):
         super().__init__(message)
         self.task_id = task_id
         self.seq = seq
+
+
+class ImportRefused(StoreError):
+    """A file to import is not an export, was cut or changed, or does not fit the store; `line` says where."""
+
+    def __init__(self, message: str, *, line: int) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class Fenced(StoreError):

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.cli import branching, control, doctor, running, views
+from treadle.cli import branching, control, doctor, keeping, running, views
 from treadle.cli.json_form import error_json
 from treadle.cli.opening import CODES, OUR_BUG, USAGE, StoreOption
 from treadle.cli.screen import Screen
@@ -47,10 +47,12 @@ for _command in (
     branching.undo,
     branching.fork,
     views.diff,
-    views.verify,
+    keeping.verify,
+    keeping.export,
     doctor.doctor,
 ):
     app.command()(_command)
+app.command("import")(keeping.import_)
 
 
 @app.command()

@@ -207,29 +207,3 @@ def shown_value(value: Any) -> str:
     if isinstance(value, tuple):
         return short(words(value))  # pyright: ignore[reportUnknownArgumentType]
     return short(repr(as_json(value)))
-
-
-def verify(
-    ctx: typer.Context,
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="One task; all by default.")] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-) -> int:
-    """Read journals anew and check all of it; damage is named by task and event, harms no other, and exits 1."""
-
-    async def work(screen: Screen) -> int:
-        async with runner_on(store) as runner:
-            name = None if task is None else (await row_named(runner, task)).task_id
-            report = await runner.verify(name)
-        screen.document({"items": list(report.tasks), "cursor": None})
-        for found in report.findings:
-            screen.line(("✗ ", "red"), str(found))
-        bad = sum(bool(task.findings) for task in report.tasks)
-        whole = f"{len(report.tasks) - bad} of {len(report.tasks)} tasks are whole"
-        screen.line((whole, "red" if bad else "green"), f" · {report.events} events, {report.bytes} bytes")
-        unknown = sum(task.unknown for task in report.tasks)
-        if unknown:
-            screen.line((f"{unknown} events are of kinds that this version does not know", "yellow"))
-        return 1 if bad else 0
-
-    return in_loop(ctx, work)

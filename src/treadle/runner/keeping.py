@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from treadle.runner import verifying
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from treadle.runner import exporting, importing, verifying
+from treadle.runner.exporting import ExportReport
+from treadle.runner.importing import ImportReport
 from treadle.runner.verbs import verb
 from treadle.runner.verifying import VerifyReport
 from treadle.runner.views import Ref, Views, id_of
@@ -29,3 +35,34 @@ class Keeping(Views):
         for damaged in {finding.task_id for finding in report.findings}:
             self._driving.desk.forget(damaged)
         return report
+
+    @verb
+    async def export_tasks(self, to: str | os.PathLike[str] | BinaryIO, *tasks: Ref) -> ExportReport:
+        """Write tasks as JSON Lines, with the tasks they were forked from and those that share their threads.
+
+        Args:
+            to: a file, which is there once it is whole, or a stream of bytes.
+            tasks: which; all of the store if none is named. A task that is driven is exported as far as it is.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            JournalCorrupt: a task cannot be read; leave it out by naming the others.
+        """
+        await self._store.open()
+        wanted = [await self._existing(task) for task in tasks] or None
+        if isinstance(to, (str, os.PathLike)):
+            return await exporting.export_to_file(self._store, Path(to), wanted)
+        return await exporting.export(self._store, to, wanted)
+
+    @verb
+    async def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:
+        """Take in the tasks of an export, each with its journal as it was; nothing in the file is run or imported.
+
+        The whole file is checked first. A task that is here already is left alone if it is the same.
+
+        Raises:
+            ImportRefused: the file is no export, or was cut or changed; `line` says where. Nothing was imported.
+            TaskConflict: another task of the same id is here. Nothing was imported.
+        """
+        await self._store.open()
+        return await importing.import_tasks(self._store, Path(source))

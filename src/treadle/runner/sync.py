@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from treadle.agents.agent import Agent
 from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import Json, Message
 from treadle.core.tools import Happened, NotHappened
 from treadle.runner.bridge import BRIDGE
+from treadle.runner.exporting import ExportReport
 from treadle.runner.handle import RunHandle
+from treadle.runner.importing import ImportReport
 from treadle.runner.options import RunOptions
 from treadle.runner.results import Difference, RunResult, StepInfo, Task, TaskPage, TaskStepOutput, UndoReport
 from treadle.runner.stream import EventStream, StepStream, Stream
@@ -315,6 +318,14 @@ class SyncRunner:
     def verify(self, task: Ref | None = None) -> VerifyReport:
         """See `Runner.verify`."""
         return BRIDGE.run(self._runner.verify(task))
+
+    def export_tasks(self, to: str | os.PathLike[str] | BinaryIO, *tasks: Ref) -> ExportReport:
+        """See `Runner.export_tasks`."""
+        return BRIDGE.run(self._runner.export_tasks(to, *tasks))
+
+    def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:
+        """See `Runner.import_tasks`."""
+        return BRIDGE.run(self._runner.import_tasks(source))
 
     def delete_task(self, task: Ref) -> None:
         """See `Runner.delete_task`."""

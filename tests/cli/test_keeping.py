@@ -1,0 +1,38 @@
+"""`export` and `import`: tasks from one store to another."""
+
+import io
+import sys
+
+
+def test_export_and_import_carry_tasks_from_store_to_store(treadle, project):
+    for name in ("task-one", "task-two"):
+        assert treadle("run", "math", "1 + 2?", "--task-id", name).code == 0
+    exported = treadle("export", "task-two", "--out", "tasks.jsonl", "--json")
+    assert exported.document["tasks"] == ["task-two"]
+    assert treadle("import", "tasks.jsonl", "--store", "other.db").out == "task-two\n"
+    assert treadle("import", "tasks.jsonl", "--store", "other.db", "--json").document["known"] == ["task-two"]
+    assert treadle("verify", "--store", "other.db").code == 0
+    assert treadle("show", "task-two", "--store", "other.db").code == 0
+
+
+def test_export_writes_to_a_pipe_and_import_reads_from_one(treadle, project, monkeypatch):
+    treadle("run", "math", "1 + 2?", "--task-id", "task-one")
+    exported = treadle("export").out
+    assert exported.count('{"task":') == 1
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(exported.encode())))
+    assert treadle("import", "-", "--store", "other.db").out == "task-one\n"
+
+
+def test_a_file_that_was_changed_is_refused_with_its_line(treadle, project):
+    treadle("run", "math", "1 + 2?", "--task-id", "task-one")
+    file = project / "tasks.jsonl"
+    treadle("export", "--out", str(file))
+    file.write_text(file.read_text().replace('"state":"completed"', '"state":"completer"'))
+    refused = treadle("import", str(file), "--store", "other.db")
+    assert refused.code == 1
+    assert "error: line " in refused.err
+    assert treadle("tasks", "--store", "other.db", "--json").document["items"] == []
+
+
+def test_a_document_and_an_export_do_not_share_standard_output(treadle, project):
+    assert treadle("export", "--json").code == 2
