@@ -15,7 +15,7 @@ from treadle.core.messages import Content, File, Text
 from treadle.errors import ConfigurationError
 from treadle.llm.registry import resolve
 from treadle.ports import JournalStore
-from treadle.runner.driving import Parts
+from treadle.runner.driving import Parts, system_time
 from treadle.runner.options import RunOptions
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
@@ -36,6 +36,7 @@ class Runner(TaskRunner):
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
         context_factory: makes the context of drives that are given none.
+        clock: tells the time of events, in microseconds since 1970, UTC; for tests.
 
     Raises:
         ConfigurationError: an argument is not valid; the text names it.
@@ -48,6 +49,7 @@ class Runner(TaskRunner):
         agents: Sequence[Agent[Any]] = (),
         options: RunOptions | None = None,
         context_factory: Callable[[], Any] | None = None,
+        clock: Callable[[], int] = system_time,
     ) -> None:
         if options is not None and not isinstance(options, RunOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Runner: options must be RunOptions(...), got {options!r}")
@@ -69,6 +71,7 @@ class Runner(TaskRunner):
                 options if options is not None else RunOptions(),
                 tuple(agents),
                 context_factory,
+                clock,
             )
         )
         self.sync = SyncRunner(self)

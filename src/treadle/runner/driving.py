@@ -54,6 +54,11 @@ from treadle.runner.perform import Stage
 from treadle.runner.writer import Ownership
 
 
+def system_time() -> int:
+    """Return the time of the system's clock, in microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+
+
 @dataclass(slots=True, frozen=True)
 class Parts:
     """What the composition root hands to a runner."""
@@ -64,7 +69,7 @@ class Parts:
     options: RunOptions
     agents: tuple[Agent[Any], ...] = ()
     context_factory: Callable[[], Any] | None = None
-    clock: Callable[[], int] = lambda: time.time_ns() // 1000
+    clock: Callable[[], int] = system_time
 
 
 @dataclass(slots=True)

@@ -123,6 +123,10 @@ class _Pool:
         with self._wake:
             return tuple(self._abandoned.values())
 
+    def at_work(self) -> int:
+        with self._wake:
+            return len(self._waiting) + self._threads - self._idle
+
     def _serve(self) -> None:
         """See to it that what waits gets a thread; the lock is held."""
         if self._idle >= len(self._waiting):
@@ -184,6 +188,11 @@ def _forget() -> None:
 def abandoned() -> tuple[AbandonedCall, ...]:
     """Return the calls that were given up and still run in their threads."""
     return _pool.abandoned() if _pool is not None else ()
+
+
+def at_work() -> int:
+    """Return how many calls are in threads just now, or wait for one; those that were given up do not count."""
+    return _pool.at_work() if _pool is not None else 0
 
 
 async def in_thread(work: Callable[[Job[T]], T], *, tool: str, task_id: str, call_id: str) -> T:

@@ -1,0 +1,142 @@
+"""Time that passes only when nothing else is left to do: a timeout of an hour is over in milliseconds.
+
+    from treadle.testing import clock
+
+    async def test_it():
+        async with clock.runner() as runner:
+            result = await runner.run(agent, "go")      # tools may sleep, models may be slow, limits may be hours
+
+    clock.run(test_it())
+
+`VirtualTimeLoop` is an event loop like any other, for `asyncio.run` and for anyio's pytest plugin alike; its time jumps
+to the next timer when everything waits. A runner made by `runner` takes the time of its events from there too.
+
+What happens in threads and other processes takes real time, and virtual time stands still meanwhile: the loop knows of
+tools in threads, of its own executor and of stores that were given to `runner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from treadle.ports import Commit, CommitDone, Committed, JournalStore
+from treadle.testing.wrapped import WrappedStore
+from treadle.tools import threads
+from treadle.wiring import Runner, open_store
+
+T = TypeVar("T")
+
+BEGIN: Final = 1_767_225_600_000_000
+"""When virtual time begins: 2026-01-01, in microseconds since 1970, UTC."""
+
+SLICE: Final = 0.05
+"""Real seconds after which the loop looks again whether work outside of it is done."""
+
+
+class _Selector(selectors.DefaultSelector):
+    """Asks for events without waiting, and lets time jump instead."""
+
+    loop: VirtualTimeLoop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        found = super().select(0)
+        if found:
+            return found
+        if self.loop.outside or threads.at_work():
+            return super().select(min(timeout, SLICE))
+        self.loop.jump(timeout)
+        return []
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still while anything can run, and jumps when all wait."""
+
+    def __init__(self) -> None:
+        selector = _Selector()
+        selector.loop = self
+        self.outside = 0
+        """how much work is under way outside of the loop, for which real time has to pass"""
+
+        self._passed = 0.0
+        super().__init__(selector)
+
+    def time(self) -> float:
+        """Seconds since the loop began, of virtual time."""
+        return self._passed
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass at once."""
+        self._passed += seconds
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        self.outside += 1
+        work = super().run_in_executor(executor, func, *args)
+        work.add_done_callback(lambda _: self.done_outside())
+        return work
+
+    def done_outside(self) -> None:
+        """Say that one piece of work outside of the loop is over."""
+        self.outside -= 1
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, as `asyncio.run` does, in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(work)
+
+
+def now() -> int:
+    """Return the virtual time, in microseconds since 1970, UTC; only where a `VirtualTimeLoop` runs."""
+    return BEGIN + int(asyncio.get_running_loop().time() * 1e6)
+
+
+def runner(store: str | os.PathLike[str] | JournalStore = "memory:", **arguments: Any) -> Runner:
+    """Return a runner whose events take place in the virtual time of the loop it is used in.
+
+    Args:
+        store: as of `Runner`.
+        arguments: as of `Runner`.
+    """
+    return Runner(_Counted(open_store(store)), clock=now, **arguments)
+
+
+class _Counted(WrappedStore):
+    """A store for whose answers the loop waits in real time."""
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        loop = _virtual_loop()
+        loop.outside += 1
+
+        def told(verdict: Committed | Exception) -> None:
+            loop.done_outside()
+            done(verdict)
+
+        self._store.commit(commit, told)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            loop = _virtual_loop()
+            loop.outside += 1
+            try:
+                return await found(*args, **options)
+            finally:
+                loop.done_outside()
+
+        return counted
+
+
+def _virtual_loop() -> VirtualTimeLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop), "a runner of treadle.testing.clock runs in a VirtualTimeLoop"
+    return loop
