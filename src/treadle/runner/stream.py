@@ -144,6 +144,8 @@ class Stream(Generic[R]):
                 self._left = await self._standing() if self._standing is not None else None
         elif error is None:
             self._task.result()
+        else:
+            self._task.exception()  # seen: the caller hears of what went wrong while it watched
 
     def _value(self) -> R:
         if self._left is not None:

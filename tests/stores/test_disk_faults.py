@@ -1,0 +1,143 @@
+"""The nth operation of the disk fails, for every n: errors are typed, and nothing that was acknowledged is lost.
+
+A task of a read, a write and a read is run on it, beside a task that is ended and one that is between two steps. Once
+the disk is well again the task is taken up, and everything is looked at on a disk without faults.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stores.faulty_disk import Disk, Fault, OneConnectionStore, faulty_disk
+from treadle import Agent, Runner, RunOptions, ScriptedModel, ToolContext, tool
+from treadle.core import events as e
+from treadle.core.tools import Happened
+from treadle.errors import StoreUnavailable, TaskNotFound, TreadleError
+from treadle.llm.scripted import call, text
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.audit import audit_store
+from treadle.testing.conformance.owner import dump
+
+pytestmark = pytest.mark.anyio
+
+FAULTS: tuple[Fault, ...] = ("error once", "error until healed", "full until healed")
+
+
+def agent_with(starts: Counter[str]) -> Agent[Any]:
+    @tool(read_only=True)
+    async def look() -> str:
+        """Look."""
+        return "seen " * 3_000
+
+    @tool
+    async def pay(ctx: ToolContext[Any]) -> str:
+        """Pay."""
+        starts[ctx.idempotency_key] += 1
+        return "paid"
+
+    script = [call("look"), call("pay"), call("look"), text("done")]
+    return Agent(ScriptedModel(script), name="payer", tools=[look, pay])
+
+
+@pytest.fixture
+async def template(tmp_path: Path) -> Path:
+    """A store with tasks that nothing may happen to."""
+    path = tmp_path / "template.db"
+    agent = agent_with(Counter())
+    async with Runner(path) as runner:
+        await runner.run(agent, "go", task_id="ended", thread_id="ended")
+        await runner.create_task(agent, "go", task_id="half")
+        await runner.run_step("half")
+    return path
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    with faulty_disk() as disk:
+        yield disk
+
+
+async def others(store: Any) -> dict[str, Any]:
+    return {name: found for name, found in (await dump(store)).items() if name != "t"}
+
+
+async def goes_on(runner: Runner) -> str:
+    result = await runner.resume("t")
+    while result.state == "waiting":
+        for pending in result.pending:
+            await runner.settle("t", pending.request_id, Happened("paid"))
+        result = await runner.resume("t")
+    return result.state
+
+
+async def trial(template: Path, path: Path, disk: Disk, at: int, fault: Fault) -> tuple[int, bool]:
+    """Run with a fault at an operation; return how many operations there were, and whether the fault was met."""
+    shutil.copy(template, path)
+    starts: Counter[str] = Counter()
+    agent, acknowledged = agent_with(starts), list[e.Event]()
+    runner = Runner(OneConnectionStore(path), agents=[agent])
+    disk.failing(at, fault)
+    with suppress(TreadleError):
+        async with runner.run_stream(agent, "go", task_id="t") as stream:
+            async for event in stream:
+                if isinstance(event, e.Event):
+                    acknowledged.append(event)
+    operations, met = disk.count, disk.count >= at
+    disk.heal()
+    try:
+        assert await goes_on(runner) == "completed"
+    except TaskNotFound:
+        assert acknowledged == []
+        assert (await runner.run(agent, "go", task_id="t")).state == "completed"
+    await runner.aclose()
+    async with Runner(SQLiteStore(path)) as healthy, Runner(SQLiteStore(template)) as before:
+        await healthy.store.open()
+        await before.store.open()
+        journal = [found async for found in healthy.handle("t").events(deltas=False)]
+        assert journal[: len(acknowledged)] == acknowledged
+        assert max(starts.values()) == 1
+        assert (await healthy.verify()).findings == ()
+        assert await audit_store(healthy.store) == []
+        assert await others(healthy.store) == await others(before.store)
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    return operations, met
+
+
+@pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_nothing_is_lost_whichever_operation_of_the_disk_fails(
+    template: Path, disk: Disk, fault: Fault, every: int
+) -> None:
+    at, trials = 1 if every == 1 else 2, 0
+    while True:
+        async with asyncio.timeout(30):
+            operations, met = await trial(template, template.with_name(f"{at}.db"), disk, at, fault)
+        if not met:
+            break
+        at, trials = at + every, trials + 1
+    print(f"{fault}: {trials} of {operations} operations failed in turn")
+    assert trials >= operations // every - 1 > 2
+
+
+async def test_what_fits_on_a_full_disk_goes_on_and_what_does_not_is_said_to_be_so(
+    template: Path, disk: Disk
+) -> None:
+    agent = agent_with(Counter())
+    async with Runner(OneConnectionStore(template), agents=[agent]) as runner:
+        await runner.store.open()
+        disk.failing(1, "full until healed")
+        with pytest.raises(StoreUnavailable, match="full"):
+            await runner.run(agent, "go", task_id="t")
+        assert (await runner.get_task("half")).steps == 1
+        disk.heal()
+        assert (await runner.run(agent, "go", task_id="t", options=RunOptions())).state == "completed"
+        assert (await runner.resume("half")).state == "completed"
