@@ -1,0 +1,343 @@
+"""The tasks of the recorded journals, one of each kind that a release must be able to read for ever.
+
+Each story leaves a task of its own name in a store. An agent here may be added; one that recorded journals belong to is
+not changed, so that they can be driven on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from treadle import (
+    Agent,
+    Breakpoint,
+    Happened,
+    Image,
+    Limits,
+    NotHappened,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    ToolContext,
+    tool,
+)
+from treadle.core import events as e
+from treadle.core.messages import ToolCall
+from treadle.errors import StepFailed
+from treadle.llm.scripted import call, fail, text, turn
+from treadle.ports import Commit
+from treadle.runner.writer import encode_record
+
+Story = Callable[[Runner], Awaitable[None]]
+Taking = Callable[[], Awaitable[Any]] | None
+"""The context of a run whose journal is taken away in the middle of a call."""
+
+
+@tool(read_only=True)
+async def look(place: str) -> str:
+    """Look at a place."""
+    return f"{place} is free"
+
+
+@tool
+async def book(place: str, ctx: ToolContext[Taking]) -> str:
+    """Book a place; nobody can take that back."""
+    if ctx.context is not None:
+        await ctx.context()
+    return f"{place} booked"
+
+
+async def _give_back(asked: ToolCall, ctx: ToolContext[Taking]) -> None:
+    if ctx.context is not None:
+        await ctx.context()
+
+
+@tool(undo=_give_back)
+async def reserve(place: str) -> str:
+    """Reserve a place; that can be taken back."""
+    return f"{place} reserved"
+
+
+@tool(read_only=True)
+async def read(words: int) -> str:
+    """Read a long text."""
+    return "word " * words
+
+
+@tool(read_only=True)
+async def break_down() -> str:
+    """Fail."""
+    raise RuntimeError("it broke")
+
+
+@tool(read_only=True)
+async def watch(ctx: ToolContext[Taking]) -> str:
+    """Watch for a while."""
+    if ctx.context is not None:
+        await ctx.context()
+    return "nothing moved"
+
+
+TOOLS = [look, book, reserve, read, break_down, watch]
+
+
+def _agent(name: str, *turns: Any, **more: Any) -> Agent[Any]:
+    return Agent(ScriptedModel(list(turns)), name=name, tools=TOOLS, **more)
+
+
+LOOKER = _agent(
+    "looker", call("look", place="oslo"), text("Oslo is free."), text("Still free."), instructions="Be brief."
+)
+BOOKER = _agent("booker", call("look", place="rome"), call("book", place="rome"), text("Rome is booked."))
+UNDOER = _agent("undoer", call("reserve", place="bonn"), call("reserve", place="bern"), text("Two places."))
+READER = _agent("reader", call("read", words=5_000), text("A long text."))
+SEVERAL = _agent(
+    "several",
+    turn(calls=[call("look", place="a"), call("break_down"), call("book", place="b"), call("nowhere", x=1)]),
+    text("Some of it worked."),
+)
+FAILING = _agent(
+    "failing", call("look", place="oslo"), fail(400, message="no such model"), text("It went on.")
+)
+WATCHER = _agent("watcher", call("watch"), text("All quiet."))
+ENDLESS = _agent("endless", *[call("look", place=str(n)) for n in range(6)], text("Six places."))
+
+AGENTS: list[Agent[Any]] = [LOOKER, BOOKER, UNDOER, READER, SEVERAL, FAILING, WATCHER, ENDLESS]
+
+
+# -------------------------------------------------------------------------------------------- stories
+
+
+async def finished(runner: Runner) -> None:
+    await runner.run(LOOKER, "Is Oslo free?", task_id="finished")
+
+
+async def failed(runner: Runner) -> None:
+    await runner.run(FAILING, "Go.", task_id="failed")
+
+
+async def degraded(runner: Runner) -> None:
+    await runner.run(ENDLESS, "Go.", task_id="degraded", options=RunOptions(limits=Limits(steps=2)))
+
+
+async def limited(runner: Runner) -> None:
+    options = RunOptions(limits=Limits(tool_calls=3), on_limit="pause")
+    await runner.run(ENDLESS, "Go.", task_id="limited", options=options)
+
+
+async def reopened(runner: Runner) -> None:
+    options = RunOptions(limits=Limits(steps=2))
+    await runner.run(ENDLESS, "Go.", task_id="reopened", options=options)
+    await runner.resume("reopened", options=RunOptions(limits=Limits(steps=20)))
+
+
+async def paused(runner: Runner) -> None:
+    options = RunOptions(break_on=[Breakpoint(before_tool="book")])
+    await runner.run(BOOKER, "Book.", task_id="paused", options=options)
+
+
+async def cancelled(runner: Runner) -> None:
+    await runner.create_task(BOOKER, "Book.", task_id="cancelled")
+    await runner.run_step("cancelled")
+    await runner.cancel("cancelled", reason="no money", by="ada")
+
+
+async def created(runner: Runner) -> None:
+    await runner.create_task(LOOKER, "Is Oslo free?", task_id="created", extra_state={"a": [1, None, "ü"]})
+
+
+async def between_steps(runner: Runner) -> None:
+    await runner.create_task(
+        BOOKER, "Book.", task_id="between_steps", options=RunOptions(labels={"who": "ada"})
+    )
+    await runner.run_step("between_steps")
+    await runner.send("between_steps", "Rather two places.", by="ada")
+    await runner.send("between_steps", "The bus is late.", role="observation")
+
+
+async def forked(runner: Runner) -> None:
+    await runner.run(LOOKER, "Is Oslo free?", task_id="trunk")
+    fork = await runner.fork("trunk", replace={"s1-0": "oslo is full"}, input="Look again.")
+    await _named(runner, fork.task_id, "forked")
+
+
+async def fork_of_a_deleted_task(runner: Runner) -> None:
+    await runner.run(LOOKER, "Is Oslo free?", task_id="gone")
+    fork = await runner.fork("gone", at="s1")
+    await _named(runner, fork.task_id, "fork_of_a_deleted_task")
+    await runner.delete_task("gone")
+
+
+async def undone(runner: Runner) -> None:
+    await runner.create_task(UNDOER, "Two places.", task_id="undone")
+    for _ in range(2):
+        await runner.run_step("undone")
+    await runner.undo_step("undone", to=0)
+    await runner.run_step("undone")
+
+
+async def with_images_and_large_values(runner: Runner) -> None:
+    picture = Image(data=bytes(range(256)) * 80, media_type="image/png")
+    await runner.run(
+        READER, ["Look at this: \u2028 \x00 ü 🚲", picture], task_id="with_images_and_large_values"
+    )
+
+
+async def parallel_tools(runner: Runner) -> None:
+    await runner.run(SEVERAL, "All of it.", task_id="parallel_tools")
+
+
+async def thread_of_two_turns(runner: Runner) -> None:
+    await runner.run(LOOKER, "Is Oslo free?", task_id="first_turn", thread_id="ada")
+    await runner.run(LOOKER, "And now?", task_id="thread_of_two_turns", thread_id="ada")
+
+
+async def settled(runner: Runner) -> None:
+    await _taken_away(runner, BOOKER, "settled")
+    result = await runner.resume("settled")
+    await runner.settle("settled", result.pending[0].request_id, NotHappened(), by="ada")
+    await runner.resume("settled")
+
+
+async def waiting_on_an_unknown_outcome(runner: Runner) -> None:
+    await _taken_away(runner, BOOKER, "waiting_on_an_unknown_outcome")
+    await runner.resume("waiting_on_an_unknown_outcome")
+
+
+async def in_flight_in_a_read(runner: Runner) -> None:
+    await _taken_away(runner, WATCHER, "in_flight_in_a_read")
+
+
+async def in_flight_in_a_write(runner: Runner) -> None:
+    await _taken_away(runner, BOOKER, "in_flight_in_a_write")
+
+
+async def in_flight_in_an_undo(runner: Runner) -> None:
+    taken: list[bytes] = []
+    async with Runner("memory:", agents=AGENTS) as other:
+        await other.create_task(UNDOER, "Two places.", task_id="in_flight_in_an_undo")
+        for _ in range(2):
+            await other.run_step("in_flight_in_an_undo")
+        take = _taking(other, "in_flight_in_an_undo", taken)
+        await other.undo_step("in_flight_in_an_undo", to=0, context=take)
+    await _put(runner, taken[0])
+
+
+async def skipped_and_edited(runner: Runner) -> None:
+    name = "skipped_and_edited"
+    await runner.create_task(FAILING, "Go.", task_id=name)
+    await runner.edit_step(name, "Go on.", by="ada")
+    await runner.run_step(name)
+    try:
+        await runner.run_step(name)
+    except StepFailed:
+        await runner.skip_step(name, by="ada")
+
+
+async def with_another_version_of_its_agent(runner: Runner) -> None:
+    name = "with_another_version_of_its_agent"
+    await runner.create_task(LOOKER, "Is Oslo free?", task_id=name)
+    await runner.run_step(name)
+    await runner.resume(name, agent=LOOKER.replace(instructions="Be kind."))
+
+
+async def with_an_event_of_the_future(runner: Runner) -> None:
+    name = "with_an_event_of_the_future"
+    await runner.create_task(LOOKER, "Is Oslo free?", task_id=name)
+    await runner.run_step(name)
+    claim = await runner.store.claim(name)
+    event = e.UnknownEvent("weather_changed", {"to": "rain", "by": {"$blob": 1}})
+    event.seq, event.time = claim.head + 1, 4_000_000_000_000_000
+    record = encode_record([event], claim.epoch, claim.digest)
+    await runner.desk.commit(Commit(name, claim.epoch, record, release=True))
+
+
+STORIES: list[Story] = [
+    finished,
+    failed,
+    degraded,
+    limited,
+    reopened,
+    paused,
+    cancelled,
+    created,
+    between_steps,
+    forked,
+    fork_of_a_deleted_task,
+    undone,
+    with_images_and_large_values,
+    parallel_tools,
+    thread_of_two_turns,
+    settled,
+    waiting_on_an_unknown_outcome,
+    in_flight_in_a_read,
+    in_flight_in_a_write,
+    in_flight_in_an_undo,
+    skipped_and_edited,
+    with_another_version_of_its_agent,
+    with_an_event_of_the_future,
+]
+
+
+# ------------------------------------------------------------------------------------ taken to the end
+
+
+async def goes_on(runner: Runner, task_id: str) -> tuple[str, str]:
+    """Drive a task to its end, as a person would; return its state and what it says."""
+    if (await runner.store.row(task_id)).state == "waiting" or task_id == "in_flight_in_an_undo":
+        await _settle(runner, task_id)
+    if task_id == "in_flight_in_an_undo":
+        await runner.undo_step(task_id)
+    result = await runner.resume(
+        task_id, options=RunOptions(limits=Limits(steps=50, tool_calls=50), break_on=[])
+    )
+    while result.state == "waiting":
+        await _settle(runner, task_id)
+        result = await runner.resume(task_id)
+    return result.state, result.final_text or ""
+
+
+async def _settle(runner: Runner, task_id: str) -> None:
+    if task_id == "in_flight_in_an_undo":
+        await runner.undo_step(task_id)
+    for pending in (await runner.result(task_id)).pending:
+        await runner.settle(task_id, pending.request_id, Happened("it did"), by="ada")
+
+
+def _taking(runner: Runner, task_id: str, taken: list[bytes]) -> Taking:
+    async def take() -> None:
+        await asyncio.sleep(0.02)  # until the begin of a read, for which nobody waits, is written as well
+        out = io.BytesIO()
+        await runner.export_tasks(out, task_id)
+        taken.append(out.getvalue())
+
+    return take
+
+
+async def _taken_away(runner: Runner, agent: Agent[Any], task_id: str) -> None:
+    """Leave a task as it stood in the middle of a call: as if its driver had died there."""
+    taken: list[bytes] = []
+    async with Runner("memory:", agents=AGENTS) as other:
+        await other.run(agent, "Go.", task_id=task_id, context=_taking(other, task_id, taken))
+    await _put(runner, taken[0])
+
+
+async def _put(runner: Runner, exported: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "task"
+        file.write_bytes(exported)
+        await runner.import_tasks(file)
+
+
+async def _named(runner: Runner, task_id: str, name: str) -> None:
+    """Give a task a name of its own: forks get their ids from the clock."""
+    row = await runner.store.row(task_id)
+    row.task_id = name
+    own = await runner.store.read(task_id, after=row.base_seq)
+    await runner.store.restore(row, own)
+    await runner.delete_task(task_id)

@@ -1,0 +1,216 @@
+"""Journals that earlier versions recorded are read, verified and driven on, for ever; what a change of code does."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journals.stories import AGENTS, LOOKER, STORIES, goes_on
+from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.errors import ImportRefused, JournalCorrupt, VersionRefused
+from treadle.llm.scripted import call, text, turn
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.audit import audit_store
+
+pytestmark = pytest.mark.anyio
+
+HERE = Path(__file__).parent
+RECORDED = sorted(file for file in HERE.glob("*/*.jsonl"))
+
+
+def expected(file: Path) -> dict[str, Any]:
+    return json.loads((file.parent / "expected.json").read_text())[file.stem]
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name} {file.stem}")
+async def test_a_recorded_journal_is_read_verified_and_driven_on(file: Path, tmp_path: Path) -> None:
+    name, wanted = file.stem, expected(file)
+    async with Runner(SQLiteStore(tmp_path / "journal.db"), agents=AGENTS) as runner:
+        await runner.import_tasks(file)
+        report = await runner.verify()
+        assert report.findings == ()
+        assert await audit_store(runner.store) == []
+        events = {task.task_id: task.events for task in report.tasks}[name]
+        assert (events, (await runner.get_task(name)).state) == (wanted["events"], wanted["state"])
+        again = io.BytesIO()
+        await runner.export_tasks(again, name)
+        assert again.getvalue().splitlines()[1:-1] == lines(file)[1:-1]
+        assert await goes_on(runner, name) == (wanted["ends"], wanted["says"])
+        assert (await runner.verify()).findings == ()
+
+
+def lines(file: Path) -> list[bytes]:
+    return file.read_bytes().splitlines()
+
+
+def test_each_story_is_recorded() -> None:
+    newest = max(file.parent for file in RECORDED)
+    assert {file.stem for file in newest.glob("*.jsonl")} == {story.__name__ for story in STORIES}
+
+
+# ------------------------------------------------------------------------------- a newer format, older records
+
+
+async def test_an_older_record_is_brought_up_to_this_version_when_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What a release does that renames a field: raise `VERSION`, and say how an older document becomes a newer one."""
+
+    def from_1_to_2(document: dict[str, Any]) -> dict[str, Any]:
+        if document["k"] == "step_begun":  # the older name of the event, had it been this
+            document["k"] = "step_started"
+            document["index"] = document.pop("number")
+        return document
+
+    older = {"v": 1, "t": 5, "e": [{"k": "step_begun", "step": "s1", "number": 3}]}
+    monkeypatch.setattr(codec, "VERSION", 2)
+    monkeypatch.setitem(codec.UPCASTERS, 1, from_1_to_2)
+    [event] = codec.decode(json.dumps(older).encode(), {}, 7)
+    assert (event, event.seq) == (e.StepStarted("s1", 3), 7)
+    for file in RECORDED:  # all that was recorded before is read through the upcaster
+        async with Runner("memory:", agents=AGENTS) as runner:
+            await runner.import_tasks(file)
+            assert (await runner.verify()).findings == ()
+            assert await goes_on(runner, file.stem) == (expected(file)["ends"], expected(file)["says"])
+            assert (await runner.verify()).findings == ()
+
+
+async def test_older_code_refuses_newer_records_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "newer.jsonl"
+    with monkeypatch.context() as newer:
+        newer.setattr(codec, "VERSION", 2)
+        newer.setitem(codec.UPCASTERS, 1, lambda document: document)
+        async with Runner(tmp_path / "journal.db") as runner:
+            await runner.run(LOOKER, "Is Oslo free?", task_id="t")
+            await runner.export_tasks(file, "t")
+    async with Runner(tmp_path / "journal.db", agents=AGENTS) as runner:
+        for verb in (runner.result, runner.resume):
+            with pytest.raises(JournalCorrupt, match="written in format 2, this version reads up to 1"):
+                await verb("t")
+        with pytest.raises(ImportRefused, match=r"line 3: .*format 2"):
+            await Runner("memory:").import_tasks(file)
+        assert (await runner.run(LOOKER, "Is Oslo free?")).state == "completed"
+
+
+# --------------------------------------------------------------------------------- code that changed meanwhile
+
+TURNS = [turn(calls=[call("look", place="a"), call("look", place="b")]), text("Both.")]
+
+
+@tool(read_only=True)
+async def look(place: str) -> str:
+    """Look."""
+    return place
+
+
+@tool(read_only=True, name="look")
+async def look_closer(place: int, how: str) -> str:
+    """Look closer."""
+    return how
+
+
+@tool(read_only=True)
+async def view(place: str) -> str:
+    """See."""
+    return place
+
+
+async def stopped_before_its_calls(path: Path) -> None:
+    """A task whose model has asked for two calls that have not begun."""
+    from treadle import Breakpoint
+
+    agent = Agent(ScriptedModel(TURNS), name="looker", tools=[look])
+    async with Runner(path) as runner:
+        options = RunOptions(break_on=[Breakpoint(before_tool="look")])
+        assert (await runner.run(agent, "Go.", task_id="t", options=options)).state == "paused"
+
+
+CHANGES: dict[str, tuple[list[Any], set[str]]] = {
+    "the same": ([look], {"ok"}),
+    "a tool renamed": ([view], {"invalid"}),
+    "a tool removed": ([], {"invalid"}),
+    "another schema": ([look_closer], {"invalid"}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_code_that_changed_gives_a_typed_outcome_and_no_loop(tmp_path: Path, change: str) -> None:
+    tools, outcomes = CHANGES[change]
+    await stopped_before_its_calls(tmp_path / "journal.db")
+    agent = Agent(ScriptedModel(TURNS), name="looker", tools=tools)
+    async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
+        result = await runner.resume("t", options=RunOptions(break_on=[]))
+        assert (result.state, result.final_text) == ("completed", "Both.")
+        assert {execution.outcome for execution in result.tool_executions} == outcomes
+        events = [event async for event in runner.handle("t").events(deltas=False)]
+        changed = [event for event in events if isinstance(event, e.VersionChanged)]
+        assert len(changed) == (change != "the same")
+        assert len(events) < 25
+
+
+async def test_another_model_that_asks_in_another_order_repeats_nothing(tmp_path: Path) -> None:
+    path, ran = tmp_path / "journal.db", list[str]()
+
+    @tool
+    async def write(place: str) -> str:
+        """Write."""
+        ran.append(place)
+        return place
+
+    def agent(*places: str) -> Agent[Any]:
+        calls = [call("write", place=place) for place in places]
+        return Agent(ScriptedModel([turn(calls=calls), text("Both.")]), name="writer", tools=[write])
+
+    async with Runner(path) as runner:
+        await runner.create_task(agent("a", "b"), "Go.", task_id="t")
+        await runner.run_step("t")
+    for number in range(3):
+        copy = tmp_path / f"{number}.db"
+        shutil.copy(path, copy)
+        async with Runner(copy, agents=[agent("b", "a")]) as runner:
+            assert (await runner.resume("t")).final_text == "Both."
+    assert ran == ["a", "b"]
+
+
+async def test_a_task_can_refuse_another_version_of_its_agent(tmp_path: Path) -> None:
+    options = RunOptions(on_version_change="refuse")
+    async with Runner(tmp_path / "journal.db") as runner:
+        await runner.create_task(LOOKER, "Go.", task_id="t", options=options)
+        await runner.run_step("t")
+    changed = LOOKER.replace(instructions="Be kind.")
+    async with Runner(tmp_path / "journal.db", agents=[changed]) as runner:
+        for _ in range(2):
+            with pytest.raises(VersionRefused, match=changed.fingerprint) as refused:
+                await runner.resume("t")
+            assert refused.value.task_id == "t"
+            assert (await runner.get_task("t")).state == "running"
+        accepted = await runner.resume("t", options=RunOptions(on_version_change="accept"))
+        assert accepted.state == "completed"
+        assert (await runner.verify()).findings == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"instructions": "Be kind."},
+        {"model": "openai:gpt-5.2-mini"},
+        {"name": "other"},
+        {"tools": []},
+        {"tools": [look_closer]},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_fingerprint_tells_whether_the_agent_is_another(changes: dict[str, Any]) -> None:
+    agent = Agent(ScriptedModel(TURNS), name="looker", tools=[look])
+    assert agent.fingerprint == Agent(ScriptedModel(TURNS), name="looker", tools=[look]).fingerprint
+    assert agent.replace(metadata={"a": 1}).fingerprint == agent.fingerprint
+    assert agent.replace(**changes).fingerprint != agent.fingerprint
