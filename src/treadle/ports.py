@@ -165,13 +165,16 @@ class ThreadChange:
     """A change of a thread, in the same transaction as the record it comes with.
 
     `add` makes (task, seq) the thread's newest member and its version `expected + 1`; refused with `ThreadMoved`
-    when its version is not `expected`. `remove` takes the task out, only while it is the newest member; else
-    refused with `AlreadyFinalized`. A thread nobody added to has version 0; versions only grow.
+    when its version is not `expected`. With `covers` the member is a summary: it stands, for models, for the words of
+    all members up to that version, which stay members. `remove` takes the task out, only while it is the newest member
+    that is no summary, and no summary covers it; else refused with `AlreadyFinalized`. A summary can always be taken
+    out. A thread nobody added to has version 0; versions only grow.
     """
 
     action: Literal["add", "remove"]
     thread_id: str
     expected: int = 0
+    covers: int = 0
 
 
 OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
@@ -369,6 +372,18 @@ class ThreadMember:
     gone: int | None = None
     """the version that took it out; `thread` never shows it, `restore_thread` takes it"""
 
+    covers: int = 0
+    """for a summary, the version up to which it stands for the words of the members before it; else 0"""
+
+
+@dataclass(slots=True)
+class ThreadRow:
+    """A thread as its store lists it: its version, and how many tasks are members, summaries left out."""
+
+    thread_id: str
+    version: int
+    members: int
+
 
 @dataclass(slots=True)
 class TaskFilter:
@@ -467,7 +482,17 @@ class JournalStore(Protocol):
         """Remove a task with its children, rows, inbox and unshared blobs, in one transaction.
 
         Raises `TaskNotFound`; `TaskBusy` while a live driver owns it or a child; a prefix shared by living forks and
-        records a thread refers to stay readable for those, but the task itself is not found any more.
+        records a thread refers to stay readable for those, but the task itself is not found any more. A thread stays
+        while a task of it is listed, or is kept for forks in other threads: they began with its words.
+        """
+        ...
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread and all its tasks, each as `delete` does, in one transaction.
+
+        Its tasks are those whose rows name it. Raises `ThreadNotFound` when no task does and it has no version;
+        `TaskBusy` while a live driver owns one of them or a child. A prefix that forks in other threads share stays
+        readable for those, and with it the thread's members.
         """
         ...
 
@@ -497,6 +522,10 @@ class JournalStore(Protocol):
 
     async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
         """Return a thread's version and its members in order, or those of an earlier version."""
+        ...
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version, by id upward, those behind `after` only."""
         ...
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:

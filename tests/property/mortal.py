@@ -15,6 +15,7 @@ from treadle.ports import (
     TaskFilter,
     TaskRow,
     ThreadMember,
+    ThreadRow,
 )
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
@@ -84,6 +85,12 @@ class MortalStore(JournalStore):
 
     async def delete(self, task_id: str) -> None:
         await self._alive().delete(task_id)
+
+    async def delete_thread(self, thread_id: str) -> None:
+        await self._alive().delete_thread(thread_id)
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        return await self._alive().threads(limit, after=after)
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         return await self._alive().post(task_id, item)

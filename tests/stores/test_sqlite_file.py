@@ -153,7 +153,7 @@ async def test_a_file_of_the_first_format_learns_where_its_journals_end(
     added = ("mark_seq", "mark_digest", "turn", "wanted")
     sql(path, *(f"DROP INDEX {name}" for name in ("tasks_by_turn", "tasks_wanted", "tasks_by_driver")))
     sql(path, *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in added))
-    sql(path, "PRAGMA user_version = 1")
+    sql(path, "ALTER TABLE members DROP COLUMN covers", "PRAGMA user_version = 1")
     async with opened(path) as store:
         assert (await store.row("t")).mark == Mark(5, owner.digest)
         assert (await store.claim("t")).head == 5

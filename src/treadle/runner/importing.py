@@ -197,7 +197,7 @@ async def _is_same_thread(store: JournalStore, line: int, found: tuple[str, int,
     if at == 0:
         return False
     _, there = await store.thread(name, version=version)
-    wanted = [ThreadMember(m.version, m.task_id, m.seq) for m in members if m.gone is None]
+    wanted = [ThreadMember(m.version, m.task_id, m.seq, covers=m.covers) for m in members if m.gone is None]
     if at < version or there != wanted:
         raise _thread_conflict(name, at, members, line)
     return True

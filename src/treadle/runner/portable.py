@@ -123,7 +123,7 @@ class ExportWriter:
 
     def thread(self, thread_id: str, version: int, members: list[ThreadMember]) -> None:
         """Write a thread."""
-        places = [[member.version, member.task_id, member.seq, member.gone] for member in members]
+        places = [[m.version, m.task_id, m.seq, m.gone, m.covers] for m in members]
         facts = [thread_id, version, places]
         self.line({"thread": thread_id, "version": version, "members": places, "check": _check(facts)})
 
@@ -363,9 +363,11 @@ def thread(reader: ExportReader, document: dict[str, Json]) -> tuple[str, int, l
     members: list[ThreadMember] = []
     for place in places:
         types: list[Any] = [type(item) for item in cast("list[Json]", place)] if type(place) is list else []
-        if types[:3] != [int, str, int] or types[3:] not in ([int], [type(None)]):
-            raise reader.refuse(f"a member of thread {name!r} should be version, task, event and version")
-        members.append(ThreadMember(*cast("tuple[int, str, int, int | None]", place)))
+        if types[:3] != [int, str, int] or types[3:] not in ([int, int], [type(None), int]):
+            raise reader.refuse(
+                f"a member of thread {name!r} should be version, task, event, version, version"
+            )
+        members.append(ThreadMember(*cast("tuple[int, str, int, int | None, int]", place)))
     return name, version, members
 
 

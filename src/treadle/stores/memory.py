@@ -24,6 +24,7 @@ from treadle.errors import (
     TaskBusy,
     TaskNotFound,
     ThreadBusy,
+    ThreadNotFound,
     TreadleError,
 )
 from treadle.ports import (
@@ -46,6 +47,7 @@ from treadle.ports import (
     TaskRow,
     ThreadMember,
     ThreadMoved,
+    ThreadRow,
 )
 
 
@@ -82,6 +84,8 @@ class _Member:
     gone: int | None = None
     """the version that took it out"""
 
+    covers: int = 0
+
 
 @dataclass(slots=True)
 class _Thread:
@@ -93,6 +97,20 @@ class _Thread:
 class _Blob:
     data: bytes
     records: int = 0
+
+
+def _removable(thread: _Thread, task: _Task) -> _Member | None:
+    """The member that taking the task out of its thread would remove, None if newer words or a summary follow it."""
+    own = next((m for m in reversed(thread.members) if m.gone is None and m.task is task), None)
+    if own is None or own.covers:
+        return own
+    later = (m for m in thread.members if m.gone is None and m.version > own.version)
+    return None if any(not m.covers or m.covers >= own.version for m in later) else own
+
+
+def _is_kept_for_others(task: _Task) -> bool:
+    """Whether a deleted task stays for forks that are in other threads."""
+    return any(fork.listed or fork.new.thread_id != task.new.thread_id for fork in task.forks)
 
 
 def _seq(record: Record) -> int:
@@ -236,8 +254,7 @@ class MemoryStore(JournalStore):
             if thread.version != change.expected:
                 raise ThreadMoved(thread.version)
             return
-        newest = next((m for m in reversed(thread.members) if m.gone is None), None)
-        if newest is None or newest.task is not task:
+        if _removable(thread, task) is None:
             raise AlreadyFinalized(
                 f"newer words follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
                 task_id=commit.task_id,
@@ -258,9 +275,12 @@ class MemoryStore(JournalStore):
             thread = self._threads.setdefault(commit.thread.thread_id, _Thread())
             thread.version += 1
             if commit.thread.action == "add":
-                thread.members.append(_Member(thread.version, task, task.head))
+                member = _Member(thread.version, task, task.head, covers=commit.thread.covers)
+                thread.members.append(member)
             else:
-                next(m for m in reversed(thread.members) if m.gone is None).gone = thread.version
+                taken_out = _removable(thread, task)
+                assert taken_out is not None
+                taken_out.gone = thread.version
 
     def _with_shared_blobs(self, record: Record) -> Record:
         if not record.blobs:
@@ -313,7 +333,10 @@ class MemoryStore(JournalStore):
             known = self._threads.get(thread_id)
             if known is not None:
                 raise ThreadMoved(known.version)
-            found = [_Member(m.version, self._task(m.task_id, deleted=True), m.seq, m.gone) for m in members]
+            found = [
+                _Member(m.version, self._task(m.task_id, deleted=True), m.seq, m.gone, m.covers)
+                for m in members
+            ]
             self._threads[thread_id] = _Thread(version, found)
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
@@ -330,27 +353,39 @@ class MemoryStore(JournalStore):
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
         with self._lock:
-            family = self._family(self._task(task_id))
-            for task in family:
-                if task.owned:
-                    raise TaskBusy(
-                        f"task {task.new.task_id} is driven by this process", task_id=task.new.task_id
-                    )
-            for task in family:
-                task.listed = False
-                task.epoch += 1
-                task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
-            members = self._drop_threads({task.new.thread_id for task in family}, family)
-            for task in [*family, *members]:
-                self._collect(task)
+            self._delete([self._task(task_id)])
 
-    def _family(self, root: _Task) -> list[_Task]:
-        """The task, its listed children, theirs, and so on."""
+    async def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
+        with self._lock:
+            self._usable()
+            tasks = [task for task in self._tasks.values() if task.listed and task.new.thread_id == thread_id]
+            if not tasks and thread_id not in self._threads:
+                raise ThreadNotFound(f"no thread {thread_id!r} in {self.url}")
+            self._delete(tasks, {thread_id})
+
+    def _delete(self, roots: list[_Task], threads: Iterable[str] = ()) -> None:
+        family = self._family(roots)
+        for task in family:
+            if task.owned:
+                raise TaskBusy(f"task {task.new.task_id} is driven by this process", task_id=task.new.task_id)
+        for task in family:
+            task.listed = False
+            task.epoch += 1
+            task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
+        for task in family:
+            self._collect(task)
+        bases = [part for task in family for part, _ in _chain(task)]
+        for task in self._drop_threads({*threads, *(task.new.thread_id for task in bases)}, family):
+            self._collect(task)
+
+    def _family(self, roots: list[_Task]) -> list[_Task]:
+        """The tasks, their listed children, theirs, and so on."""
         children: dict[str | None, list[_Task]] = {}
         for task in self._tasks.values():
             if task.listed and task.new.parent is not None:
                 children.setdefault(task.new.parent, []).append(task)
-        family = [root]
+        family = list(roots)
         for task in family:
             family.extend(child for child in children.get(task.new.task_id, ()) if child not in family)
         return family
@@ -360,7 +395,9 @@ class MemoryStore(JournalStore):
         for name, thread in self._threads.items():
             if any(member.task in family for member in thread.members):
                 names.add(name)
-        alive = {task.new.thread_id for task in self._tasks.values() if task.listed}
+        alive = {
+            task.new.thread_id for task in self._tasks.values() if task.listed or _is_kept_for_others(task)
+        }
         members: list[_Task] = []
         for name in names - alive:
             thread = self._threads.get(name)
@@ -465,7 +502,19 @@ class MemoryStore(JournalStore):
             thread = self._threads.get(thread_id) or _Thread()
             at = thread.version if version is None else min(version, thread.version)
             members = [m for m in thread.members if m.version <= at and (m.gone is None or m.gone > at)]
-            return at, [ThreadMember(m.version, m.task.new.task_id, m.seq) for m in members]
+            return at, [ThreadMember(m.version, m.task.new.task_id, m.seq, covers=m.covers) for m in members]
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version; see `JournalStore.threads`."""
+        with self._lock:
+            self._usable()
+            names = [name for name in sorted(self._threads) if after is None or name > after]
+            return [self._thread_row(name) for name in names[: max(limit, 0)]]
+
+    def _thread_row(self, name: str) -> ThreadRow:
+        thread = self._threads[name]
+        members = [member for member in thread.members if member.gone is None and not member.covers]
+        return ThreadRow(name, thread.version, len(members))
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Call `wake` when somebody else who watches may have written: runners can share this object."""

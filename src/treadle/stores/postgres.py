@@ -22,7 +22,7 @@ try:
 except ImportError as error:
     raise MissingExtra("postgres", "a store at postgresql://...") from error
 
-from treadle.ports import InboxItem, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.ports import InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores import postgres_reading
 from treadle.stores.postgres_schema import Address, address, settle, unavailable
 from treadle.stores.postgres_writer import PostgresWriter
@@ -112,6 +112,10 @@ class PostgresStore(QueuedStore[PostgresWriter]):
     async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
         """Return a thread's version and its members in order, or those of an earlier version."""
         return await self._ask(postgres_reading.thread, thread_id, version)
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version; see `JournalStore.threads`."""
+        return await self._ask(postgres_reading.threads, limit, after)
 
     async def _ask(self, question: Callable[..., T], *about: Any) -> T:
         await self._settled()

@@ -17,7 +17,7 @@ from treadle.stores import postgres_deletion
 from treadle.stores.postgres_schema import Connection
 from treadle.stores.writing import Item
 
-OPERATIONS: Final = ("delete", "restore", "restore_thread")
+OPERATIONS: Final = ("delete", "delete_thread", "restore", "restore_thread")
 ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 
 PAGE: Final = 500
@@ -46,6 +46,8 @@ def run(connection: Connection, item: Item, mine: int | None) -> None:
     match item.operation:
         case "delete":
             postgres_deletion.delete(connection, item.argument, mine)
+        case "delete_thread":
+            postgres_deletion.delete_thread(connection, item.argument, mine)
         case "restore":
             _restore(connection, *item.argument)
         case _:
@@ -84,9 +86,9 @@ def _restore_thread(connection: Connection, key: str, version: int, members: Seq
         raise ThreadMoved(known[0])
     rows = [_known(connection, member.task_id)[0] for member in members]
     connection.execute(_THREAD, (key, version))
-    values = [(key, m.version, row, m.seq, m.gone) for m, row in zip(members, rows, strict=True)]
+    values = [(key, m.version, row, m.seq, m.gone, m.covers) for m, row in zip(members, rows, strict=True)]
     with connection.cursor() as cursor:
-        cursor.executemany("INSERT INTO members VALUES (%s, %s, %s, %s, %s)", values)
+        cursor.executemany("INSERT INTO members VALUES (%s, %s, %s, %s, %s, %s)", values)
 
 
 def _find(connection: Connection, key: str) -> Any:

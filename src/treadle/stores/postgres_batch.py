@@ -23,7 +23,7 @@ WHERE i.task = u.task AND i.key = u.key"""
 _POST: Final = "INSERT INTO inbox(task, key, kind, created, data) VALUES (%s, %s, %s, %s, %s)"
 _THREAD: Final = "INSERT INTO threads(version, key) VALUES (%s, %s)"
 _MOVE: Final = "UPDATE threads SET version = %s WHERE key = %s"
-_JOIN: Final = "INSERT INTO members VALUES (%s, %s, %s, %s, NULL)"
+_JOIN: Final = "INSERT INTO members VALUES (%s, %s, %s, %s, NULL, %s)"
 _LEAVE: Final = "UPDATE members SET gone = %s WHERE thread = %s AND version = %s"
 _ROWS: Final = """UPDATE tasks t SET epoch = u.epoch, driver = u.driver, state = u.state, mark_seq = u.mark_seq,
 mark_digest = u.mark_digest, turn = u.turn, wanted = u.wanted FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[],
@@ -59,13 +59,13 @@ class Batch:
     Args:
         changed: heads whose rows are to be written, by row.
         moved: new versions of threads.
-        joined: new members: thread, version, task, last event.
+        joined: new members: thread, version, task, last event, what a summary covers.
         left: members that go: version that takes them out, thread, their own version.
     """
 
     changed: dict[int, Head] = field(default_factory=dict[int, Head])
     moved: dict[str, int] = field(default_factory=dict[str, int])
-    joined: list[tuple[str, int, int, int]] = field(default_factory=list[tuple[str, int, int, int]])
+    joined: list[tuple[str, int, int, int, int]] = field(default_factory=list[tuple[str, int, int, int, int]])
     left: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
     _new: list[Head] = field(default_factory=list[Head])
     _records: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])

@@ -63,6 +63,9 @@ JOIN tasks t ON t.key = p.task JOIN inbox i ON i.task = t.id AND i.key = p.key""
 _DRIVERS: Final = """SELECT d.id, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
 FROM tasks t JOIN drivers d ON d.id = t.driver WHERE t.key = ANY(%b)"""
 _IDS: Final = "SELECT nextval('task_ids') FROM generate_series(1, %b::int)"
+_REMOVABLE: Final = """SELECT version FROM members m WHERE thread = %s AND task = %s AND gone IS NULL
+AND (covers > 0 OR NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = m.thread AND l.gone IS NULL
+AND l.version > m.version AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
 _NEWEST: Final = (
     "SELECT version, task FROM members WHERE thread = %s AND gone IS NULL ORDER BY version DESC LIMIT 1"
 )
@@ -339,8 +342,7 @@ class Group:
             if version != change.expected:
                 raise ThreadMoved(version)
             return
-        newest = self._ask(_NEWEST, change.thread_id)
-        if newest is None or newest[1] != head.row:
+        if self._ask(_REMOVABLE, change.thread_id, head.row) is None:
             raise AlreadyFinalized(
                 f"newer words follow those of task {key} in thread {change.thread_id!r}: fork it instead",
                 task_id=key,
@@ -350,10 +352,10 @@ class Group:
         thread = change.thread_id
         version = self._versions.get(thread, 0) + 1
         if change.action == "add":
-            self._batch.joined.append((thread, version, head.row, head.seq))
+            self._batch.joined.append((thread, version, head.row, head.seq, change.covers))
         else:
-            newest = self._ask(_NEWEST, thread)[0]
-            self._batch.left.append((version, thread, newest))
+            own = self._ask(_REMOVABLE, thread, head.row)[0]
+            self._batch.left.append((version, thread, own))
         self._versions[thread] = self._batch.moved[thread] = version
 
     def _enter(self, head: Head, key: str, how: OnBusyThread | None) -> Place | None:

@@ -8,7 +8,7 @@ from typing import Any, Final, LiteralString
 from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail
 from treadle.errors import JournalCorrupt, TaskNotFound
-from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores.drivers import alive
 from treadle.stores.postgres_schema import Connection
 
@@ -39,8 +39,11 @@ _RECORDS: Final = """SELECT seq, count, epoch, data, digest, blobs FROM records
 WHERE task = %s AND seq > %s AND (%s::bigint IS NULL OR seq - count < %s) ORDER BY seq"""
 _BLOBS: Final = """SELECT r.seq, r.digest, b.data FROM blob_refs r JOIN blobs b ON b.digest = r.digest
 WHERE r.task = %s AND r.seq = ANY(%s)"""
-_MEMBERS: Final = """SELECT m.version, t.key, m.seq FROM members m JOIN tasks t ON t.id = m.task
+_MEMBERS: Final = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members m JOIN tasks t ON t.id = m.task
 WHERE m.thread = %s AND m.version <= %s AND (m.gone IS NULL OR m.gone > %s) ORDER BY m.version"""
+_LISTED: Final = """SELECT key, version, (SELECT count(*) FROM members m
+WHERE m.thread = h.key AND gone IS NULL AND covers = 0)
+FROM threads h WHERE version > 0 AND key > %s ORDER BY key LIMIT %s"""
 _DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1"""
 
 
@@ -209,3 +212,8 @@ def thread(connection: Connection, key: str, version: int | None) -> tuple[int, 
         return 0, []
     at = found[0] if version is None else min(version, found[0])
     return at, [ThreadMember(*member) for member in connection.execute(_MEMBERS, (key, at, at))]
+
+
+def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:
+    """Return the threads that have a version, by id upward."""
+    return [ThreadRow(*found) for found in connection.execute(_LISTED, (after or "", max(limit, 0)))]

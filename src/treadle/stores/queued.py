@@ -110,6 +110,10 @@ class QueuedStore(JournalStore, Generic[W]):
         """Remove a task and its children; see `JournalStore.delete`."""
         await self._submit(self._active(), "delete", task_id)
 
+    async def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
+        await self._submit(self._active(), "delete_thread", thread_id)
+
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task with its whole journal; see `JournalStore.restore`."""
         await self._submit(self._active(), "restore", (row, records, inbox))

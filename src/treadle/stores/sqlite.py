@@ -23,6 +23,7 @@ from treadle.ports import (
     TaskFilter,
     TaskRow,
     ThreadMember,
+    ThreadRow,
 )
 from treadle.stores import sqlite_reading
 from treadle.stores.drivers import LEASE_SECONDS, checked_lease
@@ -111,6 +112,10 @@ class SQLiteStore(QueuedStore[Writer]):
     async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
         """Return a thread's version and its members in order, or those of an earlier version."""
         return await self._ask(sqlite_reading.thread, thread_id, version)
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version; see `JournalStore.threads`."""
+        return await self._ask(sqlite_reading.threads, limit, after)
 
     async def _ask(self, question: Callable[..., T], *about: Any) -> T:
         await self._settled()

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from treadle.stores.sqlite_schema import Connection
 
 _FAMILY = """WITH RECURSIVE family(id) AS (
-  VALUES (?) UNION SELECT t.id FROM family f JOIN tasks p ON p.id = f.id JOIN tasks t ON t.parent = p.key
+  {roots} UNION SELECT t.id FROM family f JOIN tasks p ON p.id = f.id JOIN tasks t ON t.parent = p.key
   WHERE t.deleted = 0
 ) SELECT id, key, driver, thread FROM tasks WHERE id IN family"""
 _NEEDED = """SELECT max(seq) FROM (
   SELECT base_seq AS seq FROM tasks WHERE base = ?1
   UNION ALL SELECT seq FROM members WHERE task = ?1 AND gone IS NULL)"""
+_BASES = """WITH RECURSIVE chain(id) AS (
+  VALUES (?) UNION SELECT base FROM tasks JOIN chain USING (id) WHERE base IS NOT NULL
+) SELECT thread FROM tasks WHERE id IN chain"""
 _THREAD_IN_USE = """SELECT 1 FROM tasks WHERE thread = ?1 AND deleted = 0
+UNION ALL SELECT 1 FROM tasks t JOIN tasks f ON f.base = t.id
+WHERE t.thread = ?1 AND (f.deleted = 0 OR f.thread <> ?1)
 UNION ALL SELECT 1 FROM threads h JOIN members m ON m.thread = h.id JOIN tasks t ON t.id = m.task
 WHERE h.key = ?1 AND m.gone IS NULL AND t.deleted = 0 LIMIT 1"""
 _BURY = """UPDATE tasks SET deleted = 1, state = '', agent = '', labels = '{}', driver = NULL, epoch = epoch + 1,
@@ -32,23 +37,33 @@ class Member:
 
 def family(connection: Connection, row: int) -> list[Member]:
     """Return a task, its listed children, theirs, and so on."""
-    return [Member(*found) for found in connection.execute(_FAMILY, (row,))]
+    sql = _FAMILY.format(roots="VALUES (?)")
+    return [Member(*found) for found in connection.execute(sql, (row,))]
 
 
-def delete(connection: Connection, members: list[Member]) -> None:
-    """Take tasks off the list, then drop all that nobody refers to any more."""
+def family_of_thread(connection: Connection, thread: str) -> list[Member]:
+    """Return the listed tasks of a thread, their listed children, theirs, and so on."""
+    sql = _FAMILY.format(roots="SELECT id FROM tasks WHERE thread = ? AND deleted = 0")
+    return [Member(*found) for found in connection.execute(sql, (thread,))]
+
+
+def delete(connection: Connection, members: list[Member], thread: str | None = None) -> None:
+    """Take tasks off the list, then drop all that nobody refers to any more; also of a thread that is to go."""
+    threads = {key for m in members for (key,) in connection.execute(_BASES, (m.row,))}
     for member in members:
         connection.execute("DELETE FROM inbox WHERE task = ?", (member.row,))
         connection.execute(_BURY, (member.row,))
-    rows = [member.row for member in members]
-    for row in rows + _drop_threads(connection, members):
+    sql = "SELECT DISTINCT h.key FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"
+    threads |= {key for m in members for (key,) in connection.execute(sql, (m.row,))}
+    threads |= {thread} if thread is not None else set()
+    for member in members:
+        _collect(connection, member.row)
+    for row in _drop_threads(connection, threads):
         _collect(connection, row)
 
 
-def _drop_threads(connection: Connection, members: list[Member]) -> list[int]:
-    """Forget the threads that no listed task is in any more; return the rows of those who were members of them."""
-    sql = "SELECT DISTINCT h.key FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"
-    threads = {m.thread for m in members} | {k for m in members for (k,) in connection.execute(sql, (m.row,))}
+def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
+    """Forget those threads that nobody needs any more; return the rows of those who were members of them."""
     freed: list[int] = []
     for key in threads:
         if connection.execute(_THREAD_IN_USE, (key,)).fetchone():

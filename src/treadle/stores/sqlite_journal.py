@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.core.journal import missing_tail, replaced_tail
-from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound
+from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import (
     Claim,
     Commit,
@@ -41,6 +41,9 @@ _CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver
 mark_seq, mark_digest, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, deleted, parent, base, base_seq, labels,
 mark_seq, mark_digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_REMOVABLE = """SELECT version FROM members m WHERE thread = ?1 AND task = ?2 AND gone IS NULL AND (covers > 0 OR
+NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = ?1 AND l.gone IS NULL AND l.version > m.version
+AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
 _STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
 # The newest row stays, so that no id is given twice: a process may not have noticed yet that its row is gone.
 _FORGET_DEAD = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
@@ -309,10 +312,7 @@ class Journal:
             if version != change.expected:
                 raise ThreadMoved(version)
             return row
-        newest = self._one(
-            "SELECT task FROM members WHERE thread = ? AND gone IS NULL ORDER BY version DESC LIMIT 1", row
-        )
-        if newest is None or newest[0] != head.row:
+        if self._one(_REMOVABLE, row, head.row) is None:
             raise AlreadyFinalized(
                 f"newer words follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
                 task_id=commit.task_id,
@@ -325,13 +325,11 @@ class Journal:
         self._run("UPDATE threads SET version = version + 1 WHERE id = ?", row)
         version = self._one("SELECT version FROM threads WHERE id = ?", row)[0]
         if change.action == "add":
-            self._run("INSERT INTO members VALUES (?, ?, ?, ?, NULL)", row, version, head.row, head.seq)
+            values = (row, version, head.row, head.seq, change.covers)
+            self._run("INSERT INTO members VALUES (?, ?, ?, ?, NULL, ?)", *values)
         else:
-            self._run(
-                """UPDATE members SET gone = ?1 WHERE thread = ?2 AND version =
-                (SELECT max(version) FROM members WHERE thread = ?2 AND gone IS NULL)""",
-                *(version, row),
-            )
+            (own,) = self._one(_REMOVABLE, row, head.row)
+            self._run("UPDATE members SET gone = ? WHERE thread = ? AND version = ?", version, row, own)
 
     def _entry(self, head: _Head, commit: Commit) -> Entry | None:
         """Return the place the commit asks for; raises `ThreadBusy`."""
@@ -452,16 +450,25 @@ class Journal:
         thread = self._insert("INSERT INTO threads(key, version) VALUES (?, ?)", key, version)
         for member, head in zip(members, rows, strict=True):
             assert head is not None
-            values = (thread, member.version, head.row, member.seq, member.gone)
-            self._run("INSERT INTO members VALUES (?, ?, ?, ?, ?)", *values)
+            values = (thread, member.version, head.row, member.seq, member.gone, member.covers)
+            self._run("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", *values)
 
     def delete(self, key: str) -> None:
         """Remove a task; see `JournalStore.delete`."""
-        family = sqlite_delete.family(self._connection, self._listed(key).row)
+        self._delete(sqlite_delete.family(self._connection, self._listed(key).row))
+
+    def delete_thread(self, key: str) -> None:
+        """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
+        family = sqlite_delete.family_of_thread(self._connection, key)
+        if not family and self._one("SELECT id FROM threads WHERE key = ?", key) is None:
+            raise ThreadNotFound(f"no thread {key!r} in this store")
+        self._delete(family, key)
+
+    def _delete(self, family: list[sqlite_delete.Member], thread: str | None = None) -> None:
         for member in family:
             if member.driver is not None:
                 self._refuse_if_alive(member.key, member.driver)
-        sqlite_delete.delete(self._connection, family)
+        sqlite_delete.delete(self._connection, family, thread)
         self._moves.extend((member.key, False) for member in family)
         self._heads.clear()
 

@@ -12,7 +12,7 @@ import apsw
 from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail
 from treadle.errors import JournalCorrupt, TaskNotFound
-from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores.drivers import alive
 from treadle.stores.sqlite_schema import Connection
 
@@ -194,6 +194,13 @@ def thread(connection: Connection, key: str, version: int | None) -> tuple[int, 
     if found is None:
         return 0, []
     at = found[1] if version is None else min(version, found[1])
-    sql = """SELECT m.version, t.key, m.seq FROM members m JOIN tasks t ON t.id = m.task
+    sql = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members m JOIN tasks t ON t.id = m.task
     WHERE m.thread = ? AND m.version <= ? AND (m.gone IS NULL OR m.gone > ?) ORDER BY m.version"""
     return at, [ThreadMember(*member) for member in connection.execute(sql, (found[0], at, at))]
+
+
+def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:
+    """Return the threads that have a version, by id upward."""
+    sql = """SELECT key, version, (SELECT count(*) FROM members m WHERE m.thread = h.id AND gone IS NULL AND covers = 0)
+    FROM threads h WHERE key > ? ORDER BY key LIMIT ?"""
+    return [ThreadRow(*found) for found in connection.execute(sql, (after or "", max(limit, 0)))]

@@ -35,6 +35,7 @@ from treadle.ports import (
     Record,
     TaskRow,
     ThreadMember,
+    ThreadRow,
 )
 from treadle.testing.wrapped import WrappedStore
 
@@ -177,6 +178,15 @@ class CrashingStore(WrappedStore):
         self._crash.reach(f"before {name}")
         await self._store.delete(task_id)
         self._crash.reach(f"after {name}")
+
+    async def delete_thread(self, thread_id: str) -> None:
+        name = self._crash.numbered("delete_thread")
+        self._crash.reach(f"before {name}")
+        await self._store.delete_thread(thread_id)
+        self._crash.reach(f"after {name}")
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        return await self._store.threads(limit, after=after)
 
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         name = self._crash.numbered("restore")

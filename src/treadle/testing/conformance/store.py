@@ -26,11 +26,14 @@ from treadle.testing.conformance.owner import Owner, item, send
 from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
+from treadle.testing.conformance.store_threads import ThreadConformance
 from treadle.testing.conformance.store_turns import TurnConformance
 
 
 @pytest.mark.anyio
-class StoreConformance(CommitConformance, SharingConformance, TurnConformance, RestoringConformance):
+class StoreConformance(
+    CommitConformance, SharingConformance, ThreadConformance, TurnConformance, RestoringConformance
+):
     """The contract of `JournalStore`, one rule a test. Inherit, and say how to `make` a store."""
 
     # ------------------------------------------------------------------------------------------------ listing

@@ -1,0 +1,135 @@
+"""How every `JournalStore` keeps threads beyond their members: summaries, lists, and deletion as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from treadle.errors import AlreadyFinalized, TaskBusy, TaskNotFound, ThreadNotFound
+from treadle.ports import JournalStore, TaskFilter, ThreadChange, ThreadMember, ThreadMoved, ThreadRow
+from treadle.testing.conformance.owner import Owner, add, remove
+from treadle.testing.conformance.store_subject import StoreSubject
+
+
+async def talking(store: JournalStore, *names: str, thread: str = "talk") -> list[Owner]:
+    """Create tasks that are members of a thread, in this order, and give them back."""
+    owners: list[Owner] = []
+    for name in names:
+        owner = await Owner.create(store, name, thread_id=thread)
+        version, _ = await store.thread(thread)
+        await owner.write(
+            2, blobs={f"blob of {name}": b"b" * 9_000}, thread=add(version, thread), release=True
+        )
+        owners.append(owner)
+    return owners
+
+
+async def again(store: JournalStore, name: str) -> Owner:
+    """Own a task again."""
+    return await Owner.claim(store, name)
+
+
+def summary(expected: int, covers: int) -> ThreadChange:
+    """Build a change that puts a summary into a thread."""
+    return ThreadChange("add", "talk", expected, covers)
+
+
+class ThreadConformance(StoreSubject):
+    """Summaries stand beside the members they cover; a thread goes as a whole, and not while others need it."""
+
+    async def test_a_summary_stands_beside_the_members_it_covers(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "t", "u", "v")
+            made = await Owner.create(store, "s", thread_id="talk")
+            with pytest.raises(ThreadMoved):
+                await made.write(thread=summary(2, 2))
+            await made.write(thread=summary(3, 2), release=True)
+            members = [ThreadMember(1, "t", 3), ThreadMember(2, "u", 3), ThreadMember(3, "v", 3)]
+            assert await store.thread("talk") == (4, [*members, ThreadMember(4, "s", 2, covers=2)])
+            assert await store.thread("talk", version=3) == (3, members)
+            assert await store.threads(10) == [ThreadRow("talk", 4, 3)]
+
+    async def test_a_member_can_be_taken_out_past_a_summary_that_does_not_cover_it(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "t", "u", "v")
+            made = await Owner.create(store, "s", thread_id="talk")
+            await made.write(thread=summary(3, 2))
+            await (await again(store, "v")).write(thread=remove())
+            for covered in ("u", "t"):
+                owner = await again(store, covered)
+                with pytest.raises(AlreadyFinalized):
+                    await owner.write(thread=remove())
+            await made.write(thread=remove())
+            assert await store.thread("talk") == (6, [ThreadMember(1, "t", 3), ThreadMember(2, "u", 3)])
+
+    async def test_threads_are_listed_in_pages(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            for name in ("c", "a", "b"):
+                await talking(store, f"{name}1", f"{name}2", thread=name)
+            await Owner.create(store, "unfinished", thread_id="d")
+            assert await store.threads(2) == [ThreadRow("a", 2, 2), ThreadRow("b", 2, 2)]
+            assert await store.threads(2, after="b") == [ThreadRow("c", 2, 2)]
+            assert await store.threads(2, after="c") == []
+
+    async def test_a_thread_is_deleted_with_all_its_tasks(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "t", "u")
+            await talking(store, "x", thread="other")
+            for name, fields in (("unfinished", {"thread_id": "talk"}), ("child", {"parent": "t"})):
+                await (await Owner.create(store, name, **fields)).release()
+            await store.delete_thread("talk")
+            assert [row.task_id for row in await store.rows(TaskFilter())] == ["x"]
+            assert await store.thread("talk") == (0, [])
+            assert [row.thread_id for row in await store.threads(10)] == ["other"]
+            for name in ("t", "u", "unfinished", "child"):
+                with pytest.raises(TaskNotFound):
+                    await store.read(name)
+            for name in ("talk", "nobody's"):
+                with pytest.raises(ThreadNotFound):
+                    await store.delete_thread(name)
+            await talking(store, "t")
+            assert (await store.thread("talk"))[0] == 1
+
+    async def test_a_thread_is_not_deleted_while_a_task_of_it_is_driven(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "t")
+            busy = await Owner.create(store, "u", thread_id="talk")
+            before = await store.thread("talk")
+            with pytest.raises(TaskBusy) as refused:
+                await store.delete_thread("talk")
+            assert refused.value.task_id == "u"
+            assert await store.thread("talk") == before
+            assert len(await store.rows(TaskFilter())) == 2
+            await busy.release()
+            await store.delete_thread("talk")
+            assert await store.rows(TaskFilter()) == []
+
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    async def test_what_forks_in_other_threads_began_with_stays_until_the_last_is_deleted(
+        self, tmp_path: Path, one_by_one: bool
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "t", "u", "v")
+            for name, base in (("f", "u"), ("g", "f")):
+                await (await Owner.create(store, name, base=base, base_seq=2)).release()
+            thread, shared = await store.thread("talk"), await store.read("g")
+            if one_by_one:
+                for name in ("t", "u", "v", "f"):
+                    await store.delete(name)
+            else:
+                await store.delete_thread("talk")
+                await store.delete("f")
+            assert [row.task_id for row in await store.rows(TaskFilter())] == ["g"]
+            assert await store.thread("talk") == thread, (
+                "the fork's journal says that it began with these words"
+            )
+            assert await store.read("g") == shared
+            assert (await store.read("t"))[-1].seq == 3
+            await store.delete("g")
+            assert await store.thread("talk") == (0, [])
+            for name in "tuvfg":
+                with pytest.raises(TaskNotFound):
+                    await store.read(name)
