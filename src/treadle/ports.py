@@ -326,7 +326,8 @@ class TaskRow:
     """not listed any more, but its records are kept for forks or a thread"""
 
     wanted: bool = False
-    """whether it was given back for somebody to drive on; stays until it is given back again"""
+    """whether somebody is to drive it on: it was given back so, or claimed from a driver that died; stays until it is
+    given back again"""
 
     @property
     def word(self) -> str:
@@ -350,6 +351,9 @@ class Claim:
 
     place: Place | None = None
     """in its thread, if it was asked for"""
+
+    wanted: bool = False
+    """whether the task was an orphan for more than its mail: its last driver died, or it was given back as wanted"""
 
 
 @dataclass(slots=True)

@@ -36,6 +36,9 @@ class Runner(TaskRunner):
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
         context_factory: makes the context of drives that are given none.
+        adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that nobody drives and
+            somebody should: those of drivers that died, were shut down, or let their lease pass, and those that a
+            person's decision lets go on.
         clock: tells the time of events, in microseconds since 1970, UTC; for tests.
 
     Raises:
@@ -49,8 +52,13 @@ class Runner(TaskRunner):
         agents: Sequence[Agent[Any]] = (),
         options: RunOptions | None = None,
         context_factory: Callable[[], Any] | None = None,
+        adopt: bool = False,
         clock: Callable[[], int] = system_time,
     ) -> None:
+        if not isinstance(adopt, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"Runner: adopt must be True or False, got {adopt!r}")
+        if adopt and not agents:
+            raise ConfigurationError("Runner: adopt=True needs agents=[...]: it drives tasks of these agents")
         if options is not None and not isinstance(options, RunOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Runner: options must be RunOptions(...), got {options!r}")
         if isinstance(agents, Agent):
@@ -74,11 +82,18 @@ class Runner(TaskRunner):
                 clock,
             )
         )
+        self._adopts = adopt
         self.sync = SyncRunner(self)
 
     async def __aenter__(self) -> Self:
-        await self.store.open()
+        await self.enter()
         return self
+
+    async def enter(self) -> None:
+        """Open the store and, with `adopt`, begin to adopt: what a `with` block begins with."""
+        await super().enter()
+        if self._adopts:
+            self.begin_adopting()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -89,8 +104,15 @@ class Runner(TaskRunner):
         return f"Runner({self.store.url!r})"
 
 
-def open_store(store: str | os.PathLike[str] | JournalStore | None) -> JournalStore:
-    """Return the store that a URL, a path, an object or nothing means; it is opened at first use."""
+def open_store(
+    store: str | os.PathLike[str] | JournalStore | None, *, lease_seconds: float | None = None
+) -> JournalStore:
+    """Return the store that a URL, a path, an object or nothing means; it is opened at first use.
+
+    Args:
+        store: as `Runner` takes it.
+        lease_seconds: how long its leases are, whatever its URL says; None leaves that to the URL.
+    """
     if store is None:
         store = os.environ.get("TREADLE_STORE") or DEFAULT_STORE
     if not isinstance(store, (str, os.PathLike)):
@@ -108,20 +130,21 @@ def open_store(store: str | os.PathLike[str] | JournalStore | None) -> JournalSt
     if separator and scheme in ("postgresql", "postgres"):
         from treadle.stores.postgres import PostgresStore
 
-        return PostgresStore(text)
+        return PostgresStore(text, lease_seconds=lease_seconds)
     if separator and scheme != "sqlite":
         known = "a path, sqlite:///path, postgresql://... and memory:"
         raise ConfigurationError(f"store {_without_secrets(text)!r}: this version knows {known}")
+    from treadle.stores.drivers import LEASE_SECONDS
     from treadle.stores.sqlite import SQLiteStore
 
     if not separator:
-        return SQLiteStore(text)
+        return SQLiteStore(text, lease_seconds=LEASE_SECONDS if lease_seconds is None else lease_seconds)
     path, _, asked = rest.partition("?")
     # As elsewhere, three slashes begin a relative path and four an absolute one.
-    return SQLiteStore(path.removeprefix("/"), lease_seconds=_lease(text, asked))
+    return SQLiteStore(path.removeprefix("/"), lease_seconds=_lease(text, asked, lease_seconds))
 
 
-def _lease(url: str, asked: str) -> float:
+def _lease(url: str, asked: str, instead: float | None) -> float:
     """Return how long a lease is that a store's URL asks for; raises `ConfigurationError` for what it cannot ask."""
     from treadle.stores.drivers import LEASE_SECONDS, checked_lease
 
@@ -129,6 +152,8 @@ def _lease(url: str, asked: str) -> float:
     given = settings.pop("lease", None)
     if settings:
         raise ConfigurationError(f"store {url!r}: it takes ?lease=SECONDS, not {', '.join(settings)}")
+    if instead is not None:
+        return instead
     if given is None:
         return LEASE_SECONDS
     try:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.cli import branching, control, doctor, keeping, running, views
+from treadle.cli import branching, control, doctor, driving, keeping, running, views
 from treadle.cli.json_form import error_json
 from treadle.cli.opening import CODES, OUR_BUG, USAGE, StoreOption
 from treadle.cli.screen import Screen
@@ -38,6 +38,7 @@ for _command in (
     running.run,
     running.step,
     running.resume,
+    driving.drive,
     views.tasks,
     views.show,
     control.pause,

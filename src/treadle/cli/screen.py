@@ -64,6 +64,7 @@ class Screen:
         self.json = json
         self._stdout = sys.stdout
         self._document: Any = None
+        self._lines: TextIO | None = None
         self.out = _console(sys.stderr if json else sys.stdout)
         self.err = _console(sys.stderr)
 
@@ -85,6 +86,12 @@ class Screen:
         self._document = value
         self.out.quiet = self.json
 
+    def entry(self, value: Any) -> None:
+        """With `--json`, print a document of its own line now: for a command that goes on until it is ended."""
+        if self._lines is not None:
+            self._lines.write(as_document(value) + "\n")
+            self._lines.flush()
+
     @contextmanager
     def one_document(self) -> Generator[None]:
         """With `--json`, keep everything off standard output but the document, whoever prints: tools, children."""
@@ -92,6 +99,7 @@ class Screen:
             yield
             return
         with redirect_stdout(sys.stderr), _descriptor_to_stderr(self._stdout) as out:
+            self._lines = out
             yield
             if self._document is not None:
                 out.write(as_document(self._document) + "\n")

@@ -24,6 +24,9 @@ UNDO_SUFFIX = "-undo"
 RETRY_MARK = "r"
 """What parts a call's id from the number of its try, when a failed step is taken up again."""
 
+RUNNER = "runner"
+"""Who asked for an interrupt when a driver's process shut down."""
+
 FAILURE_POLICY = "failure policy"
 """Who asked for a pause after a failure."""
 
@@ -75,7 +78,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
     state.floor = len(state.steps) + (state.step is not None)
     # What the parent was asked to do (stop, pause, end) was not asked of its fork.
-    state.pausing = state.interrupting = state.cancelling = state.in_line = False
+    state.pausing = state.interrupting = state.cancelling = state.in_line = state.shutdown = False
     state.ended = state.limit = state.undo = None
     state.attempt, state.thread_version, state.kept, state.driven = 1, 0, False, 0
     state.began = False
@@ -349,6 +352,7 @@ def _pause_requested(state: TaskState, event: e.PauseRequested) -> None:
 
 def _interrupt_requested(state: TaskState, event: e.InterruptRequested) -> None:
     state.interrupting, state.stop_reason = True, event.reason
+    state.shutdown = event.by == RUNNER and event.inbox is None
 
 
 def _cancel_requested(state: TaskState, event: e.CancelRequested) -> None:
@@ -356,7 +360,7 @@ def _cancel_requested(state: TaskState, event: e.CancelRequested) -> None:
 
 
 def _resumed(state: TaskState, event: e.Resumed) -> None:
-    state.pausing = state.interrupting = False
+    state.pausing = state.interrupting = state.shutdown = False
     state.stop_reason = None
 
 
@@ -369,7 +373,7 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
     state.thread_version, state.kept = event.thread_version, event.kept
     state.error = event.error
     state.end_reasons = event.reasons
-    state.pausing = state.interrupting = False
+    state.pausing = state.interrupting = state.shutdown = False
     if event.state in ("completed", "degraded"):
         state.output, state.output_text = event.output, answer_text(event.output)
     if event.kept and event.state in ("failed", "cancelled"):

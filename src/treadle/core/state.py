@@ -181,6 +181,9 @@ class TaskState:
     limit: str | None = None
     pausing: bool = False
     interrupting: bool = False
+    shutdown: bool = False
+    """it was interrupted because its driver's process ends: whoever adopts tasks is to drive it on"""
+
     cancelling: bool = False
     stop_reason: str | None = None
     undo: UndoState | None = None

@@ -58,6 +58,8 @@ class Owned:
 
     entered: bool = False
     """whether it has its thread"""
+    wanted: bool = False
+    """whether somebody was to drive it on when it was claimed"""
 
 
 class Desk:
@@ -75,6 +77,8 @@ class Desk:
         self.line = Line()
         self._lock = RLock()
         self._unwatch: Callable[[], None] | None = None
+        self.on_news: Callable[[], None] = _nothing
+        """called, from any thread, when others wrote or a task was given back here"""
 
     # ------------------------------------------------------------------------------------- loading
 
@@ -203,12 +207,13 @@ class Desk:
         except BaseException as error:
             # The next try is to find the task free, or to take it up again.
             self.unreleased[task_id] = epoch
-            if (await self.commit(Commit(task_id, epoch, release=True))).released:
+            back = Commit(task_id, epoch, release=True, wanted=claim.wanted)
+            if (await self.commit(back)).released:
                 self.unreleased.pop(task_id, None)
             if isinstance(error, TaskExists):
                 raise TaskBusy(f"task {task_id} is being made in this process", task_id=task_id) from error
             raise
-        owned.place = claim.place
+        owned.place, owned.wanted = claim.place, claim.wanted
         recover(owned)
         return owned
 
@@ -224,7 +229,9 @@ class Desk:
         except BaseException:
             self.unreleased[task_id] = epoch
             raise
-        return Claim(epoch, row.head, b"") if row.driver is not None and row.epoch == epoch else None
+        if row.driver is None or row.epoch != epoch:
+            return None
+        return Claim(epoch, row.head, b"", wanted=True)
 
     def patience(self, task_id: str) -> float | None:
         """Return how long, in seconds, to wait for news of a task before looking again; None: news always comes.
@@ -266,6 +273,7 @@ class Desk:
         owned.channel.publish((Stopped(),))
         self.channels.drop(owned.state.task_id)
         self.line.stir(owned.state.thread)
+        self.on_news()
 
     # ------------------------------------------------------------------------------ other processes
 
@@ -299,12 +307,17 @@ class Desk:
             self.poke(task_id)
         self.channels.wake_all(besides=self.owned)
         self.line.stir_all()
+        self.on_news()
 
     def close(self) -> None:
         """Stop watching the store."""
         if self._unwatch is not None:
             self._unwatch()
             self._unwatch = None
+
+
+def _nothing() -> None:
+    pass
 
 
 def recover(owned: Owned) -> None:

@@ -136,6 +136,10 @@ class Driving:
         if len(self._versions) > KEPT_VERSIONS:
             self._versions.popitem(last=False)
 
+    def knows(self, name: str) -> bool:
+        """Whether this runner was given an agent of this name."""
+        return name in self._agents
+
     def version_for(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
         """Return the version of an agent that the task goes by, if this runner has it, else the given one.
 
@@ -348,7 +352,8 @@ class Driving:
             steps = terms.setup.limits.allowed_steps if terms.options.tell_steps_left else None
             stage = Stage(state, agent, model, tools, owned.channel, context, limit, writer.durable, steps)
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
-        drive = Drive(self.store, writer, owned.channel, state, terms, stage, entrance)
+        wanted = owned.wanted
+        drive = Drive(self.store, writer, owned.channel, state, terms, stage, entrance, was_wanted=wanted)
         owned.drive = drive
         if owned.drive_waits:
             drive.poke()

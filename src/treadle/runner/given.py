@@ -73,6 +73,12 @@ def replacements(given: Any) -> dict[str, Json]:
     return cast("dict[str, Json]", given)
 
 
+def count(name: str, given: Any) -> None:
+    """Raise `ConfigurationError` unless this may say how many."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise ConfigurationError(f"{name} must be a whole number from 1 up, got {shown(given)}")
+
+
 def thread(given: Any) -> None:
     """Raise `ConfigurationError` unless this may name a thread."""
     if not isinstance(given, str) or not given:

@@ -22,6 +22,7 @@ from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Effect, Reconcile, Record, UndoCall, Wait
+from treadle.core.fold import RUNNER
 from treadle.core.messages import copied
 from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.state import StepState, TaskState
@@ -41,6 +42,9 @@ GRACE: Final = 2.0
 
 INSIST: Final = 0.2
 """Seconds between the second cancel and giving up."""
+
+CLOSING: Final = "its driver was closed"
+"""Why a task is interrupted when the runner that drives it ends."""
 
 UNSUBMITTED: Final = 12
 """How many events may wait while effects end as soon as they start: about two steps."""
@@ -80,6 +84,8 @@ class Drive:
         terms: Terms,
         stage: Stage | None,
         entrance: Entrance | None = None,
+        *,
+        was_wanted: bool = False,
     ) -> None:
         self.state = state
         self._entrance = entrance
@@ -100,15 +106,33 @@ class Drive:
         self.over: Future[None] = Future()
         self.over.set_running_or_notify_cancel()  # so that one who waits and is cancelled cannot cancel it for all
         self._leave: str | None = None
+        self._hurries = False
+        self._goes_on = was_wanted
         self.abandoned: list[str] = []
 
     # -------------------------------------------------------------------------------- from outside
 
-    async def stop(self, reason: str) -> None:
-        """Interrupt the task and return when it is given back; from any loop."""
-        self._leave = reason
-        self.poke()
+    async def stop(self, reason: str, grace: float = 0.0) -> None:
+        """Interrupt the task, since its driver shuts down, and return when it is given back; from any loop.
+
+        For `grace` seconds nothing new starts and what runs may end; then it is stopped.
+        """
+
+        def leave() -> None:
+            self._leave = reason
+            if grace > 0:
+                self._loop.call_later(grace, self._hurry)
+            else:
+                self._hurry()
+            self._wake()
+
+        with suppress(RuntimeError):  # its loop is closed: the drive is over
+            self._loop.call_soon_threadsafe(leave)
         await asyncio.wrap_future(self.over)
+
+    def _hurry(self) -> None:
+        self._hurries = True
+        self._wake()
 
     def poke(self) -> None:
         """Look into the inbox soon; from any thread."""
@@ -161,7 +185,11 @@ class Drive:
         if self._late:
             self._note_lateness()
         if self._leave is not None and self.state.ended is None:
-            self._writer.record(e.InterruptRequested("runner", self._leave))
+            if self._flights and not self._hurries:
+                await self._fly(tuple([flight.effect for flight in self._flights.values()]))
+                return False
+            if not self.state.pausing or self._flights:
+                self._writer.record(e.InterruptRequested(RUNNER, self._leave))
             self._leave = None
         if self.step_done is not None:
             return await self._park(resting_word(self.state))
@@ -258,11 +286,20 @@ class Drive:
         if self._landed or self._flights:
             await self._fly(())
             return False
-        verdict = await self._writer.commit_alone(None, word, release=True)
+        verdict = await self._writer.commit_alone(None, word, release=True, wanted=self._is_wanted())
         if not verdict.released:
             self._inbox_waits = True
             return False
         return True
+
+    def _is_wanted(self) -> bool:
+        """Whether somebody who adopts tasks is to drive this one on, now that it is given back."""
+        state = self.state
+        if state.ended is not None or state.pausing:
+            return False
+        if state.interrupting:
+            return state.shutdown
+        return self._terms.goal == "attend" and self._goes_on
 
     # --------------------------------------------------------------------------------------- the inbox
 
@@ -275,7 +312,9 @@ class Drive:
                 # Nothing follows the end, and a command that came too late is not to wait for the next attempt.
                 self._writer.dismiss(item.item_id)
             else:
-                self._note(as_event(self.state, item), item.item_id)
+                event = as_event(self.state, item)
+                self._note(event, item.item_id)
+                self._goes_on = self._goes_on or type(event) is e.OutcomeSettled
 
     # --------------------------------------------------------------------------------------- effects
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from treadle.agents.agent import Agent
 from treadle.errors import Fenced, TaskBusy
 from treadle.runner import given, results
+from treadle.runner.adopting import AT_MOST, Adopter, Tell, log
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.desk import Owned
 from treadle.runner.driving import NewRun, Parts, new_id
@@ -20,6 +21,7 @@ from treadle.runner.handle import RunHandle
 from treadle.runner.history import History
 from treadle.runner.keeping import Keeping
 from treadle.runner.line import INSIDE
+from treadle.runner.loop import CLOSING
 from treadle.runner.options import RunOptions
 from treadle.runner.results import RunResult
 from treadle.runner.steering import Steering
@@ -38,20 +40,53 @@ class TaskRunner(Stepping, Steering, History, Keeping):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self._held: set[asyncio.Future[Any]] = set()
+        self._adopter: Adopter | None = None
 
     def hold(self, work: asyncio.Future[Any]) -> None:
         """Keep work in the background from being collected; what it raised is told to whoever asks the handle."""
         self._held.add(work)
         work.add_done_callback(self._held.discard)
 
+    async def enter(self) -> None:
+        """Open the store: what a `with` block begins with."""
+        await self.store.open()
+
     async def aclose(self) -> None:
-        """Write what is queued and close the store; tasks still driven here are interrupted and can be resumed."""
-        desk = self._driving.desk
-        for owned in list(desk.owned.values()):
-            if owned.drive is not None and desk.is_owned(owned.state.task_id):
-                await owned.drive.stop("the runner was closed")
+        """Write what is queued and close the store; tasks still driven here are interrupted, as `drain` does it."""
+        await self.drain()
         await self._driving.close()
         await self._store.close()
+
+    @verb
+    async def drain(self, grace: float = 0.0) -> None:
+        """Stop driving, since this process is about to end: adopt nothing more, and give back all that is driven here.
+
+        The tasks are `interrupted`; whoever adopts tasks goes on with them at once, and so does `resume`.
+
+        Args:
+            grace: seconds for which calls in flight may end, while nothing new starts; then they are stopped.
+        """
+        desk = self._driving.desk
+        drives = [
+            owned.drive.stop(CLOSING, grace)
+            for owned in list(desk.owned.values())
+            if owned.drive is not None and desk.is_owned(owned.state.task_id)
+        ]
+        if self._adopter is not None:
+            drives.append(self._adopter.stop(grace))
+        await asyncio.gather(*drives)
+
+    def begin_adopting(self, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
+        """Adopt tasks that nobody drives and somebody should, in the running event loop, until `drain` or `aclose`.
+
+        Tasks are driven with the agents this runner was given, and the options they were begun with.
+
+        Args:
+            at_most: how many are driven at the same time.
+            tell: gets what is done and met, in the event loop; by default that goes to the log `treadle.adopting`.
+        """
+        given.count("begin_adopting: at_most", at_most)
+        self._adopter = Adopter(self._driving, at_most=at_most, tell=tell)
 
     @verb
     async def run(

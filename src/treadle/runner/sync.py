@@ -132,13 +132,17 @@ class SyncRunner:
         self._runner = runner
 
     def __enter__(self) -> Self:
-        BRIDGE.run(self._runner.store.open())
+        BRIDGE.run(self._runner.enter())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def drain(self, grace: float = 0.0) -> None:
+        """See `Runner.drain`."""
+        BRIDGE.run(self._runner.drain(grace))
 
     def close(self) -> None:
         """See `Runner.aclose`."""

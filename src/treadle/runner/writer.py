@@ -174,6 +174,7 @@ class JournalWriter:
         thread: ThreadChange | None = None,
         seal: bool = False,
         release: bool = True,
+        wanted: bool = False,
     ) -> Committed:
         """Commit one event that the store may refuse, behind all that waits; it is applied only once it is durable.
 
@@ -191,6 +192,7 @@ class JournalWriter:
             record = encode_record([event], self.epoch, self.digest)
         commit = self._commit(record)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
+        commit.wanted = wanted
         answer = self._submit(commit)
         cancelled = False
         while not answer.done():

@@ -153,7 +153,7 @@ class MemoryStore(JournalStore):
         with self._lock:
             self._closed = True
             for task in self._tasks.values():
-                task.owned, task.turn = False, None
+                task.owned, task.turn, task.wanted = False, None, task.owned or task.wanted
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -306,7 +306,7 @@ class MemoryStore(JournalStore):
             task.epoch += 1
             task.owned, task.mark = True, end
             place = self._enter(task, "enqueue" if enter else None)
-            return Claim(task.epoch, end.seq, end.digest, place)
+            return Claim(task.epoch, end.seq, end.digest, place, task.wanted)
 
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task with its whole journal; see `JournalStore.restore`."""

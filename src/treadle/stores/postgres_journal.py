@@ -411,19 +411,20 @@ class Group:
             raise missing_tail(key, head.seq, head.mark)
         if head.seq == head.mark and self._digest(head) != head.mark_digest:
             raise replaced_tail(key, head.seq)
+        head.wanted = head.wanted or head.driver is not None
         head.driver, head.turn = self._driver_row(), None
         self._turns[head.thread].pop(head.row, None)
         head.epoch += 1
         place = self._enter(head, key, how)
         self._set_row(head, key)
         self._moves.append((key, True))
-        return Claim(head.epoch, head.seq, self._digest(head), place)
+        return Claim(head.epoch, head.seq, self._digest(head), place, head.wanted)
 
     def _disown(self, key: str, epoch: int) -> None:
         """Give back a claim nobody waited for."""
         head = self._heads.get(key)
         if head is not None and head.epoch == epoch and not head.deleted:
-            self._set_row(head, key, release=True)
+            self._set_row(head, key, release=True, wanted=head.wanted)
 
     def _post(self, key: str, item: InboxItem) -> bool:
         row = self._listed(key).row

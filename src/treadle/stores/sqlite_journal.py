@@ -45,6 +45,9 @@ _REMOVABLE = """SELECT version FROM members m WHERE thread = ?1 AND task = ?2 AN
 NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = ?1 AND l.gone IS NULL AND l.version > m.version
 AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
 _STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
+_WANTED = "SELECT wanted FROM tasks WHERE id = ?"
+_CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ?, wanted = ?
+WHERE id = ?"""
 # The newest row stays, so that no id is given twice: a process may not have noticed yet that its row is gone.
 _FORGET_DEAD = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
@@ -209,17 +212,23 @@ class Journal:
             self._add_blobs(self._connection.last_insert_rowid(), blobs)
 
     def _set_row(
-        self, head: _Head, key: str, state: str | None = None, *, release: bool = False, wanted: bool = False
+        self,
+        head: _Head,
+        key: str,
+        state: str | None = None,
+        *,
+        release: bool = False,
+        wanted: bool | None = None,
     ) -> None:
-        """Write a task's row, and with it where its journal ends."""
+        """Write a task's row, and with it where its journal ends; without `wanted`, who wants it stays as it is."""
         sql = "UPDATE tasks SET mark_seq = ?, mark_digest = ?"
         values: list[Any] = [head.seq, self._digest(head)]
         if state is not None:
             sql += ", state = ?"
             values.append(state)
         if release:
-            sql += ", driver = NULL, turn = NULL, wanted = ?"
-            values.append(int(wanted))
+            sql += ", driver = NULL, turn = NULL, wanted = coalesce(?, wanted)"
+            values.append(wanted)
             head.driver = None
             self._moves.append((key, False))
         head.mark, head.mark_digest = head.seq, head.digest
@@ -363,6 +372,7 @@ class Journal:
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
         digest = self._checked_end(head, key)
+        wanted = head.driver is not None or self._one(_WANTED, head.row) == (1,)
         head.driver = self._driver_row()
         head.epoch += 1
         head.mark, head.mark_digest = head.seq, digest
@@ -371,10 +381,9 @@ class Journal:
             (thread,) = self._one("SELECT thread FROM tasks WHERE id = ?", head.row)
             entry = sqlite_turns.entry(self._connection, thread, head.row, None, "enqueue", self._is_living)
             place, turn = self._depose(entry), entry.turn
-        sql = "UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ? WHERE id = ?"
-        self._run(sql, head.epoch, head.driver, head.seq, digest, turn, head.row)
+        self._run(_CLAIM, head.epoch, head.driver, head.seq, digest, turn, int(wanted), head.row)
         self._moves.append((key, True))
-        return Claim(head.epoch, head.seq, digest, place)
+        return Claim(head.epoch, head.seq, digest, place, wanted)
 
     def _checked_end(self, head: _Head, key: str) -> bytes:
         """Return the digest of a task's last record; raise `JournalCorrupt` if its row knows of a later or another."""

@@ -240,8 +240,9 @@ class PersistentStoreConformance(StoreConformance):
             row = await store.row("t")
             assert row.driver is not None
             assert (row.driver.pid, row.driver.alive) == (child.pid, False)
-            owner = await Owner.claim(store, "t")
-            assert owner.epoch == 3
+            claim = await store.claim("t")
+            assert (claim.epoch, claim.wanted) == (3, True)
+            owner = Owner.of(store, "t", claim)
             assert await store.orphans(10) == []
             child.send_signal(signal.SIGCONT)
             output, _ = await asyncio.to_thread(child.communicate, "write\n")

@@ -113,12 +113,15 @@ class StoreConformance(
     ) -> None:
         async with self.opened(tmp_path) as store:
             await (await Owner.create(store, "t")).send(release=True, wanted=True)
-            owner = await Owner.claim(store, "t")
+            claim = await store.claim("t")
+            assert claim.wanted
+            assert (await store.row("t")).wanted, "until it is given back"
             assert await store.orphans(10) == []
-            await owner.release()
+            await Owner.of(store, "t", claim).release()
             assert await store.orphans(10) == []
-            owner = await Owner.claim(store, "t")
-            await owner.send(release=True, wanted=True)
+            claim = await store.claim("t")
+            assert not claim.wanted
+            await Owner.of(store, "t", claim).send(release=True, wanted=True)
             await store.delete("t")
             assert await store.orphans(10) == []
 

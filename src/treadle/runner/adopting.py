@@ -1,0 +1,232 @@
+"""Adopting tasks: finding those that nobody drives and somebody should, and driving them, some at a time.
+
+Three kinds are found (`JournalStore.orphans`): those whose driver died or let its lease pass; those given back for
+somebody to drive on, after a shutdown or a settlement; and those with unread mail, whose sender died before its words
+were carried out. What a person stopped stays stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from treadle.core.fold import RUNNER
+from treadle.errors import Fenced, TaskBusy, TaskNotFound
+from treadle.ports import TaskRow
+from treadle.runner import results
+from treadle.runner.desk import Owned
+from treadle.runner.driving import Driving
+from treadle.runner.loop import CLOSING, Drive
+
+SCAN_SECONDS: Final = 1.0
+"""How often to look for orphans when nothing is heard: a lease that passes makes no noise."""
+
+BREATH_SECONDS: Final = 0.2
+"""How long to wait after a look before the next, however much is heard."""
+
+AT_MOST: Final = 100
+"""How many adopted tasks are driven at the same time."""
+
+PAGE: Final = 200
+
+AGAIN_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""How long a task is left alone after it could not be driven, the first time, the second, and so on."""
+
+Kind = Literal["adopted", "stopped", "lost", "failed", "unknown_agent", "scan_failed"]
+
+
+@dataclass(slots=True, frozen=True)
+class Adoption:
+    """What an adopter did or met.
+
+    Args:
+        kind: `adopted` when it begins to drive a task; `stopped` when that has stopped, in `state`; `lost` when another
+            driver took it over; `failed` when it could not be driven and is tried again later; `unknown_agent`, once
+            for each, for an agent that this process was not given; `scan_failed` when the store could not be read.
+        task_id: the task, if it is about one.
+        agent: the agent's name.
+        epoch: under which ownership it is, or was, driven.
+        state: how the task stands.
+        text: what happened, in words.
+    """
+
+    kind: Kind
+    text: str
+    task_id: str | None = None
+    agent: str | None = None
+    epoch: int | None = None
+    state: str | None = None
+
+
+Tell = Callable[[Adoption], None]
+
+_LOG = logging.getLogger("treadle.adopting")
+_LEVELS = {"adopted": logging.INFO, "stopped": logging.INFO}
+
+
+def log(adoption: Adoption) -> None:
+    """Tell the log `treadle.adopting`."""
+    _LOG.log(_LEVELS.get(adoption.kind, logging.WARNING), adoption.text)
+
+
+@dataclass(slots=True)
+class _Tries:
+    """How often a task could not be driven, and when to try again, in seconds of the loop's clock."""
+
+    count: int
+    again: float
+
+
+class Adopter:
+    """Adopts tasks for one runner, in the event loop it is started in, until it is stopped.
+
+    Args:
+        driving: how the runner drives.
+        at_most: how many tasks at the same time.
+        tell: what to do with what is done and met; by default it is logged.
+    """
+
+    def __init__(self, driving: Driving, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
+        self._driving = driving
+        self._at_most = at_most
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._heard = asyncio.Event()
+        self._adopting: dict[str, asyncio.Task[None]] = {}
+        self._tries: dict[str, _Tries] = {}
+        self._unknown: set[str] = set()
+        self._over: Future[None] = Future()
+        self._over.set_running_or_notify_cancel()
+        driving.desk.on_news = self._news
+        driving.desk.watch_store()
+        self._scanning = self._loop.create_task(self._run())
+
+    async def stop(self, grace: float = 0.0) -> None:
+        """Take nothing new, and return when all that was adopted is given back; from any loop.
+
+        For `grace` seconds calls in flight may end; then they are stopped.
+        """
+        if self._over.done() or self._loop.is_closed():
+            return
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._stop(grace)))
+            await asyncio.wrap_future(self._over)
+
+    async def _stop(self, grace: float) -> None:
+        self._driving.desk.on_news = _unheard
+        self._scanning.cancel()
+        drives: list[Drive] = []
+        for task_id, adopting in self._adopting.items():
+            owned = self._driving.desk.owned.get(task_id)
+            if owned is not None and owned.drive is not None:
+                drives.append(owned.drive)
+            else:
+                adopting.cancel()  # it is about to claim, or to drive: what it has by then it gives back
+        await asyncio.gather(*[drive.stop(CLOSING, grace) for drive in drives])
+        while self._adopting:
+            await asyncio.wait(list(self._adopting.values()))
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _news(self) -> None:
+        with suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(self._heard.set)
+
+    # ------------------------------------------------------------------------------------------ scanning
+
+    async def _run(self) -> None:
+        while True:
+            self._heard.clear()
+            try:
+                await self._scan()
+            except Exception as error:  # noqa: BLE001  whatever a store raises, the next look may succeed
+                self._say("scan_failed", f"looking for tasks to adopt failed, and is tried again: {error}")
+            await asyncio.sleep(BREATH_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._heard.wait(), SCAN_SECONDS - BREATH_SECONDS)
+
+    async def _scan(self) -> None:
+        """Begin to adopt orphans, oldest first, as long as there is room."""
+        after = None
+        while len(self._adopting) < self._at_most:
+            page = await self._driving.store.orphans(PAGE, after=after)
+            for row in page:
+                if len(self._adopting) < self._at_most and self._takes(row):
+                    adopting = self._loop.create_task(self._adopt(row))
+                    self._adopting[row.task_id] = adopting
+            if len(page) < PAGE:
+                return
+            after = page[-1].task_id
+
+    def _takes(self, row: TaskRow) -> bool:
+        if row.task_id in self._adopting or self._driving.desk.is_owned(row.task_id):
+            return False
+        tries = self._tries.get(row.task_id)
+        if tries is not None and tries.again > self._loop.time():
+            return False
+        if self._driving.knows(row.agent):
+            return True
+        if row.agent not in self._unknown:
+            self._unknown.add(row.agent)
+            text = f"tasks of agent {row.agent!r} are left alone: this process was not given that agent"
+            self._say("unknown_agent", text, agent=row.agent)
+        return False
+
+    # ------------------------------------------------------------------------------------------ driving
+
+    async def _adopt(self, row: TaskRow) -> None:
+        """Drive an orphan to its next stop; whatever comes of it concerns no other task."""
+        task_id = row.task_id
+        try:
+            await self._drive(row)
+            self._tries.pop(task_id, None)
+        except (TaskBusy, TaskNotFound):
+            return  # somebody else was faster
+        except Fenced as refusal:
+            self._say("lost", str(refusal), row)
+        except Exception as error:  # noqa: BLE001  one task that cannot be driven stops no other
+            count = self._tries[task_id].count if task_id in self._tries else 0
+            wait = AGAIN_SECONDS[min(count, len(AGAIN_SECONDS) - 1)]
+            self._tries[task_id] = _Tries(count + 1, self._loop.time() + wait)
+            if count == 0:
+                text = f"task {task_id} cannot be driven, and is tried again later: {type(error).__name__}: {error}"
+                self._say("failed", text, row)
+        finally:
+            del self._adopting[task_id]
+            self._heard.set()
+
+    async def _drive(self, row: TaskRow) -> None:
+        driving = self._driving
+        async with driving.own(row.task_id) as owned:
+            state = owned.state
+            if not owned.wanted or state.ended is not None:
+                return  # there is mail to read, or an end to leave as it is: giving it back does that
+            known = driving.version_for(state, driving.agent_for(row.agent, None, row.task_id))
+            if state.shutdown and not state.pausing:
+                driving.go_on(owned, RUNNER)
+            self._say("adopted", f"task {row.task_id} adopted", row, owned)
+            await driving.drive(owned, "undo" if state.undo is not None else "end", known, None)
+        word = results.resting_word(state)
+        self._say("stopped", f"task {row.task_id} is {word}", row, owned)
+
+    def _say(
+        self,
+        kind: Kind,
+        text: str,
+        row: TaskRow | None = None,
+        owned: Owned | None = None,
+        agent: str | None = None,
+    ) -> None:
+        task_id = row.task_id if row is not None else None
+        epoch = owned.writer.epoch if owned is not None else None
+        state = results.resting_word(owned.state) if owned is not None else None
+        self._tell(Adoption(kind, text, task_id, row.agent if row is not None else agent, epoch, state))
+
+
+def _unheard() -> None:
+    pass

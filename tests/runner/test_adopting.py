@@ -1,0 +1,303 @@
+"""A runner that adopts drives what nobody drives and somebody should, and leaves alone what a person stopped."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from treadle import Agent, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
+from treadle.errors import ConfigurationError, StoreUnavailable
+from treadle.models import call, text
+from treadle.stores.memory import MemoryStore
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.audit import audit_store
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """A tool that waits until it is let through, and an agent that calls it once."""
+
+    def __init__(self, name="porter"):
+        self.entered, self.opened, self.times = asyncio.Event(), asyncio.Event(), 0
+
+        @tool(read_only=True)
+        async def wait() -> str:
+            """Wait."""
+            self.times += 1
+            self.entered.set()
+            await self.opened.wait()
+            return "open"
+
+        self.agent = Agent(ScriptedModel([call("wait"), text("Through.")]), name=name, tools=[wait])
+
+
+async def ended(runner, task_id, state="completed"):
+    async with asyncio.timeout(10):
+        while (await runner.get_task(task_id)).state != state:  # noqa: ASYNC110  it is driven by nobody we could ask
+            await asyncio.sleep(0.01)
+
+
+async def nothing_happens(runner, *task_ids):
+    rows = [await runner.store.row(task_id) for task_id in task_ids]
+    await asyncio.sleep(0.5)
+    assert [await runner.store.row(task_id) for task_id in task_ids] == rows
+
+
+async def test_a_task_interrupted_by_a_shutdown_is_adopted_by_another_runner_and_by_none_that_does_not_adopt(
+    store,
+):
+    gate = Gate()
+    one = Runner(store, agents=[gate.agent])
+    handle = await one.start(gate.agent, "Through, please", task_id="t")
+    await gate.entered.wait()
+    two = Runner(store, agents=[gate.agent], adopt=True)
+    await one.drain()
+    result = await handle.result()
+    assert (result.state, (await one.store.row("t")).wanted) == ("interrupted", True)
+    gate.opened.set()
+    async with two:
+        await ended(two, "t")
+        assert gate.times == 2
+        assert await audit_store(two.store) == []
+    if not isinstance(store, MemoryStore):
+        await one.aclose()
+
+
+async def test_a_grace_lets_calls_in_flight_end_and_starts_nothing_new(store):
+    gate = Gate()
+    async with Runner(store, agents=[gate.agent]) as runner:
+        handle = await runner.start(gate.agent, "Through, please", task_id="t")
+        await gate.entered.wait()
+        draining = asyncio.ensure_future(runner.drain(grace=10))
+        await asyncio.sleep(0.05)
+        assert not draining.done()
+        gate.opened.set()
+        await draining
+        result = await handle.result()
+        assert (result.state, result.error, len(gate.agent.model.requests)) == ("interrupted", None, 1)
+        assert [c.outcome for c in result.tool_executions] == ["ok"]
+        assert (await runner.resume("t")).state == "completed"
+        assert gate.times == 1
+
+
+async def test_what_a_person_stopped_and_what_is_between_steps_is_left_alone(store):
+    gate = Gate()
+    gate.opened.set()
+    async with Runner(store, agents=[gate.agent], adopt=True) as runner:
+        await runner.create_task(gate.agent, "a", task_id="created")
+        for name in ("paused", "interrupted", "stepped", "told"):
+            await runner.create_task(gate.agent, name, task_id=name)
+        await runner.pause("paused")
+        await runner.interrupt("interrupted", by="ada")
+        await runner.run_step("stepped")
+        await runner.run_step("told")
+        await runner.send("told", "some words")
+        await nothing_happens(runner, "created", "paused", "interrupted", "stepped", "told")
+        assert (await runner.resume("told")).state == "completed"
+
+
+async def test_a_person_who_interrupts_a_task_that_was_shut_down_keeps_it_from_being_adopted(store):
+    gate = Gate()
+    one = Runner(store, agents=[gate.agent])
+    await one.start(gate.agent, "Through, please", task_id="t")
+    await gate.entered.wait()
+    await one.drain()
+    assert (await one.interrupt("t", by="ada")).state == "interrupted"
+    async with Runner(store, agents=[gate.agent], adopt=True) as two:
+        await nothing_happens(two, "t")
+
+
+async def test_words_to_a_task_that_was_shut_down_do_not_keep_it_from_being_adopted(store):
+    gate = Gate()
+    one = Runner(store, agents=[gate.agent])
+    await one.start(gate.agent, "Through, please", task_id="t")
+    await gate.entered.wait()
+    await one.drain()
+    await one.send("t", "and quickly")
+    gate.opened.set()
+    async with Runner(store, agents=[gate.agent], adopt=True) as two:
+        await ended(two, "t")
+        messages = (await two.result("t")).messages
+        assert "and quickly" in [message.text for message in messages]
+
+
+async def test_a_settled_task_goes_on_at_once_where_it_is_adopted(store):
+    gate = Gate()
+    gate.opened.set()
+    runs = []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        runs.append(1)
+        if len(runs) == 1:
+            await asyncio.sleep(60)
+        return "paid"
+
+    agent = Agent(ScriptedModel([call("pay"), text("Done.")]), name="payer", tools=[pay])
+    async with Runner(store, agents=[agent]) as one:
+        handle = await one.start(agent, "Pay", task_id="t")
+        while not runs:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await handle.interrupt()
+        assert (await one.resume("t")).state == "waiting"
+        async with Runner(store, agents=[agent], adopt=True) as two:
+            pending = (await one.result("t")).pending
+            await one.settle("t", pending[0].request_id, NotHappened())
+            await ended(two, "t")
+            assert len(runs) == 2
+
+
+async def test_options_are_those_the_task_was_begun_with(store):
+    gate = Gate()
+    one = Runner(store, agents=[gate.agent])
+    options = RunOptions(limits=Limits(steps=1), on_limit="fail")
+    await one.start(gate.agent, "Through, please", task_id="t", options=options)
+    await gate.entered.wait()
+    await one.drain()
+    gate.opened.set()
+    async with Runner(store, agents=[gate.agent], adopt=True) as two:
+        await ended(two, "t", "failed")
+        error = (await two.result("t")).error
+        assert (error.source, error.kind) == ("limit", "steps")
+
+
+async def test_agents_that_are_not_known_are_said_once_and_a_task_that_cannot_be_driven_blocks_no_other(
+    store,
+):
+    known, unknown, changed = Gate(), Gate("stranger"), Gate("changing")
+    one = Runner(store)
+    refusing = RunOptions(on_version_change="refuse")
+    for number, gate in enumerate((unknown, unknown, changed, known)):
+        gate.entered.clear()
+        await one.start(gate.agent, "Through, please", task_id=f"t{number}", options=refusing)
+        await gate.entered.wait()
+    await one.drain()
+    known.opened.set()
+    told = []
+    newer = changed.agent.replace(instructions="Be another.")
+    async with Runner(store, agents=[known.agent, newer]) as two:
+        two.begin_adopting(at_most=1, tell=told.append)
+        await ended(two, "t3")
+        await asyncio.sleep(0.5)
+        said = [(item.kind, item.agent) for item in told if item.kind not in ("adopted", "stopped")]
+        assert sorted(said) == [("failed", "changing"), ("unknown_agent", "stranger")]
+        failed = next(item for item in told if item.kind == "failed")
+        assert "VersionRefused" in failed.text
+        assert (await two.store.row("t2")).wanted, "it is tried again later, here or elsewhere"
+
+
+class FlakyStore(MemoryStore):
+    failures = 3
+
+    async def orphans(self, limit, *, after=None):
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("the network is gone")
+        return await super().orphans(limit, after=after)
+
+
+async def test_an_error_while_looking_is_told_and_the_look_is_taken_again():
+    gate, told, store = Gate(), [], FlakyStore()
+    one = Runner(store)
+    await one.start(gate.agent, "Through, please", task_id="t")
+    await gate.entered.wait()
+    await one.drain()
+    gate.opened.set()
+    async with Runner(store, agents=[gate.agent]) as two:
+        two.begin_adopting(tell=told.append)
+        await ended(two, "t")
+    assert [item.kind for item in told] == ["scan_failed"] * 3 + ["adopted", "stopped"]
+
+
+async def test_adopting_needs_agents_and_at_least_room_for_one():
+    with pytest.raises(ConfigurationError, match="agents"):
+        Runner("memory:", adopt=True)
+    with pytest.raises(ConfigurationError, match="adopt"):
+        Runner("memory:", agents=[Gate().agent], adopt=1)
+    async with Runner("memory:", agents=[Gate().agent]) as runner:
+        with pytest.raises(ConfigurationError, match="at_most"):
+            runner.begin_adopting(at_most=0)
+
+
+DRIVER = """
+import asyncio, sys
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call, text
+
+@tool(read_only=True)
+async def nap() -> str:
+    print("napping", flush=True)
+    await asyncio.sleep(float(sys.argv[2]))
+    return "slept"
+
+agent = Agent(ScriptedModel([call("nap"), text("Rested.")]), name="napper", tools=[nap])
+if __name__ == "__main__":
+    Runner(sys.argv[1]).run_sync(agent, "Rest", task_id="t")
+"""
+
+
+async def test_a_task_whose_driver_was_killed_is_adopted_within_one_look(tmp_path):
+    store = SQLiteStore(tmp_path / "journal.db")
+    driver = started([sys.executable, "-c", DRIVER, str(store.path), "60"])
+    assert driver.stdout is not None
+    assert await asyncio.to_thread(driver.stdout.readline) == "napping\n"
+
+    @tool(read_only=True)
+    async def nap() -> str:
+        return "slept"
+
+    agent = Agent(ScriptedModel([call("nap"), text("Rested.")]), name="napper", tools=[nap])
+    with Runner(store, agents=[agent], adopt=True).sync as runner:
+        driver.kill()
+        driver.communicate()
+        begin = asyncio.get_running_loop().time()
+        while runner.get_task("t").state != "completed":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert asyncio.get_running_loop().time() - begin < 5
+
+
+def started(command, folder=None):
+    environment = {**os.environ, "TREADLE_DEBUG": "1"}
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def drive(folder, *options):
+    command = [sys.executable, "-m", "treadle", "drive", "--agent", "napper:agent", "--store", "journal.db"]
+    return started([*command, "--json", *options], folder)
+
+
+async def test_treadle_drive_gives_its_tasks_to_the_next_at_sigterm_and_exits_with_0(tmp_path):
+    (tmp_path / "napper.py").write_text(DRIVER.replace("sys.argv[2]", "open('seconds').read()"))
+    (tmp_path / "seconds").write_text("60")
+    first = started([sys.executable, "napper.py", "journal.db"], tmp_path)
+    assert first.stdout is not None
+    assert await asyncio.to_thread(first.stdout.readline) == "napping\n"
+    second = drive(tmp_path, "--grace", "0.2")
+    assert second.stdout is not None
+    first.kill()
+    first.communicate()
+    assert '"adopted"' in await asyncio.to_thread(second.stdout.readline)
+    async with Runner(tmp_path / "journal.db") as runner:
+        assert (await runner.store.row("t")).driver.pid == second.pid
+        (tmp_path / "seconds").write_text("0.05")
+        await asyncio.sleep(0.3)
+        third = drive(tmp_path)
+        second.send_signal(signal.SIGTERM)
+        output, errors = await asyncio.to_thread(second.communicate)
+        assert second.returncode == 0, errors
+        assert '"state": "interrupted"' in output
+        assert '"drained"' in output
+        assert "drained: 1 adopted" in errors
+        await ended(runner, "t")
+        third.send_signal(signal.SIGINT)
+        output, errors = await asyncio.to_thread(third.communicate)
+        assert third.returncode == 0, errors
+        assert '"completed"' in output
+        assert await audit_store(runner.store) == []
