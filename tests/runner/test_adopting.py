@@ -268,6 +268,12 @@ def started(command, folder=None):
     )
 
 
+async def napping(process):
+    """Return once a process says that it naps."""
+    while "napping" not in await asyncio.to_thread(process.stderr.readline):
+        assert process.poll() is None
+
+
 def drive(folder, *options):
     command = [sys.executable, "-m", "treadle", "drive", "--agent", "napper:agent", "--store", "journal.db"]
     return started([*command, "--json", *options], folder)
@@ -284,6 +290,7 @@ async def test_treadle_drive_gives_its_tasks_to_the_next_at_sigterm_and_exits_wi
     first.kill()
     first.communicate()
     assert '"adopted"' in await asyncio.to_thread(second.stdout.readline)
+    await napping(second)
     async with Runner(tmp_path / "journal.db") as runner:
         assert (await runner.store.row("t")).driver.pid == second.pid
         (tmp_path / "seconds").write_text("0.05")
@@ -301,3 +308,16 @@ async def test_treadle_drive_gives_its_tasks_to_the_next_at_sigterm_and_exits_wi
         assert third.returncode == 0, errors
         assert '"completed"' in output
         assert await audit_store(runner.store) == []
+
+
+async def test_treadle_run_gives_its_task_back_at_sigterm_for_whoever_adopts_it(tmp_path):
+    (tmp_path / "napper.py").write_text(DRIVER.replace("sys.argv[2]", "60"))
+    command = [sys.executable, "-m", "treadle", "run", "napper:agent", "Rest", "--store", "journal.db"]
+    run = started([*command, "--json"], tmp_path)
+    await napping(run)
+    run.send_signal(signal.SIGTERM)
+    output, errors = await asyncio.to_thread(run.communicate)
+    assert run.returncode == 6, errors
+    assert '"state": "interrupted"' in output
+    async with Runner(tmp_path / "journal.db") as runner:
+        assert [row.wanted for row in await runner.store.orphans(2)] == [True]

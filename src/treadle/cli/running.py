@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from typing import Annotated, Any, Literal
 
@@ -187,7 +188,7 @@ async def _driven(
 ) -> int:
     """Show a task while it is driven, and how it stands then."""
     timeline = Timeline(screen, live=screen.out.is_terminal)
-    if await _watched(stream, timeline):
+    if await _watched(runner, stream, timeline):
         return told(screen, stream.result, store=store, agent=agent, said=timeline.said)
     try:
         result = await runner.result(stream.task_id)
@@ -205,7 +206,7 @@ async def _stepped(
     document: Any = None
     code = None
     try:
-        if await _watched(stream, timeline):
+        if await _watched(runner, stream, timeline):
             document = stream.output
         else:
             code = CODES["interrupted"]
@@ -223,8 +224,13 @@ async def _stepped(
     return stands if code is None else code
 
 
-async def _watched(stream: Stream[Any], timeline: Timeline) -> bool:
-    """Show a stream's events to its end; False if Ctrl-C came first: the task is interrupted, durably, by then."""
+async def _watched(runner: TaskRunner, stream: Stream[Any], timeline: Timeline) -> bool:
+    """Show a stream's events to its end; False if Ctrl-C came first: the task is interrupted, durably, by then.
+
+    At SIGTERM the task is given back too, for whoever adopts it, and the stream ends by itself.
+    """
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: runner.hold(asyncio.ensure_future(runner.drain())))
     try:
         async with stream:
             async for event in stream:
@@ -234,6 +240,8 @@ async def _watched(stream: Stream[Any], timeline: Timeline) -> bool:
         if asking is not None:
             asking.uncancel()  # what follows is a report, not the work that was stopped
         return False
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
     return True
 
 
