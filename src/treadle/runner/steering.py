@@ -54,7 +54,8 @@ class Steering(Views):
         data["observation"] = role == "observation"
         if row.state == "failed":
             async with self._driving.own(task_id) as owned:
-                await self._driving.reopen(owned, "send", by)
+                if owned.state.ended == "failed":  # others may have taken it up meanwhile
+                    await self._driving.reopen(owned, "send", by)
         item_id = await self._driving.command(task_id, "send", data)
         row = await self._driving.row(task_id)
         if row.state in END_STATES and not await self._driving.heard(task_id, item_id):

@@ -16,7 +16,17 @@ from treadle.core import codec
 from treadle.core.events import Event
 from treadle.core.fold import apply
 from treadle.core.state import TaskState
-from treadle.ports import Commit, Committed, JournalStore, NewTask, OnBusyThread, Place, Record, ThreadChange
+from treadle.errors import StoreUnavailable
+from treadle.ports import (
+    Commit,
+    Committed,
+    JournalStore,
+    NewTask,
+    OnBusyThread,
+    Place,
+    Record,
+    ThreadChange,
+)
 from treadle.runner.channel import Channel
 
 
@@ -207,6 +217,10 @@ class JournalWriter:
             raise self.failure from answer.exception()
         try:
             verdict = answer.result()
+        except StoreUnavailable as error:
+            # It may be written and only its acknowledgement lost: nobody may write on from what is known here.
+            self._fail(error)
+            raise
         except Exception:
             self._taken[:0] = commit.taken
             raise
