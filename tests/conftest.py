@@ -1,9 +1,12 @@
 """What every test shares: one event loop backend, and property tests that say how to repeat them."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from treadle.testing.postgres import PostgresServer
 
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False)
 settings.register_profile("full", settings.get_profile("ci"), max_examples=2_000)
@@ -26,3 +29,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real server for the tests of this process; each takes a schema of its own."""
+    with PostgresServer() as server:
+        yield server

@@ -1,5 +1,7 @@
 """The PostgreSQL store keeps the contract of stores, on a real server."""
 
+import random
+import threading
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -13,16 +15,13 @@ from treadle.testing.conformance.durability import CALLS, PersistentStoreConform
 from treadle.testing.postgres import PostgresServer
 
 
-@pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        TestPostgresStore.server = server
-        yield server
-
-
 class TestPostgresStore(PersistentStoreConformance):
     factory: ClassVar[str] = "treadle.wiring:open_store"
-    server: ClassVar[PostgresServer]
+    server: PostgresServer
+
+    @pytest.fixture(autouse=True)
+    def on_a_server(self, postgres: PostgresServer) -> None:
+        self.server = postgres
 
     def schema(self, place: Path) -> str:
         return f"t{sha256(str(place).encode()).hexdigest()[:20]}"
@@ -61,3 +60,30 @@ class TestPostgresStore(PersistentStoreConformance):
     )
     async def test_what_was_acknowledged_survives_a_killed_process(self, tmp_path: Path, after: int) -> None:
         await super().test_what_was_acknowledged_survives_a_killed_process(tmp_path, after)
+
+
+@pytest.mark.full
+class TestPostgresStoreWhoseSessionsEnd(TestPostgresStore):
+    """The same contract, while sessions are ended at random."""
+
+    @pytest.fixture(autouse=True)
+    def sessions_end(self, postgres: PostgresServer) -> Iterator[None]:
+        stop = threading.Event()
+        ended = 0
+
+        def end() -> None:
+            nonlocal ended
+            with psycopg.connect(postgres.url, autocommit=True) as connection:
+                while not stop.wait(random.uniform(0.05, 0.3)):
+                    found = connection.execute(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                        "WHERE application_name LIKE 'treadle%' ORDER BY random() LIMIT 1"
+                    )
+                    ended += found.rowcount
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        yield
+        stop.set()
+        thread.join()
+        print(f"{ended} sessions were ended")

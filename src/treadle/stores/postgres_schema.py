@@ -36,7 +36,18 @@ DEFAULTS: Final = {
     "target_session_attrs": "read-write",  # after a failover the server found first may be the one that lost
 }
 _SECRET: Final = ("password", "sslpassword", "oauth_client_secret")
-_COMING_UP: Final = "57P03"
+SESSION_FAULTS: Final = (
+    "57P01",
+    "57P02",
+    "57P03",
+    "57P05",
+    "25P03",
+    "25006",
+)  # shut down, cut, became read-only
+_PASSING: Final = (
+    *("starting up", "not yet accepting connections", "shutting down", "terminating connection"),
+    *("closed the connection unexpectedly", "closed unexpectedly", "reset by peer", "connection is lost"),
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -79,6 +90,8 @@ def address(url: str, schema: str | None = None, lease_seconds: float | None = N
         ours = {key: value for key, value in query if key in ("schema", "lease")}
         query = [(key, value) for key, value in query if key not in ours]
         parameters = conninfo_to_dict(_join(parts.netloc, parts.path, query))
+        if not all(port.isdigit() for port in str(parameters.get("port") or "0").split(",") if port):
+            raise ValueError
     except (ValueError, psycopg.Error):
         # What exactly is wrong would repeat parts of the URL, and any of them may be a password.
         raise ConfigurationError(
@@ -170,13 +183,10 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
     return StoreUnavailable(f"{to.url}: {text}")
 
 
-def is_coming_up(error: BaseException | None) -> bool:
-    """Whether a server refused because it is starting or in recovery; it says so in words alone while connecting."""
+def is_passing(error: BaseException | None) -> bool:
+    """Whether a server that was reached could not serve just now; without a code it says so in words alone."""
     return isinstance(error, psycopg.Error) and (
-        error.sqlstate == _COMING_UP
-        or any(
-            words in str(error) for words in ("starting up", "not yet accepting connections", "shutting down")
-        )
+        error.sqlstate in SESSION_FAULTS or any(words in str(error) for words in _PASSING)
     )
 
 

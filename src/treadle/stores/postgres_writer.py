@@ -24,7 +24,15 @@ from treadle.ports import Refused, TaskExists, ThreadMoved
 from treadle.stores import postgres_alone, postgres_reading
 from treadle.stores.drivers import BEATS, this_process
 from treadle.stores.postgres_journal import BEGIN, Group, Owner, beat
-from treadle.stores.postgres_schema import Address, Connection, connect, is_coming_up, migrate, unavailable
+from treadle.stores.postgres_schema import (
+    SESSION_FAULTS,
+    Address,
+    Connection,
+    connect,
+    is_passing,
+    migrate,
+    unavailable,
+)
 from treadle.stores.writing import NOTHING, Item, WriterThread
 
 TELL_SECONDS: Final = 0.05
@@ -42,14 +50,6 @@ _OTHERS_FAULT: Final = (
     "55P03",
     "23505",
 )  # serialization, deadlock, lock not available, twin
-_SESSION_FAULT: Final = (
-    "57P01",
-    "57P02",
-    "57P03",
-    "57P05",
-    "25P03",
-    "25006",
-)  # shut down, cut, became read-only
 _NOTIFY: Final = "SELECT pg_notify(%s, %s)"
 _PREDECESSORS: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"""
@@ -215,11 +215,7 @@ class PostgresWriter(WriterThread):
                 self._connect(first=True)
                 return
             except StoreUnavailable as error:
-                if (
-                    not is_coming_up(error.__cause__)
-                    or time.monotonic() > deadline
-                    or self.closing is not None
-                ):
+                if not is_passing(error.__cause__) or time.monotonic() > deadline or self.closing is not None:
                     raise
             time.sleep(self._backoff())
 
@@ -259,7 +255,7 @@ class PostgresWriter(WriterThread):
         if connection is None:
             return True
         state = error.sqlstate if isinstance(error, psycopg.Error) else None
-        if not (lost or connection.closed or state in _SESSION_FAULT or (state or "").startswith("08")):
+        if not (lost or connection.closed or state in SESSION_FAULTS or (state or "").startswith("08")):
             try:
                 connection.rollback()
             except psycopg.Error:

@@ -27,7 +27,7 @@ from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.tools import Happened, NotHappened
-from treadle.errors import TaskNotFound
+from treadle.errors import MissingExtra, TaskNotFound
 from treadle.llm.scripted import ScriptedModel, call, text
 from treadle.ports import JournalStore
 from treadle.runner.results import RunResult
@@ -165,7 +165,7 @@ def warm_up() -> None:
 
     asyncio.run(rehearse())
     for module in ("treadle.stores.sqlite", "treadle.stores.postgres"):
-        with suppress(ImportError):
+        with suppress(ImportError, MissingExtra):
             import_module(module)
 
 

@@ -1,0 +1,504 @@
+"""What a server can do to a store: lose an answer, end a session, restart, refuse. Nothing acknowledged is lost."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.stores.proxy import Moment, Proxy
+from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable, TaskBusy, TaskNotFound
+from treadle.ports import Committed, InboxItem, TaskFilter
+from treadle.stores.postgres import PostgresStore
+from treadle.testing.conformance.owner import Owner, add, dump, item, new_task, send, until
+from treadle.testing.postgres import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    return f"f{sha256(str(tmp_path).encode()).hexdigest()[:20]}"
+
+
+@pytest.fixture
+def url(postgres: PostgresServer, schema: str) -> str:
+    return postgres.in_schema(schema)
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server to be stopped."""
+    with PostgresServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, **options)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def end_sessions(url: str, like: str = "treadle%") -> int:
+    with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
+        ended = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s", (like,)
+        )
+        return len(ended.fetchall())
+
+
+# ------------------------------------------------------------------------------------- a lost acknowledgement
+
+
+async def make(store: PostgresStore) -> Any:
+    """Create a task that is asked for twice by a session whose answer was lost."""
+    return await Owner(store, "new").write(create=new_task("new", thread_id="talk"), enter="enqueue")
+
+
+async def fork(store: PostgresStore) -> Any:
+    return await Owner(store, "fork", seq=1).send(create=new_task("fork", base="t", base_seq=1))
+
+
+async def append(store: PostgresStore) -> Any:
+    return await Owner(store, "t", 1, 1).write(2, blobs={"b": b"x"}, taken=("i",))
+
+
+async def end(store: PostgresStore) -> Any:
+    owner = Owner(store, "t", 1, 1)
+    return await owner.write(state="completed", seal=True, release=True, taken=("i",), thread=add(0))
+
+
+async def join(store: PostgresStore) -> Any:
+    return await Owner(store, "t", 1, 1).send(thread=add(0), state="completed")
+
+
+async def give_back(store: PostgresStore) -> Any:
+    return await Owner(store, "t", 1, 1).send(state="paused", release=True, taken=("i",))
+
+
+async def claim(store: PostgresStore) -> Any:
+    return await store.claim("free", enter=True)
+
+
+async def post(store: PostgresStore) -> Any:
+    return await store.post("t", item("j"))
+
+
+async def delete(store: PostgresStore) -> Any:
+    return await store.delete("free")
+
+
+DEEDS = [make, fork, append, end, join, give_back, claim, post, delete]
+
+
+async def prepared(store: PostgresStore) -> None:
+    await Owner.create(store, "t")
+    await (await Owner.create(store, "free")).release()
+    await store.post("t", item("i"))
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("deed", DEEDS)
+async def test_what_is_sent_again_after_its_answer_was_lost_is_written_once_and_answered_as_the_first_time(
+    postgres: PostgresServer, tmp_path: Path, deed: Callable[[PostgresStore], Awaitable[Any]], moment: Moment
+) -> None:
+    name = sha256(str(tmp_path).encode()).hexdigest()[:16]
+    async with opened(postgres.in_schema(f"a{name}")) as reference:
+        await prepared(reference)
+        wanted = await deed(reference)
+        shown = await dump(reference, ["talk"], ["t", "free", "new", "fork"])
+    proxy = Proxy(Path(postgres.url.partition("host=")[2]))
+    try:
+        async with opened(f"postgresql://postgres@/postgres?host={proxy.folder}&schema=b{name}") as store:
+            await prepared(store)
+            proxy.cut(moment)
+            assert await deed(store) == wanted
+            assert proxy.cuts == 1
+            assert await dump(store, ["talk"], ["t", "free", "new", "fork"]) == shown
+    finally:
+        proxy.close()
+
+
+async def test_a_whole_group_whose_answer_was_lost_is_answered_item_by_item(
+    postgres: PostgresServer, schema: str
+) -> None:
+    proxy = Proxy(Path(postgres.url.partition("host=")[2]))
+    try:
+        async with opened(f"postgresql://postgres@/postgres?host={proxy.folder}&schema={schema}") as store:
+            owners = [await Owner.create(store, f"t{n}") for n in range(3)]
+            await store.post("t1", item("i"))
+            proxy.cut("after")
+            records = [owner.record(2) for owner in owners]
+            asked = [
+                send(store, owners[0].commit(records[0])),
+                send(store, owners[1].commit(records[1], seal=True)),
+                send(store, owners[2].commit(records[2], release=True)),
+            ]
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(result).__name__ for result in results] == ["Committed", "InboxWaiting", "Committed"]
+            assert proxy.cuts == 1
+            assert [row.head for row in await store.rows(TaskFilter())] == [3, 1, 3]
+    finally:
+        proxy.close()
+
+
+# -------------------------------------------------------------------------------- sessions that end, restarts
+
+
+async def test_sessions_that_are_ended_are_replaced_unseen(url: str) -> None:
+    async with opened(url) as store:
+        owner = await Owner.create(store, "t")
+        for _ in range(5):
+            assert end_sessions(url) >= 1
+            await owner.write()
+            end_sessions(url)
+            assert (await store.row("t")).head == owner.seq
+
+
+async def _drive(store: PostgresStore, name: str, stop: asyncio.Event) -> int:
+    owner = await Owner.create(store, name)
+    while not stop.is_set():
+        await owner.write()
+    return owner.seq
+
+
+async def _under_load(server: PostgresServer, stops: int, *, immediate: bool) -> None:
+    """Restart a server while tasks write; all go on, and nothing acknowledged is missing."""
+    stop = asyncio.Event()
+    async with opened(server.url) as store:
+        driving = [asyncio.create_task(_drive(store, f"t{n}", stop)) for n in range(20)]
+        for _ in range(stops):
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(server.stop, immediate=immediate)
+            await asyncio.to_thread(server.start)
+        await asyncio.sleep(0.3)
+        stop.set()
+        acknowledged = await asyncio.wait_for(asyncio.gather(*driving), 60)
+        rows = {row.task_id: row.head for row in await store.rows(TaskFilter())}
+        assert rows == {f"t{n}": seq for n, seq in enumerate(acknowledged)}
+        assert min(acknowledged) > 2 * stops
+        for n, seq in enumerate(acknowledged):
+            assert sum(record.count for record in await store.read(f"t{n}")) == seq
+        print(f"{stops} stops, {sum(acknowledged)} events acknowledged, 0 lost")
+
+
+@pytest.mark.parametrize("stops", [2, pytest.param(20, marks=pytest.mark.full)])
+async def test_a_server_that_stops_at_once_loses_nothing_that_was_acknowledged(
+    own_server: PostgresServer, stops: int
+) -> None:
+    await _under_load(own_server, stops, immediate=True)
+
+
+async def test_a_server_that_is_restarted_ends_no_task(own_server: PostgresServer) -> None:
+    await _under_load(own_server, 1, immediate=False)
+
+
+async def test_a_server_that_stays_away_is_waited_for_with_patience_and_is_welcome_again(
+    own_server: PostgresServer,
+) -> None:
+    async with opened(own_server.url, patience=0.5) as store:
+        owner = await Owner.create(store, "t")
+        own_server.stop()
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="postgres"):
+            await owner.write()
+        with pytest.raises(StoreUnavailable):
+            await store.row("t")
+        assert 0.5 <= time.monotonic() - began < 10
+        own_server.start()
+        await owner.write()
+        assert (await store.row("t")).head == owner.seq
+
+
+async def test_a_conflict_that_the_database_reports_is_no_ones_fault_and_tried_again(
+    url: str, schema: str
+) -> None:
+    async with opened(url) as store:
+        owners = [await Owner.create(store, f"t{n}") for n in range(5)]
+        with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
+            connection.execute(
+                f"""SET search_path TO {schema}; CREATE SEQUENCE tries; CREATE FUNCTION fail() RETURNS trigger AS $$
+                DECLARE n bigint := nextval('{schema}.tries'); BEGIN
+                  IF n % 3 = 1 THEN RAISE EXCEPTION USING ERRCODE = '40001'; END IF;
+                  IF n % 3 = 2 THEN RAISE EXCEPTION USING ERRCODE = '40P01'; END IF;
+                  RETURN NEW;
+                END $$ LANGUAGE plpgsql;
+                CREATE TRIGGER fails BEFORE INSERT ON records FOR EACH STATEMENT EXECUTE FUNCTION fail()"""
+            )
+        for _ in range(5):
+            assert await asyncio.gather(*(owner.write() for owner in owners)) == [Committed()] * 5
+        assert {row.head for row in await store.rows(TaskFilter())} == {6}
+
+
+async def test_what_the_database_cannot_take_is_refused_alone(url: str) -> None:
+    async with opened(url) as store:
+        owners = [await Owner.create(store, f"t{n}") for n in range(4)]
+        commits = [
+            owner.commit(owner.record(), state="bad \0" if n == 2 else "fine")
+            for n, owner in enumerate(owners)
+        ]
+        results = await asyncio.gather(*(send(store, commit) for commit in commits), return_exceptions=True)
+        assert [type(result).__name__ for result in results] == [
+            "Committed", "Committed", "StoreUnavailable", "Committed",
+        ]  # fmt: skip
+        assert [row.head for row in await store.rows(TaskFilter())] == [2, 1, 2, 2]
+
+
+# ------------------------------------------------------------------------------------------------- waking up
+
+
+async def test_a_post_wakes_a_watcher_at_once(url: str) -> None:
+    async with opened(url) as one, opened(url) as two:
+        await Owner.create(two, "t")
+        woken: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        one.watch(lambda mail: loop.call_soon_threadsafe(woken.put_nowait, tuple(mail)) and None)
+        await asyncio.sleep(0.3)
+        delays: list[float] = []
+        for n in range(20):
+            while not woken.empty():
+                woken.get_nowait()
+            began = time.monotonic()
+            await two.post("t", InboxItem(f"i{n}", "send", {}, 0))
+            while "t" not in await asyncio.wait_for(woken.get(), 5):
+                pass
+            delays.append(time.monotonic() - began)
+            await asyncio.sleep(0.06)
+        assert sorted(delays)[10] < 0.25
+
+
+async def test_a_listener_whose_session_ended_looks_once_at_everything(url: str) -> None:
+    async with opened(url) as one, opened(url) as two:
+        await Owner.create(two, "t")
+        mail: set[str] = set()
+        one.watch(mail.update)
+        await asyncio.sleep(0.3)
+        writer = one._writer
+        assert writer is not None
+        assert end_sessions(url, writer._name) == 1
+        await two.post("t", item("i"))
+        await until(lambda: _has(mail, "t"))
+
+
+async def _has(found: set[str], wanted: str) -> bool:
+    return wanted in found
+
+
+IDLE = """
+import asyncio, sys
+from treadle.stores.postgres import PostgresStore
+
+async def main():
+    store = PostgresStore(sys.argv[1])
+    await store.open()
+    store.watch(lambda mail: None)
+    await store.inbox(sys.argv[2])
+    await asyncio.sleep(1)
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def idle_process(url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", IDLE, url, "t"], stdout=subprocess.PIPE, text=True)
+
+
+async def test_a_store_that_is_open_and_watched_never_wakes_up_while_nothing_happens(url: str) -> None:
+    async with opened(url) as store:
+        await (await Owner.create(store, "t")).release()
+    child = idle_process(url)
+    try:
+        assert child.stdout is not None
+        assert await asyncio.to_thread(child.stdout.readline) == "ready\n"
+        before = _switches(child.pid)
+        await asyncio.sleep(3)
+        assert sum(_switches(child.pid).values()) - sum(before.values()) <= 1
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _switches(pid: int) -> dict[str, int]:
+    """How often each thread of a process has gone to sleep."""
+    found: dict[str, int] = {}
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        words = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        found[status.parent.name] = int(words["voluntary_ctxt_switches"])
+    return found
+
+
+# --------------------------------------------------------------------------------------- opening, what is refused
+
+
+async def test_a_schema_of_another_program_is_refused_and_nothing_in_it_is_changed(
+    postgres: PostgresServer, url: str, schema: str
+) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.tasks (mine int)")
+        with pytest.raises(StoreFormatError, match=f"schema {schema} holds tables of another program"):
+            await PostgresStore(url).open()
+        found = connection.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (schema,)
+        )
+        assert found.fetchall() == [("tasks",)]
+
+
+async def test_an_empty_schema_that_an_administrator_made_is_used(
+    postgres: PostgresServer, schema: str
+) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {schema} LOGIN; CREATE SCHEMA {schema} AUTHORIZATION {schema}")
+    as_role = postgres.in_schema(schema).replace("postgres@", f"{schema}@")
+    async with opened(as_role) as store:
+        await Owner.create(store, "t")
+    with pytest.raises(StoreUnavailable, match="permission denied"):
+        await PostgresStore(as_role, schema=f"{schema}_other").open()
+
+
+async def test_a_newer_format_is_refused(postgres: PostgresServer, url: str, schema: str) -> None:
+    async with opened(url):
+        pass
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"UPDATE {schema}.treadle_format SET version = 99")
+    with pytest.raises(StoreFormatError, match=r"format 99.*upgrade treadle"):
+        await PostgresStore(url).open()
+
+
+async def test_a_role_that_would_lose_acknowledged_commits_is_refused(
+    postgres: PostgresServer, schema: str
+) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE ROLE {schema} LOGIN SUPERUSER; ALTER ROLE {schema} SET synchronous_commit = off"
+        )
+    with pytest.raises(StoreUnavailable, match="synchronous_commit is off"):
+        await PostgresStore(postgres.in_schema(schema).replace("postgres@", f"{schema}@")).open()
+
+
+async def test_a_database_that_cannot_hold_all_words_is_refused(
+    postgres: PostgresServer, schema: str
+) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {schema} ENCODING LATIN1 LOCALE 'C' TEMPLATE template0")
+    with pytest.raises(StoreUnavailable, match="encoded in LATIN1; a store needs UTF8"):
+        await PostgresStore(postgres.url.replace("/postgres?", f"/{schema}?")).open()
+
+
+async def test_many_who_open_a_fresh_schema_at_once_make_it_once(url: str) -> None:
+    stores = [PostgresStore(url) for _ in range(6)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await Owner.create(stores[0], "t")
+    assert [(await store.row("t")).head for store in stores] == [1] * 6
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+SECRET = "tr0ub4dor"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://me:{SECRET}@127.0.0.1:1/db",
+        f"postgresql://me@127.0.0.1:1/db?password={SECRET}&sslmode=disable",
+        f"postgresql://me:{SECRET}@no-such-host.invalid/db?connect_timeout=2",
+    ],
+)
+async def test_a_password_is_shown_nowhere(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = PostgresStore(url)
+    with pytest.raises(StoreUnavailable) as refused:
+        await store.open()
+    shown = [
+        store.url,
+        repr(store),
+        str(refused.value),
+        repr(refused.value.__cause__),
+        caplog.text,
+        repr(store._to),
+    ]
+    assert [text for text in shown if SECRET in text] == []
+    assert store.url.startswith("postgresql://me@")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://me:{SECRET}@x@host/db",
+        f"postgresql://host/db?{SECRET}",
+        f"postgresql://host/db?no_such_setting={SECRET}",
+        f"postgresql://host:{SECRET}/db",
+        "postgresql://host/db?schema=a.b",
+        "postgresql://host/db?schema=pg_mine",
+        "postgresql://host/db?lease=soon",
+    ],
+)
+async def test_an_address_that_cannot_be_read_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="store: ") as refused:
+        PostgresStore(url)
+    assert SECRET not in str(refused.value)
+
+
+def test_without_the_extra_the_error_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from treadle import Runner\n"
+        "from treadle.errors import MissingExtra\n"
+        "try: Runner('postgresql://host/db')\n"
+        "except MissingExtra as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "pip install 'treadle[postgres]'" in done.stdout
+
+
+async def test_a_child_made_by_fork_leaves_the_parents_sessions_alone(url: str) -> None:
+    import os
+    import warnings
+
+    async with opened(url) as store:
+        owner = await Owner.create(store, "t")
+        await store.row("t")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            with suppress(BaseException):
+                os._exit(asyncio.run(store.row("t")).head)
+            os._exit(99)
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 1
+        await owner.write()
+        assert (await store.row("t")).head == 2
+
+
+async def test_deleting_and_writing_at_once_wait_for_each_other_and_never_in_a_circle(url: str) -> None:
+    async with opened(url) as one, opened(url) as two:
+
+        async def write(store: PostgresStore, name: str) -> None:
+            for n in range(10):
+                owner = await Owner.create(store, f"{name}-{n}", thread_id="talk")
+                await owner.write(release=True)
+
+        async def clear(store: PostgresStore, name: str) -> None:
+            for n in range(10):
+                while True:
+                    try:
+                        await store.delete(f"{name}-{n}")
+                        break
+                    except (TaskNotFound, TaskBusy):
+                        await asyncio.sleep(0.005)
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(write(one, "a"), write(two, "b"), clear(two, "a"), clear(one, "b"))
+        assert await one.rows(TaskFilter()) == []
