@@ -19,7 +19,7 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from treadle.errors import StoreError, StoreUnavailable, TaskNotFound, TreadleError
+from treadle.errors import NotFound, StoreError, StoreUnavailable, TreadleError
 from treadle.ports import Refused, TaskExists, ThreadMoved
 from treadle.stores import postgres_alone, postgres_reading
 from treadle.stores.drivers import BEATS, this_process
@@ -349,7 +349,7 @@ class PostgresWriter(WriterThread):
         connection.execute(postgres_alone.ALONE, (self._to.channel,))
         try:
             postgres_alone.run(connection, item, self._owner.row)
-        except (TaskNotFound, TaskExists, ThreadMoved) as error:
+        except (NotFound, TaskExists, ThreadMoved) as error:
             connection.rollback()
             # Of what was perhaps written before, this is the sign that it was.
             return [None if again else error], lambda: None
