@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, runtime_checkable
 
 from treadle.core.events import END_STATES
-from treadle.core.messages import Content, Json, ToolCall
+from treadle.core.messages import Content, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec, Verdict
 
 if TYPE_CHECKING:
@@ -116,6 +117,37 @@ class Tool(Protocol):
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
         """Find out whether a call begun before a crash took effect; only if `spec.reconcilable`."""
+        ...
+
+
+# ---------------------------------------------------------------------------------------------- memory
+
+
+class Memory(Protocol):
+    """What models see of long conversations. Pure: the same words give the same view."""
+
+    def show(
+        self, state: TaskState, limit: int, instructions: str, tools: Sequence[ToolSpec]
+    ) -> Sequence[Message]:
+        """Return what a model sees of a task's conversation in a request of at most `limit` tokens.
+
+        System words, a summary, the task's own input and the newest messages are kept; no call is parted from its
+        result, and a single message that is too large is shown as an excerpt. Called before each request of a task;
+        looks at each message once. Raises `ModelError` (`too_large`) when nothing fits beside instructions and tools.
+        """
+        ...
+
+    def tokens(self, messages: Sequence[Message]) -> int:
+        """Return how many tokens messages are."""
+        ...
+
+    def transcript(
+        self, previous: str | None, turns: Sequence[Sequence[Message]], limit: int
+    ) -> tuple[str, int]:
+        """Return a summary so far and some turns after it as text of about `limit` tokens, and how many it holds.
+
+        It holds the first turn at least.
+        """
         ...
 
 

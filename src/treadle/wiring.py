@@ -11,9 +11,10 @@ from typing import Any, Self
 from urllib.parse import parse_qsl
 
 from treadle.agents.agent import Agent
-from treadle.core.messages import Content, File, Text
+from treadle.core.messages import Content, File, Message, Text
 from treadle.errors import ConfigurationError
 from treadle.llm.registry import resolve
+from treadle.memory.recall import Recall
 from treadle.ports import JournalStore
 from treadle.runner.driving import Parts, system_time
 from treadle.runner.options import RunOptions
@@ -40,6 +41,8 @@ class Runner(TaskRunner):
             somebody should: those of drivers that died, were shut down, or let their lease pass, and those that a
             person's decision lets go on.
         clock: tells the time of events, in microseconds since 1970, UTC; for tests.
+        count_tokens: how many tokens a message is, for `RunOptions(context_tokens=)`; by default an estimate: a token
+            for three bytes of text.
 
     Raises:
         ConfigurationError: an argument is not valid; the text names it.
@@ -54,6 +57,7 @@ class Runner(TaskRunner):
         context_factory: Callable[[], Any] | None = None,
         adopt: bool = False,
         clock: Callable[[], int] = system_time,
+        count_tokens: Callable[[Message], int] | None = None,
     ) -> None:
         if not isinstance(adopt, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Runner: adopt must be True or False, got {adopt!r}")
@@ -77,6 +81,7 @@ class Runner(TaskRunner):
                 resolve,
                 load_parts,
                 options if options is not None else RunOptions(),
+                Recall(count_tokens),
                 tuple(agents),
                 context_factory,
                 clock,

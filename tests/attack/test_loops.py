@@ -13,6 +13,7 @@ import pytest
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.llm.registry import resolve
 from treadle.llm.scripted import call
+from treadle.memory.recall import Recall
 from treadle.runner.driving import Parts
 from treadle.runner.options import Breakpoint
 from treadle.runner.runner import TaskRunner
@@ -103,7 +104,7 @@ async def test_a_clock_that_goes_backwards_gives_no_task_more_time_and_no_call_l
 
     agent = Agent(ScriptedModel([call("nap", seconds=0), "done"]), tools=[nap])
     options = RunOptions(limits=Limits(seconds=5))
-    runner = TaskRunner(Parts(MemoryStore(), resolve, load_parts, options, (agent,), None, clock))
+    runner = TaskRunner(Parts(MemoryStore(), resolve, load_parts, options, Recall(), (agent,), None, clock))
     result = await runner.run(agent, "Go.", task_id="t")
     assert result.state == "completed"
     assert [execution.latency for execution in result.tool_executions] == [0]

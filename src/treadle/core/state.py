@@ -155,6 +155,15 @@ class TaskState:
     """the step being worked on, or the failed one that is still next"""
 
     origin: Mark = field(default_factory=lambda: Mark(0, 0, 0, (), 0))
+    summarised: bool = False
+    """whether `history` begins with a summary of what its thread held before"""
+
+    covers: int = 0
+    """if the task's answer is to be a summary in its thread: up to which version"""
+
+    window: object = field(default=None, compare=False, repr=False)
+    """kept here by whoever shows the conversation to a model; nothing follows from it"""
+
     own_from: int = 0
     """where in `messages` the words begin that this task adds to a thread that has its history"""
 

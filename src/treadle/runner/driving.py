@@ -36,6 +36,7 @@ from treadle.ports import (
     Commit,
     InboxItem,
     JournalStore,
+    Memory,
     Model,
     NewTask,
     OnBusyThread,
@@ -67,6 +68,7 @@ class Parts:
     resolve_model: Callable[[str | Model], Model]
     load_parts: Callable[[tuple[Content, ...]], tuple[Content, ...]]
     options: RunOptions
+    memory: Memory
     agents: tuple[Agent[Any], ...] = ()
     context_factory: Callable[[], Any] | None = None
     clock: Callable[[], int] = system_time
@@ -351,6 +353,10 @@ class Driving:
             model = self.model_of(agent)
             steps = terms.setup.limits.allowed_steps if terms.options.tell_steps_left else None
             stage = Stage(state, agent, model, tools, owned.channel, context, limit, writer.durable, steps)
+            if terms.options.context_tokens is not None:
+                specs = [tool.spec for tool in agent.tools]
+                most, told = terms.options.context_tokens, state.instructions or ""
+                stage.show = lambda: self.parts.memory.show(state, most, told, specs)
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted
         drive = Drive(self.store, writer, owned.channel, state, terms, stage, entrance, was_wanted=wanted)

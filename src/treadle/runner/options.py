@@ -77,6 +77,8 @@ class RunOptions:
         break_on: conditions that pause the task.
         max_parallel_tools: how many calls of one turn run at a time; default 64.
         tool_output_max_chars: how much of a result the model sees, in characters; default 8,000.
+        context_tokens: how many tokens a request holds at most, estimated: of a longer conversation the model sees the
+            newest part. Leave room for the answer. Default: no limit.
         tell_steps_left: add to the instructions how many steps are left.
         labels: short texts to find the task by.
     """
@@ -91,6 +93,7 @@ class RunOptions:
     break_on: Sequence[Breakpoint] | None = None
     max_parallel_tools: int | None = None
     tool_output_max_chars: int | None = None
+    context_tokens: int | None = None
     tell_steps_left: bool | None = None
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -100,7 +103,11 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and not isinstance(value, cls):
                 raise ConfigurationError(f"RunOptions.{name} must be {cls.__name__}(...), got {value!r}")
-        for name, least in (("max_parallel_tools", 1), ("tool_output_max_chars", 100)):
+        for name, least in (
+            ("max_parallel_tools", 1),
+            ("tool_output_max_chars", 100),
+            ("context_tokens", 1_000),
+        ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise ConfigurationError(

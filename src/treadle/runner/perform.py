@@ -17,7 +17,7 @@ from treadle.core.answer import WrongAnswer, check_answer, with_places
 from treadle.core.codec import is_writable
 from treadle.core.effects import CallModel, CallTool, Reconcile, UndoCall
 from treadle.core.fold import RETRY_MARK
-from treadle.core.messages import Content, File, Image, Text
+from treadle.core.messages import Content, File, Image, Message, Text
 from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.core.observation import as_text, error_text, observation
 from treadle.core.state import CallState, TaskState
@@ -45,6 +45,9 @@ class Stage:
     tell_steps: int | None = None
     """the limit on steps, if the model is to be told how many are left"""
 
+    show: Callable[[], Sequence[Message]] | None = None
+    """what the model sees of the conversation, if not all of it; may raise `ModelError`"""
+
 
 @dataclass(slots=True)
 class Flight:
@@ -69,10 +72,10 @@ class Flight:
 async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.Event]:
     """Ask the model and return the event its answer or failure is."""
     step = effect.step
-    request = model_request(stage, effect)
     channel = stage.channel
     answer: ModelAnswer | None = None
     try:
+        request = model_request(stage, effect)
         async for item in stage.model.stream(request):
             if isinstance(item, ModelAnswer):
                 if answer is not None:
@@ -112,7 +115,7 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
     )
     return ModelRequest(
-        state.view,
+        state.view if stage.show is None else stage.show(),
         instructions(stage, effect),
         tools,
         "none" if effect.final else choice,

@@ -1,0 +1,49 @@
+"""Words for summaries: what a model is told to summarise, as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.core.messages import Message, Part, Text, ToolCall, ToolResult
+from treadle.core.observation import bounded
+from treadle.memory.tokens import text_tokens
+
+PART_CHARS: Final = 2_000
+"""How much of one part of a message is told, in characters."""
+
+
+def transcript(previous: str | None, turns: Sequence[Sequence[Message]], limit: int) -> tuple[str, int]:
+    """Return what is to be summarised as text of at most about `limit` tokens, and how many turns it holds.
+
+    Args:
+        previous: the summary of what came before, if there is one.
+        turns: messages by task, the oldest first; the first one is told whole even if it is too long.
+        limit: tokens.
+    """
+    told = [f"[summary of what came before]\n{previous}"] if previous else []
+    spent = sum([text_tokens(text) for text in told])
+    held = 0
+    for turn in turns:
+        text = "\n".join([_told(message) for message in turn])
+        spent += text_tokens(text)
+        if held and spent > limit:
+            break
+        told.append(text)
+        held += 1
+    return "\n\n".join(told), held
+
+
+def _told(message: Message) -> str:
+    return f"[{message.role}] " + "\n".join([_part(part) for part in message.parts])
+
+
+def _part(part: Part) -> str:
+    if isinstance(part, Text):
+        return bounded(part.text, PART_CHARS)
+    if isinstance(part, ToolCall):
+        return f"calls {part.name}({bounded(json.dumps(part.arguments, ensure_ascii=False), PART_CHARS)})"
+    if isinstance(part, ToolResult):
+        return f"{part.name} returned: {bounded(part.text, PART_CHARS)}"
+    return f"({type(part).__name__.lower()})"

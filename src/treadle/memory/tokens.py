@@ -1,0 +1,54 @@
+"""How many tokens words will be, estimated without any provider's tokenizer.
+
+A token is taken for three bytes of UTF-8: English prose has about four, code and JSON about three, Chinese and
+Japanese about one character of three bytes. So the estimate is rather too high than too low.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.core.messages import File, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.tools import ToolSpec
+
+BYTES_PER_TOKEN: Final = 3
+PER_MESSAGE: Final = 4
+"""Tokens of what surrounds a message."""
+
+PER_PICTURE: Final = 1_600
+"""Tokens of a picture, or of a document whose size is not known."""
+
+
+def text_tokens(text: str) -> int:
+    """Estimate the tokens of a text."""
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def message_tokens(message: Message) -> int:
+    """Estimate the tokens of a message: what counts when nobody gave `Runner(count_tokens=)`."""
+    return PER_MESSAGE + sum([_part_tokens(part) for part in message.parts])
+
+
+def request_tokens(instructions: str, tools: Sequence[ToolSpec]) -> int:
+    """Estimate the tokens of what goes with every request: instructions and the tools' schemas."""
+    described = [text_tokens(f"{tool.name}{tool.description}{_json(tool.parameters)}") for tool in tools]
+    return PER_MESSAGE + text_tokens(instructions) + sum(described) + PER_MESSAGE * len(tools)
+
+
+def _part_tokens(part: Part) -> int:
+    if isinstance(part, (Text, Reasoning)):
+        return text_tokens(part.text)
+    if isinstance(part, ToolCall):
+        return PER_MESSAGE + text_tokens(f"{part.name}{_json(part.arguments)}{part.raw or ''}")
+    if isinstance(part, ToolResult):
+        return PER_MESSAGE + sum([_part_tokens(inner) for inner in part.parts])
+    if isinstance(part, File) and part.data is not None:
+        return max(PER_PICTURE, len(part.data) // BYTES_PER_TOKEN)
+    return PER_PICTURE
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

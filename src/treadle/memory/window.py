@@ -1,0 +1,197 @@
+"""A window on a growing conversation: its newest part, of at most so many tokens, and what it must not lose.
+
+    [system words, summary, the task's own input]  [a note of what is left out]  [the newest messages]
+
+The window follows the conversation message by message and looks at each once. When it is full it is cut down to three
+quarters at once, so that the beginning of requests stays the same for many steps: providers keep what they have read.
+Where it begins follows from the messages alone, so a task that is taken up elsewhere goes on with the same window. It
+begins between turns, or, within the task's own turn, between steps: a call is never parted from its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from typing import overload
+
+from treadle.core.messages import Content, Message, Part, Text, ToolResult
+from treadle.core.observation import bounded, observation
+from treadle.core.state import TaskState
+from treadle.core.tools import ToolSpec
+from treadle.errors import ModelError
+from treadle.memory.tokens import BYTES_PER_TOKEN, message_tokens, request_tokens
+
+Count = Callable[[Message], int]
+LEAST_CHARS = 200
+"""How much of an oversized part is shown at least, in characters."""
+
+
+def show(
+    state: TaskState,
+    limit: int,
+    instructions: str,
+    tools: Sequence[ToolSpec],
+    count: Count = message_tokens,
+) -> Sequence[Message]:
+    """Return what a model sees of a task's conversation, in a request of at most `limit` tokens.
+
+    Args:
+        state: the task; its window is kept with it.
+        limit: tokens of the whole request: instructions, tools and messages.
+        instructions: as they go with every request of this task.
+        tools: likewise.
+        count: tokens of a message.
+
+    Raises:
+        ModelError: instructions and tools leave no room (`too_large`).
+    """
+    window = state.window
+    if not isinstance(window, Window) or not window.is_of(state, limit):
+        beside = request_tokens(instructions, tools)
+        if beside > limit // 2:
+            raise ModelError(
+                f"instructions and tools are about {beside} tokens, more than half of context_tokens={limit}",
+                kind="too_large",
+            )
+        window = state.window = Window(state, limit, beside, count)
+    return window.shown()
+
+
+class Window:
+    """The window of one task, as far as it has seen the conversation.
+
+    Args:
+        state: the task.
+        limit: tokens of the whole request.
+        beside: tokens of what goes with every request besides messages.
+        count: tokens of a message.
+    """
+
+    def __init__(self, state: TaskState, limit: int, beside: int, count: Count) -> None:
+        self._state = state
+        self._of = (limit, state.fingerprint, state.instructions)
+        self._count = count
+        self._room = limit - beside - count(_note(100_000))
+        self._largest = self._room // 4
+        self._source = state.messages
+        self._messages: list[Message] = []
+        self._tokens: list[int] = []
+        self._sum = 0
+        self._start = 0
+        self._head: tuple[Message, ...] = ()
+        self._head_sum = 0
+        self._system: list[int] = []
+
+    def is_of(self, state: TaskState, limit: int) -> bool:
+        """Whether this window shows that conversation, and as much of it: an undo makes it another one."""
+        same = self._of == (limit, state.fingerprint, state.instructions) and self._state is state
+        return same and self._source is state.messages and len(self._messages) <= len(self._source)
+
+    def shown(self) -> Sequence[Message]:
+        """Return what the model is to see now."""
+        for message in self._source[len(self._messages) :]:
+            self._follow(message)
+        return Shown(self._head, self._messages, self._start, len(self._messages))
+
+    def _follow(self, message: Message) -> None:
+        tokens = self._count(message)
+        if tokens > self._largest:
+            message, tokens = _excerpt(message, self._largest, self._count)
+        if message.role == "system":
+            self._system.append(len(self._messages))
+        self._messages.append(message)
+        self._tokens.append(tokens)
+        self._sum += tokens
+        if self._sum + self._head_sum > self._room:
+            self._cut()
+
+    def _cut(self) -> None:
+        """Begin later: at the first place from which three quarters of the room suffice, else at the last one."""
+        enough = self._room * 3 // 4
+        left, best = self._sum, None
+        for place in range(self._start, len(self._messages)):
+            if place > self._start and self._may_begin_at(place):
+                head, head_sum = self._head_at(place)
+                best = place, left, head, head_sum
+                if left + head_sum <= enough:
+                    break
+            left -= self._tokens[place]
+        if best is not None:
+            self._start, self._sum, kept, self._head_sum = best
+            self._head = (*kept, _note(self._start - len(kept)))
+
+    def _may_begin_at(self, place: int) -> bool:
+        role = self._messages[place].role
+        return role == "user" or (role == "assistant" and place > self._state.own_from)
+
+    def _head_at(self, place: int) -> tuple[tuple[Message, ...], int]:
+        """Return what is shown of the messages before a place, and its tokens."""
+        own = self._state.own_from
+        kept = [0] if self._state.summarised else []
+        kept += [at for at in self._system if at < place]
+        if place > own and self._messages[own].role == "user":
+            kept.append(own)
+        kept.sort()
+        return tuple([self._messages[at] for at in kept]), sum([self._tokens[at] for at in kept])
+
+
+class Shown(Sequence[Message]):
+    """Some messages, and then those of a growing list from one place to another; shared and never copied."""
+
+    __slots__ = ("_head", "_messages", "_start", "_stop")
+
+    def __init__(self, head: tuple[Message, ...], messages: list[Message], start: int, stop: int) -> None:
+        self._head = head
+        self._messages = messages
+        self._start = start
+        self._stop = stop
+
+    def __len__(self) -> int:
+        return len(self._head) + self._stop - self._start
+
+    def __iter__(self) -> Iterator[Message]:
+        return chain(self._head, islice(self._messages, self._start, self._stop))
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        if isinstance(index, slice):
+            return tuple([self[at] for at in range(*index.indices(len(self)))])
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"message {index} of {len(self)}")
+        at = index if index >= 0 else len(self) + index
+        return self._head[at] if at < len(self._head) else self._messages[self._start + at - len(self._head)]
+
+    def __repr__(self) -> str:
+        return f"Shown({list(self)!r})"
+
+
+def _note(left_out: int) -> Message:
+    """Say what is not shown."""
+    return Message(
+        "user", (Text(f"[... {left_out} earlier messages of this conversation are not shown ...]"),)
+    )
+
+
+def _excerpt(message: Message, tokens: int, count: Count) -> tuple[Message, int]:
+    """Return a message that is too large with head and tail of its texts, and how many tokens that is."""
+    pieces = max(1, sum(isinstance(part, (Text, ToolResult)) for part in message.parts))
+    chars = tokens * BYTES_PER_TOKEN // pieces
+    while True:
+        chars = max(chars // 2, LEAST_CHARS)
+        short = replace(message, parts=tuple([_excerpt_of(part, chars) for part in message.parts]))
+        size = count(short)
+        if size <= tokens or chars == LEAST_CHARS:
+            return short, size
+
+
+def _excerpt_of(part: Part, chars: int) -> Part:
+    if isinstance(part, Text):
+        return Text(bounded(part.text, chars), part.meta)
+    if isinstance(part, ToolResult):
+        parts: tuple[Content, ...] = observation(part.parts, call_id=part.call_id, limit=chars)
+        return replace(part, parts=parts)
+    return part

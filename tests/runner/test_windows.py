@@ -1,0 +1,157 @@
+"""What a model sees of a long conversation: the newest part, within so many tokens, and always well-formed."""
+
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import assert_well_formed, said
+from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle.llm.scripted import call, turn
+from treadle.memory.tokens import message_tokens, request_tokens
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(read_only=True)
+async def read(page: int, size: int = 600) -> str:
+    """Read a page."""
+    return f"page {page} " + "x" * size
+
+
+def reader(pages: int, *, size: int = 600, name: str = "reader") -> Agent[Any]:
+    def reply(request: Any) -> Any:
+        if request.turn == pages:
+            return f"read {pages} pages"
+        calls = [call("read", page=request.turn, size=size), call("read", page=-request.turn, size=size)]
+        return turn(calls=calls) if request.turn % 3 == 0 else calls[0]
+
+    return Agent(ScriptedModel(reply), name=name, instructions="Read it all.", tools=[read])
+
+
+def tokens(agent: Agent[Any], request: Any) -> int:
+    tools = [each.spec for each in agent.tools]
+    return request_tokens(request.instructions, tools) + sum(map(message_tokens, request.messages))
+
+
+async def test_every_request_of_a_long_task_fits_and_is_well_formed(runner: Runner) -> None:
+    agent = reader(60)
+    result = await runner.run(agent, "Read the book.", options=RunOptions(context_tokens=4_000))
+    assert result.final_text == "read 60 pages"
+    sizes = [tokens(agent, request) for request in agent.model.requests]
+    assert max(sizes) <= 4_000
+    assert sorted(sizes)[20] > 2_000, "it shows as much as fits"
+    for request in agent.model.requests:
+        assert_well_formed(request.messages)
+        assert said(request.messages)[0] == ("user", "Read the book."), "the task's input is kept"
+        if request.turn:
+            assert f"page {request.turn - 1} " in said(request.messages)[-1][1], "and so are the newest words"
+    shown = said(agent.model.requests[-1].messages)
+    assert "earlier messages of this conversation are not shown" in shown[1][1]
+    assert len(result.messages) == 1 + 2 * 60 + 1, "the journal holds them all"
+    thread = await runner.get_thread(result.thread_id)
+    assert len(thread) == len(result.messages)
+
+
+async def test_each_message_is_looked_at_once(store: Any) -> None:
+    seen: list[Any] = []
+
+    def count(message: Any) -> int:
+        seen.append(message)
+        return message_tokens(message)
+
+    agent = reader(40)
+    async with Runner(store, count_tokens=count) as runner:
+        task = await runner.create_task(agent, "Read.", options=RunOptions(context_tokens=4_000))
+        await step_to_answer_of(runner, task, 41)
+    assert len(seen) <= 1 + 2 * 40 + 5
+
+
+async def step_to_answer_of(runner: Runner, task: Any, steps: int) -> None:
+    for _ in range(steps):
+        await runner.run_step(task)
+
+
+async def test_steps_free_runs_and_resumed_tasks_show_the_same(runner: Runner) -> None:
+    options = RunOptions(context_tokens=3_000)
+    free, stepped = reader(20), reader(20)
+    await runner.run(free, "Read.", options=options)
+    task = await runner.create_task(stepped, "Read.", options=options)
+    for number in range(21):
+        await runner.run_step(task)
+        if number % 4 == 0:
+            runner.desk.forget(task.task_id)  # as another process would find it
+    assert [said(r.messages) for r in free.model.requests] == [
+        said(r.messages) for r in stepped.model.requests
+    ]
+
+
+async def test_an_older_conversation_is_cut_between_turns(runner: Runner) -> None:
+    options = RunOptions(context_tokens=2_500)
+    for number in range(12):
+        agent = reader(3, name=f"reader{number}")
+        await runner.run(agent, f"Turn {number}.", thread_id="talk", options=options)
+        for request in agent.model.requests:
+            assert tokens(agent, request) <= 2_500
+            assert_well_formed(request.messages)
+            roles = [message.role for message in request.messages]
+            assert roles[0] == "user"
+            notes = [at for at, (_, words) in enumerate(said(request.messages)) if "not shown" in words]
+            if notes and request.turn == 0:
+                assert roles[notes[0] + 1] == "user", "what follows the note is a whole turn"
+        assert ("user", f"Turn {number}.") in said(agent.model.requests[-1].messages)
+    assert len(await runner.get_thread("talk")) == 12 * 8
+
+
+async def test_a_huge_result_cannot_brick_a_task(runner: Runner) -> None:
+    """R24: one result of 2 MB and a model of 32 k tokens."""
+    agent = Agent(
+        ScriptedModel([call("read", page=1, size=2_000_000), call("read", page=2), "done"]), tools=[read]
+    )
+    options = RunOptions(context_tokens=32_000, tool_output_max_chars=10_000_000)
+    result = await runner.run(agent, "Read.", options=options)
+    assert result.state == "completed"
+    for request in agent.model.requests:
+        assert tokens(agent, request) <= 32_000
+        assert_well_formed(request.messages)
+    (_, excerpt), *_ = [line for line in said(agent.model.requests[1].messages) if line[0] == "tool"]
+    assert "characters cut; full output: call s1-0" in excerpt
+    assert len(result.tool_executions[0].output) == len("page 1 ") + 2_000_000
+
+
+async def test_huge_words_of_a_person_are_shown_as_an_excerpt(runner: Runner) -> None:
+    agent = Agent(ScriptedModel(["done"]))
+    text = "größer " * 100_000
+    result = await runner.run(agent, text, options=RunOptions(context_tokens=8_000))
+    assert result.state == "completed"
+    assert tokens(agent, agent.model.requests[0]) <= 8_000
+    assert result.messages[0].text == text
+
+
+async def test_system_words_are_kept_and_an_undo_shows_again_what_was_left_out(runner: Runner) -> None:
+    agent = reader(30)
+    task = await runner.create_task(agent, "Read.", options=RunOptions(context_tokens=3_000))
+    await runner.run_step(task)
+    await runner.send(task, "Never read page 99.", role="system")
+    for _ in range(29):
+        await runner.run_step(task)
+    assert ("system", "Never read page 99.") in said(agent.model.requests[-1].messages)
+    await runner.undo_step(task, to=2)
+    await runner.run_step(task)
+    assert "not shown" not in str(said(agent.model.requests[-1].messages))
+    assert_well_formed(agent.model.requests[-1].messages)
+
+
+async def test_instructions_that_leave_no_room_fail_the_model_call_and_say_so(runner: Runner) -> None:
+    agent = Agent(ScriptedModel(["done"]), instructions="long " * 2_000)
+    result = await runner.run(agent, "Hi.", options=RunOptions(context_tokens=1_000))
+    assert result.error is not None
+    assert (result.state, result.error.kind) == ("failed", "too_large")
+    assert "context_tokens=1000" in result.error.message
+    again = await runner.resume(result.task_id, options=RunOptions(context_tokens=9_000), agent=agent)
+    assert again.state == "completed"
+
+
+async def test_without_a_window_the_conversation_is_shared_whole(runner: Runner) -> None:
+    agent = reader(20)
+    await runner.run(agent, "Read.")
+    assert [len(request.messages) for request in agent.model.requests] == list(range(1, 42, 2))
