@@ -82,6 +82,9 @@ class Journal:
         self._lease_seconds = lease_seconds
         self._heads: dict[str, _Head] = {}
         self._driver: int | None = None
+        self._driver_doubtful = False
+        """whether its row has to be looked up again; not where a transaction is given up, for there nothing may fail"""
+
         self._beat = 0.0
         self._moves: list[tuple[str, bool]] = []
         self.held: set[str] = set()
@@ -107,7 +110,12 @@ class Journal:
         """Forget what this transaction did."""
         self._heads.clear()
         self._moves.clear()
-        self._driver, self._beat = self._known_row(), 0.0
+        self._driver_doubtful, self._beat = True, 0.0
+
+    def begun(self) -> None:
+        """Find out, in a transaction that has begun, what the one given up before left of this process's row."""
+        if self._driver_doubtful:
+            self._driver, self._driver_doubtful = self._known_row(), False
 
     @property
     def is_due(self) -> bool:

@@ -94,6 +94,7 @@ class Writer(WriterThread):
         if self._files and files != self._files:
             raise OSError("the file or its write-ahead log was removed or replaced while it was open")
         self._files = files
+        self._journal.begun()
         if self._journal.is_due:
             self._journal.heartbeat()
 
@@ -129,7 +130,7 @@ class Writer(WriterThread):
                 self._commit()
             elif self._watchers:
                 self._notice_others()
-        except (apsw.Error, OSError):  # whoever writes next is told; a look that failed is made again
+        except Exception:  # noqa: BLE001 (whoever writes next is told; a look that failed is made again)
             self._roll_back()
 
     def _truncate_log(self) -> None:
@@ -150,12 +151,14 @@ class Writer(WriterThread):
     def _end(self) -> None:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
+            self._journal.begun()
             self._journal.farewell()
             self._connection.execute("COMMIT")
             pragma(self._connection, "optimize")
         except apsw.Error:  # a driver that could not say goodbye is found dead when its process ends
             self._roll_back()
-        self._connection.close(True)
+        finally:
+            self._connection.close(True)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

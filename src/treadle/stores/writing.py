@@ -12,6 +12,7 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, ClassVar, NamedTuple
@@ -123,7 +124,10 @@ class WriterThread:
         self.ready.set_result(None)
         while self._serve():
             pass
-        self._end()
+        with suppress(
+            Exception
+        ):  # what was queued is answered; a driver without a goodbye is found dead all the same
+            self._end()
         self.stopped.set_result(None)
 
     def _serve(self) -> bool:
@@ -131,7 +135,8 @@ class WriterThread:
         try:
             first = self._next(self._pause())
         except Empty:
-            self._look_around()
+            with suppress(Exception):  # the thread must go on: whoever writes next is told what is wrong
+                self._look_around()
             return True
         group: list[Item] = []
         try:

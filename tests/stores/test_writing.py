@@ -1,0 +1,57 @@
+"""The writing thread of a store goes on, and ends, whatever fails in it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from treadle.errors import StoreUnavailable
+from treadle.stores.sqlite import SQLiteStore
+from treadle.stores.sqlite_journal import Journal
+from treadle.testing.conformance.owner import Owner, until
+
+pytestmark = pytest.mark.anyio
+
+
+class Broken(Exception):
+    """What nobody foresaw."""
+
+
+async def test_a_look_around_that_fails_does_not_end_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, looks = SQLiteStore(tmp_path / "j.db", lease_seconds=0.5), list[int]()
+    await store.open()
+    owner = await Owner.create(store, "t")
+
+    def broken(self: Journal) -> None:
+        looks.append(1)
+        raise Broken
+
+    async def two_looks() -> bool:
+        return len(looks) >= 2
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "heartbeat", broken)
+        await until(two_looks)
+    async with asyncio.timeout(5):
+        await owner.write()
+        await store.close()
+
+
+async def test_a_store_that_cannot_say_goodbye_is_closed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(tmp_path / "j.db")
+    await store.open()
+    owner = await Owner.create(store, "t")
+
+    def broken(self: Journal) -> None:
+        raise Broken
+
+    monkeypatch.setattr(Journal, "farewell", broken)
+    monkeypatch.setattr(Journal, "rolled_back", broken)
+    async with asyncio.timeout(5):
+        await store.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await owner.write()
