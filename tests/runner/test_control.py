@@ -428,6 +428,7 @@ async def test_a_thread_that_ignores_its_cancellation_is_listed_as_abandoned(run
 async def cancel_somewhere(runner: Runner, chance: random.Random, around: float) -> str:
     @tool(read_only=True)
     async def quick() -> str:
+        await asyncio.sleep(around / 3)
         return "ok"
 
     agent = Agent(ScriptedModel([call("quick"), "Done."]), name="quick", tools=[quick])

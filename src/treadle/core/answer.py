@@ -6,7 +6,7 @@ from typing import Any, Final, cast, get_args
 
 from treadle.core.codec import is_writable
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall
-from treadle.core.model import Finish, ModelAnswer, Usage
+from treadle.core.model import NO_USAGE, Finish, ModelAnswer, Usage
 
 FINISHES: Final = frozenset(get_args(Finish))
 
@@ -25,7 +25,9 @@ def check_answer(answer: ModelAnswer) -> None:
             f"its message must be a Message with a tuple of parts, got a {type(message).__name__}"
         )
     usage: Any = answer.usage
-    if not isinstance(usage, Usage) or not all(type(getattr(usage, name)) is int for name in _COUNTED):
+    if usage is not NO_USAGE and not (
+        isinstance(usage, Usage) and all(type(getattr(usage, name)) is int for name in _COUNTED)
+    ):
         raise WrongAnswer(f"its usage must be a Usage of whole numbers, got {usage!r:.200}")
     if answer.finish not in FINISHES:
         raise WrongAnswer(

@@ -169,9 +169,7 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
 
     Halves of characters (lone surrogates), which UTF-8 cannot hold, are written as `?`.
     """
-    # Here and in `decode`: importing it takes longer than importing all of this package.
-    from pydantic_core import PydanticSerializationError, to_json
-
+    json_ = _json()
     start = previous = events[0].time
     documents: list[dict[str, Any]] = []
     for event in events:
@@ -185,25 +183,32 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
         documents.append(document)
     record: dict[str, Any] = {"v": VERSION, "t": start, "e": documents}
     try:
-        data = to_json(record, inf_nan_mode="constants")
-    except PydanticSerializationError:
+        data = json_.to_json(record, inf_nan_mode="constants")
+    except json_.PydanticSerializationError:
         documents = record["e"] = _whole_characters(documents)
-        data = to_json(record, inf_nan_mode="constants")
+        data = json_.to_json(record, inf_nan_mode="constants")
     if len(data) <= BLOB_OVER:
         return data, {}
     blobs: dict[str, bytes] = {}
     outside = _take_out(documents, blobs)
     if not blobs:
         return data, {}
-    return to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
+    return json_.to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
+
+
+@cache
+def _json() -> Any:
+    """Return the library that reads and writes JSON; importing it takes longer than importing all of this package."""
+    import pydantic_core
+
+    return pydantic_core
 
 
 def is_writable(value: Any) -> bool:
     """Whether a record can hold a value: JSON data."""
     if value is None or type(value) in (str, int, bool, float):
         return True
-    from pydantic_core import to_json
-
+    to_json = _json().to_json
     try:
         to_json(value, inf_nan_mode="constants")
     except (ValueError, RecursionError):
@@ -235,10 +240,8 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
 
 def _parsed(data: bytes) -> Any:
     """Return what JSON bytes hold; what is nested deeper than the fast parser goes, the slow one reads."""
-    from pydantic_core import from_json
-
     try:
-        return from_json(data, allow_inf_nan=True)
+        return _json().from_json(data, allow_inf_nan=True)
     except ValueError:
         try:
             return json.loads(data)

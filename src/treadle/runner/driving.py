@@ -51,7 +51,7 @@ from treadle.runner.desk import Desk, Owned
 from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import Drive, Goal, Terms
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
-from treadle.runner.perform import Stage
+from treadle.runner.perform import Kit, Stage
 from treadle.runner.writer import Ownership
 
 
@@ -123,6 +123,7 @@ class Driving:
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
+        self._kits: OrderedDict[Agent[Any], tuple[Json, Kit]] = OrderedDict()
         self._giving_back: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = {}
         for agent in parts.agents:
             self.know(agent)
@@ -182,12 +183,30 @@ class Driving:
         """Return the options a task is driven with."""
         return from_json(state.options)
 
-    def terms(self, goal: Goal, state: TaskState, agent: Agent[Any] | None) -> Terms:
-        """Return what a drive goes by."""
+    def kit_for(self, state: TaskState, agent: Agent[Any]) -> Kit:
+        """Return what an agent brings to a drive under the task's options."""
+        kept = self._kits.get(agent)
+        if kept is not None and kept[0] == state.options:
+            return kept[1]
         options = self.options_of(state)
-        raised = bool(state.options and state.options.get("raised"))
-        work = function_calling.decide if agent is not None and goal in ("end", "step") else idle
-        return Terms(goal, setup_for(agent, options, raised=raised), options, work)
+        setup = setup_for(agent, options, raised=bool(state.options and state.options.get("raised")))
+        tools = {tool.spec.name: tool for tool in agent.tools}
+        specs = tuple([tool.spec for tool in agent.tools])
+        limit = options.tool_output_max_chars or 8_000
+        told = setup.limits.allowed_steps if options.tell_steps_left else None
+        kit = Kit(agent, options, setup, self.model_of(agent), tools, specs, limit, told)
+        self._kits[agent] = state.options, kit
+        if len(self._kits) > KEPT_VERSIONS:
+            self._kits.popitem(last=False)
+        return kit
+
+    def _terms(self, goal: Goal, state: TaskState, kit: Kit | None) -> Terms:
+        """Return what a drive goes by."""
+        if kit is None:
+            options = self.options_of(state)
+            return Terms(goal, setup_for(None, options), options, idle)
+        work = function_calling.decide if goal in ("end", "step") else idle
+        return Terms(goal, kit.setup, kit.options, work)
 
     # ------------------------------------------------------------------------------------- new tasks
 
@@ -341,22 +360,18 @@ class Driving:
     async def drive(self, owned: Owned, goal: Goal, agent: Agent[Any] | None, context: Any) -> Drive:
         """Drive an owned task to a goal and return the drive, at rest; the owner gives the task back."""
         state, writer = owned.state, owned.writer
-        terms = self.terms(goal, state, agent)
+        kit = self.kit_for(state, agent) if agent is not None else None
+        terms = self._terms(goal, state, kit)
         stage = None
-        if agent is not None:
+        if kit is not None:
             if context is None and self.parts.context_factory is not None:
                 context = self.parts.context_factory()
             if goal in ("end", "step"):
-                self.introduce(owned, agent, context, terms.options)
-            tools = {tool.spec.name: tool for tool in agent.tools}
-            limit = terms.options.tool_output_max_chars or 8_000
-            model = self.model_of(agent)
-            steps = terms.setup.limits.allowed_steps if terms.options.tell_steps_left else None
-            stage = Stage(state, agent, model, tools, owned.channel, context, limit, writer.durable, steps)
+                self.introduce(owned, kit.agent, context, terms.options)
+            stage = Stage(state, kit, owned.channel, context, writer.durable)
             if terms.options.context_tokens is not None:
-                specs = [tool.spec for tool in agent.tools]
                 most, told = terms.options.context_tokens, state.instructions or ""
-                stage.show = lambda: self.parts.memory.show(state, most, told, specs)
+                stage.show = lambda: self.parts.memory.show(state, most, told, kit.specs)
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted
         drive = Drive(self.store, writer, owned.channel, state, terms, stage, entrance, was_wanted=wanted)

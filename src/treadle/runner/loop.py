@@ -11,12 +11,14 @@ The same loop serves a free run, one step, an undo and a command to a task at re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from types import coroutine
+from typing import Any, Final, Literal, TypeVar
 
 from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
@@ -37,6 +39,8 @@ from treadle.runner.perform import Cut, Flight, Stage
 from treadle.runner.results import resting_word
 from treadle.runner.writer import JournalWriter
 
+T = TypeVar("T")
+
 GRACE: Final = 2.0
 """Seconds a cancelled call has to end before it is cancelled again, and soon after that given up as abandoned."""
 
@@ -48,6 +52,9 @@ CLOSING: Final = "its driver was closed"
 
 UNSUBMITTED: Final = 12
 """How many events may wait while effects end as soon as they start: about two steps."""
+
+Work = Callable[[], Coroutine[Any, Any, list[e.Event]]]
+"""Performs an effect and returns its end."""
 
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
 """Where a drive stops: at the task's end, after one step, finalized, rewound, or as soon as the inbox is read."""
@@ -99,15 +106,28 @@ class Drive:
         self._landed: list[Flight] = []
         self._waker: asyncio.Future[None] | None = None
         writer.on_failure = self._wake
+        self._record = self._record_and_stop if terms.options.break_on else writer.record
+        self._finalizes = terms.goal in ("end", "finalize")
         self._inbox_waits = not writer.is_new
         self.step_done: StepState | None = None
         self._late = False
         self._deadline: asyncio.TimerHandle | None = None
-        self.over: Future[None] = Future()
-        self.over.set_running_or_notify_cancel()  # so that one who waits and is cancelled cannot cancel it for all
-        self._leave: str | None = None
+        self.over = False
+        self._leavers: list[Future[None]] = []
+        self._leave: tuple[str, str] | None = None
+        """who wants the task interrupted, and why"""
+
         self._hurries = False
+        """whether what runs is to be stopped for that, and not only let end"""
+
         self._goes_on = was_wanted
+        self._carrier: asyncio.Task[None] | None = None
+        self._lone: Flight | None = None
+        """the effect that the carrier itself awaits"""
+
+        self._submits_soon = False
+        self._finish: asyncio.Future[None] | None = None
+        self._fault: BaseException | None = None
         self.abandoned: list[str] = []
 
     # -------------------------------------------------------------------------------- from outside
@@ -119,19 +139,20 @@ class Drive:
         """
 
         def leave() -> None:
-            self._leave = reason
             if grace > 0:
-                self._loop.call_later(grace, self._hurry)
-            else:
-                self._hurry()
-            self._wake()
+                self._loop.call_later(grace, self._ask_to_leave, RUNNER, reason)
+            self._ask_to_leave(RUNNER, reason, hurry=grace <= 0)
 
+        done: Future[None] = Future()
+        self._leavers.append(done)
         with suppress(RuntimeError):  # its loop is closed: the drive is over
             self._loop.call_soon_threadsafe(leave)
-        await asyncio.wrap_future(self.over)
+        if not self.over:
+            await asyncio.wrap_future(done)
 
-    def _hurry(self) -> None:
-        self._hurries = True
+    def _ask_to_leave(self, by: str, reason: str, *, hurry: bool = True) -> None:
+        self._leave = self._leave or (by, reason)
+        self._hurries = self._hurries or hurry
         self._wake()
 
     def poke(self) -> None:
@@ -151,65 +172,119 @@ class Drive:
         cancelled: asyncio.CancelledError | None = None
         if self._entrance is None:
             self._watch_the_clock()
-        try:
-            while True:
-                try:
-                    if await self._turn():
-                        break
-                except asyncio.CancelledError as error:
-                    state = self.state
-                    if self._writer.released or state.ended is not None:
-                        cancelled = error
-                        break
-                    if cancelled is None and not state.cancelling:
-                        self._writer.record(
-                            e.InterruptRequested("caller", "the caller was cancelled or gone")
-                        )
-                    cancelled = error
-        finally:
-            if self._deadline is not None:
-                self._deadline.cancel()
-            if self._entrance is not None:
-                self._entrance.leave()
+        self._hand_over()
+        while not self.over:
+            self._finish = self._loop.create_future()
             try:
-                await self._stop_all()
-            finally:
-                self.over.set_result(None)
+                await self._finish
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._ask_to_leave("caller", "the caller was cancelled or gone")
+        if self._fault is not None:
+            raise self._fault
         if cancelled is not None:
             raise cancelled
 
+    def _hand_over(self) -> None:
+        """Let a new carrier go on with the drive; the one before, if any, is left with its effect."""
+        self._carrier = self._loop.create_task(self._carry())
+
+    async def _carry(self) -> None:
+        """Take turn after turn until the drive is over, or another carrier has it."""
+        me, over = asyncio.current_task(), False
+        try:
+            while self._carrier is me and not over:
+                try:
+                    over = await self._turn()
+                except asyncio.CancelledError:
+                    # The event loop ends, or something that a tool left behind hit the wrong task.
+                    self._ask_to_leave("caller", "the event loop was stopped")
+                    over = self._writer.released or self.state.ended is not None
+        except BaseException as error:
+            if self._carrier is not me or self._loop.is_closed():
+                raise
+            self._fault = error
+        if self._carrier is me:
+            await self._end()
+
+    async def _end(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._entrance is not None:
+            self._entrance.leave()
+        try:
+            await self._stop_all()
+        finally:
+            self.over = True
+            for leaver in self._leavers:
+                with suppress(InvalidStateError):  # whoever waited was cancelled
+                    leaver.set_result(None)
+            if self._finish is not None and not self._finish.done():
+                self._finish.set_result(None)
+
     async def _turn(self) -> bool:
-        """Take one decision and do what it says; True when the drive is over."""
+        """Record what follows until something is wanted, and see to that; True when the drive is over."""
+        if self._writer.failure is not None:
+            raise self._writer.failure
+        if self._is_called:
+            await self._listen()
+        state, terms = self.state, self._terms
+        while True:
+            if self.step_done is not None:
+                return await self._park(resting_word(state))
+            if self._flights and (state.cancelling or state.interrupting):
+                # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
+                await self._fly(())
+                return False
+            if self._leave is not None and self._flights:
+                # What runs may end, and nothing starts.
+                await self._fly(tuple([flight.effect for flight in self._flights.values()]))
+                return False
+            work = terms.work if self._entrance is None else in_line
+            decision = lifecycle.decide(state, terms.setup, work, finalize=self._finalizes)
+            if type(decision) is not Record:
+                break
+            event = decision.event
+            if type(event) is e.TaskEnded:
+                return await self._seal(event)
+            self._record(event)
+            if type(event) is e.StepCompleted and terms.goal == "step":
+                self.step_done = state.steps[-1]
+        if type(decision) is Wait:
+            if decision.reason == "ended" and self._writer.released:
+                return True
+            if decision.reason == "thread" and self._entrance is not None:
+                await self._enter_thread(self._entrance)
+                return False
+            return await self._park(STATE_WORDS.get(decision.reason) or resting_word(state))
+        effects: tuple[Effect, ...] = decision  # type: ignore[assignment]
+        if len(effects) == 1 and not self._flights and not self._landed:
+            await self._fly_alone(effects[0])
+        else:
+            await self._fly(effects)
+        return False
+
+    @property
+    def _is_called(self) -> bool:
+        """Whether the inbox, the clock or somebody who wants the task interrupted is to be heard first."""
+        return self._inbox_waits or self._late or self._leaves_now
+
+    @property
+    def _leaves_now(self) -> bool:
+        return self._leave is not None and (self._hurries or not self._flights)
+
+    async def _listen(self) -> None:
         if self._inbox_waits:
             await self._read_inbox()
         if self._late:
             self._note_lateness()
-        if self._leave is not None and self.state.ended is None:
-            if self._flights and not self._hurries:
-                await self._fly(tuple([flight.effect for flight in self._flights.values()]))
-                return False
-            if not self.state.pausing or self._flights:
-                self._writer.record(e.InterruptRequested(RUNNER, self._leave))
+        if self._leaves_now and self._leave is not None:
+            by, reason = self._leave
             self._leave = None
-        if self.step_done is not None:
-            return await self._park(resting_word(self.state))
-        if self._flights and (self.state.cancelling or self.state.interrupting):
-            # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
-            await self._fly(())
-            return False
-        work = self._terms.work if self._entrance is None else in_line
-        decision = lifecycle.decide(self.state, self._terms.setup, work, finalize=self._finalizes())
-        if type(decision) is Record:
-            return await self._record(decision.event)
-        if type(decision) is Wait:
-            if decision.reason == "ended" and self._writer.released:
-                return True
-            if self._entrance is not None and decision.reason == "thread":
-                await self._enter_thread(self._entrance)
-                return False
-            return await self._park(self._word_for(decision))
-        await self._fly(decision)  # type: ignore[arg-type]
-        return False
+            state = self.state
+            stopping = state.cancelling or state.interrupting or (state.pausing and not self._flights)
+            if state.ended is None and not stopping:
+                self._writer.record(e.InterruptRequested(by, reason))
 
     async def _enter_thread(self, entrance: Entrance) -> None:
         """Come into the thread, or wait in line for it until it may be free or somebody speaks."""
@@ -217,7 +292,7 @@ class Drive:
             self._entrance = None
             self._watch_the_clock()
             return
-        if entrance.stirred or self._inbox_waits:
+        if entrance.stirred or self._is_called:
             return
         self._waker = self._loop.create_future()
         timer = self._loop.call_later(LOOK, self._wake) if entrance.is_first else None
@@ -227,30 +302,14 @@ class Drive:
             self._waker = None
             if timer is not None:
                 timer.cancel()
-        if self._writer.failure is not None:
-            raise self._writer.failure
 
     def _wake_from_anywhere(self) -> None:
         with suppress(RuntimeError):  # its loop is closed: the drive is over
             self._loop.call_soon_threadsafe(self._wake)
 
-    def _finalizes(self) -> bool:
-        return self._terms.goal in ("end", "finalize")
-
-    def _word_for(self, wait: Wait) -> str:
-        return STATE_WORDS.get(wait.reason) or resting_word(self.state)
-
     # --------------------------------------------------------------------------------------- recording
 
-    async def _record(self, event: e.Event) -> bool:
-        if type(event) is e.TaskEnded:
-            return await self._seal(event)
-        self._note(event)
-        if self._terms.goal == "step" and type(event) is e.StepCompleted:
-            self.step_done = self.state.steps[-1]
-        return False
-
-    def _note(self, event: e.Event, inbox: str | None = None) -> None:
+    def _record_and_stop(self, event: e.Event, inbox: str | None = None) -> None:
         """Record an event, and a pause after it if a breakpoint says so."""
         self._writer.record(event, inbox)
         for stop in self._terms.options.break_on or ():
@@ -313,7 +372,7 @@ class Drive:
                 self._writer.dismiss(item.item_id)
             else:
                 event = as_event(self.state, item)
-                self._note(event, item.item_id)
+                self._record(event, item.item_id)
                 self._goes_on = self._goes_on or type(event) is e.OutcomeSettled
 
     # --------------------------------------------------------------------------------------- effects
@@ -332,17 +391,70 @@ class Drive:
         if fresh or self._flights:
             await self._next_end()
 
+    async def _fly_alone(self, effect: Effect) -> None:
+        """Await a lone effect in the carrier's own task: no other is needed, unless something happens meanwhile.
+
+        Then a new carrier takes the drive over, and this one is the effect's task and nothing more.
+        """
+        if self._submits_soon and type(effect) is CallModel:
+            await asyncio.sleep(
+                0
+            )  # a model and tools that never wait are not to keep the event loop from others
+        if self._is_called:
+            return
+        prepared = self._prepare(effect)
+        if prepared is None:
+            return
+        flight, work = prepared
+        self._submit_soon()
+        flight.task = me = self._carrier
+        self._lone = flight
+        try:
+            ends = await in_own_context(work())
+        except BaseException:
+            self._relieve()
+            raise
+        if me is not None and me.cancelling():
+            self._relieve()
+        if self._lone is flight:
+            self._lone = None
+            if flight.timer is not None:
+                flight.timer.cancel()
+            for event in ends:
+                self._record(event)
+        else:
+            self._take_down(flight, ends)
+
+    def _relieve(self) -> None:
+        """Let a new carrier take over from one that awaits an effect."""
+        flight, self._lone = self._lone, None
+        if flight is not None and flight.task is not None and not self._loop.is_closed():
+            self._flights[flight.effect.id] = flight
+            flight.task.add_done_callback(partial(self._land, flight))
+            self._hand_over()
+
     def _start(self, effect: Effect) -> bool:
-        """Start one effect; False when it ended without starting."""
+        """Start one effect in a task of its own; False when it ended without starting."""
+        prepared = self._prepare(effect)
+        if prepared is None:
+            return False
+        flight, work = prepared
+        self._flights[effect.id] = flight
+        flight.task = self._loop.create_task(self._carry_effect(flight, work))
+        flight.task.add_done_callback(partial(self._land, flight))
+        return True
+
+    def _prepare(self, effect: Effect) -> tuple[Flight, Work] | None:
+        """Record the begin of an effect and return how to perform it; None when it ended without starting."""
         stage = self._stage
         assert stage is not None, "effects are wanted only by those who know the agent"
         flight = Flight(effect)
-        record = self._note
+        record = self._record
         if type(effect) is CallTool:
             arguments = self._admitted(stage, effect)
             if arguments is None:
-                return False
-            spec = stage.tools[effect.call.name].spec
+                return None
+            spec = stage.kit.tools[effect.call.name].spec
             record(
                 e.ToolStarted(
                     effect.call.step, effect.id, spec.effect, effect.call.attempt + 1, spec.undoable
@@ -353,7 +465,7 @@ class Drive:
                 flight.timer = self._loop.call_later(spec.timeout, self._cut, flight, "timeout")
         elif type(effect) is CallModel:
             attempt = effect.step.model_attempt + 1
-            record(e.ModelStarted(effect.step.id, stage.model.name, attempt, effect.final))
+            record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final))
             work = partial(perform.call_model, stage, flight, effect)
         elif type(effect) is UndoCall:
             call = effect.call
@@ -361,17 +473,14 @@ class Drive:
             work = partial(perform.undo_call, stage, flight, effect)
         else:
             work = partial(perform.reconcile, stage, flight, effect)  # type: ignore[arg-type]
-        self._flights[effect.id] = flight
-        flight.task = self._loop.create_task(self._carry(flight, work))
-        flight.task.add_done_callback(partial(self._land, flight))
-        return True
+        return flight, work
 
     def _admitted(self, stage: Stage, effect: CallTool) -> Any:
         """Return the arguments of a call as its tool wants them; None when the call ended as invalid."""
         call = effect.call
-        tool = stage.tools.get(call.name)
+        tool = stage.kit.tools.get(call.name)
         if tool is None:
-            text = unknown_tool_text(call.name, list(stage.tools))
+            text = unknown_tool_text(call.name, list(stage.kit.tools))
         elif call.problem is not None:
             text = f"{call.name} was not run: its arguments were {call.problem}. Send the whole call again."
         else:
@@ -386,7 +495,7 @@ class Drive:
         self._writer.record(e.ToolEnded(call.step, call.id, "invalid", error=failure))
         return None
 
-    async def _carry(self, flight: Flight, work: Callable[[], Coroutine[Any, Any, list[e.Event]]]) -> None:
+    async def _carry_effect(self, flight: Flight, work: Work) -> None:
         """Carry an effect to its end; the drive hears of it from here, a round of the event loop before `_land`."""
         self._take_down(flight, await work())
 
@@ -409,7 +518,7 @@ class Drive:
         """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""
         if not self._landed:
             self._submit_soon()
-        if not self._landed and not self._inbox_waits and not self._late:
+        if not self._landed and not self._is_called:
             self._waker = self._loop.create_future()
             try:
                 await self._waker
@@ -423,7 +532,7 @@ class Drive:
             if type(flight.effect) is Reconcile and flight.effect.call.status != "lost":
                 continue  # somebody settled the call while its tool was still looking
             for event in self._ends_of(flight):
-                await self._record(event)
+                self._record(event)
 
     def _ends_of(self, flight: Flight) -> list[e.Event]:
         """Return the ends of an effect; one that was stopped by nobody but itself has failed, and is not repeated."""
@@ -438,14 +547,17 @@ class Drive:
         """Submit what is recorded once the effects really wait: one that is over at once shares the next commit."""
         if self._writer.waiting >= UNSUBMITTED:
             self._writer.flush()
-        else:
+        elif not self._submits_soon:
+            self._submits_soon = True
             self._loop.call_soon(self._submit_unless_over)
 
     def _submit_unless_over(self) -> None:
-        if not self._landed:
+        self._submits_soon = False
+        if self._lone is not None or (self._flights and not self._landed):
             self._writer.flush()
 
     def _wake(self) -> None:
+        self._relieve()
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
 
@@ -455,6 +567,8 @@ class Drive:
         """Stop an effect: cancel, after a grace cancel again, then give it up as abandoned."""
         if flight.cut is not None or flight.task is None or flight.ends is not None:
             return
+        if flight is self._lone:
+            self._relieve()
         flight.cut = why
         flight.task.cancel()
         if flight.timer is not None:
@@ -500,6 +614,25 @@ class Drive:
         state, seconds = self.state, self._terms.setup.limits.seconds
         if seconds is not None and state.ended is None and state.limit != "seconds" and not state.answered:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
+
+
+@coroutine
+def in_own_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await a coroutine in this task, but in a copy of its context: what it sets there reaches nobody else."""
+    run = copy_context().run
+    resume, value = work.send, None
+    while True:
+        try:
+            waits_for = run(resume, value)
+        except StopIteration as end:
+            return end.value
+        try:
+            resume, value = work.send, (yield waits_for)
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:  # noqa: BLE001  it is the coroutine's to deal with
+            resume, value = work.throw, error
 
 
 def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:

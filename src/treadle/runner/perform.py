@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from treadle.agents.agent import Agent
+from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.answer import WrongAnswer, check_answer, with_places
 from treadle.core.codec import is_writable
@@ -21,13 +22,31 @@ from treadle.core.messages import Content, File, Image, Message, Text
 from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.core.observation import as_text, error_text, observation
 from treadle.core.state import CallState, TaskState
-from treadle.core.tools import Happened, NotHappened
+from treadle.core.tools import Happened, NotHappened, ToolSpec
 from treadle.errors import ModelError
 from treadle.ports import Model, Tool, ToolContext, ToolOutput
 from treadle.runner.channel import Channel
+from treadle.runner.options import RunOptions
 
 Cut = Literal["interrupted", "timeout", "abandoned"]
 """Why an effect in flight was stopped."""
+
+
+@dataclass(slots=True, frozen=True)
+class Kit:
+    """What an agent brings to a drive under certain options: worked out once for all its tasks.
+
+    `tell_steps` is the limit on steps, if the model is to be told how many are left.
+    """
+
+    agent: Agent[Any]
+    options: RunOptions
+    setup: Setup
+    model: Model
+    tools: dict[str, Tool]
+    specs: tuple[ToolSpec, ...]
+    max_chars: int
+    tell_steps: int | None
 
 
 @dataclass(slots=True)
@@ -35,15 +54,10 @@ class Stage:
     """What effects of one drive are performed with."""
 
     state: TaskState
-    agent: Agent[Any]
-    model: Model
-    tools: dict[str, Tool]
+    kit: Kit
     channel: Channel
     context: Any
-    max_chars: int
     durable: Callable[[], Awaitable[None]]
-    tell_steps: int | None = None
-    """the limit on steps, if the model is to be told how many are left"""
 
     show: Callable[[], Sequence[Message]] | None = None
     """what the model sees of the conversation, if not all of it; may raise `ModelError`"""
@@ -76,7 +90,7 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     answer: ModelAnswer | None = None
     try:
         request = model_request(stage, effect)
-        async for item in stage.model.stream(request):
+        async for item in stage.kit.model.stream(request):
             if isinstance(item, ModelAnswer):
                 if answer is not None:
                     raise WrongAnswer("it answered twice")
@@ -96,12 +110,14 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
         failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
         return [e.ModelFailed(step.id, failure)]
     except WrongAnswer as error:
-        why = f"{stage.model.name} does not answer as models do: {error}"
+        why = f"{stage.kit.model.name} does not answer as models do: {error}"
         return [e.ModelFailed(step.id, e.Failure("model", "unknown", why))]
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a model raises is its failure, not the runner's
         return [e.ModelFailed(step.id, e.Failure("model", "unknown", error_text(error)))]
     if answer is None:
-        failure = e.Failure("model", "connection", f"{stage.model.name} ended its stream without an answer")
+        failure = e.Failure(
+            "model", "connection", f"{stage.kit.model.name} ended its stream without an answer"
+        )
         return [e.ModelFailed(step.id, failure)]
     message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
     return [e.ModelReturned(step.id, message, answer.finish, answer.usage)]
@@ -109,8 +125,8 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
 
 def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
     """Return what the model is asked; the conversation is shared, not copied."""
-    state, settings = stage.state, stage.agent.model_settings
-    tools = () if effect.final else tuple([tool.spec for tool in stage.tools.values()])
+    state, settings = stage.state, stage.kit.agent.model_settings
+    tools = () if effect.final else stage.kit.specs
     choice = (
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
     )
@@ -130,9 +146,9 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
 def instructions(stage: Stage, effect: CallModel) -> str:
     """Return the task's instructions, with the number of steps left if the model is to know it."""
     told = stage.state.instructions or ""
-    if stage.tell_steps is None:
+    if stage.kit.tell_steps is None:
         return told
-    left = 0 if effect.final else stage.tell_steps - effect.step.index
+    left = 0 if effect.final else stage.kit.tell_steps - effect.step.index
     return f"{told}\n\nSteps left after this one: {left}.".strip()
 
 
@@ -151,7 +167,7 @@ def delta(step: str, item: Any, after: int) -> e.Delta:
 async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: Any) -> list[e.Event]:
     """Run a tool whose begin is recorded, and return its end."""
     call = effect.call
-    tool = stage.tools[call.name]
+    tool = stage.kit.tools[call.name]
     ctx = tool_context(stage, call, flight, call.attempt)
     try:
         if call.effect != "read":
@@ -159,7 +175,7 @@ async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: A
             await stage.durable()
         flight.entered = True
         result = await tool.call(arguments, ctx)
-        return [tool_end(call, result, stage.max_chars)]
+        return [tool_end(call, result, stage.kit.max_chars)]
     except asyncio.CancelledError:
         if flight.cut is None and not _being_cancelled():
             return _tool_failed(call, tool, "the tool cancelled itself")
@@ -240,7 +256,7 @@ def _tool_cut(call: CallState, tool: Tool | None, flight: Flight) -> list[e.Even
 async def undo_call(stage: Stage, flight: Flight, effect: UndoCall) -> list[e.Event]:
     """Run the compensation of a finished call and return its end."""
     call, call_id = effect.call, effect.id
-    tool = stage.tools.get(call.name)
+    tool = stage.kit.tools.get(call.name)
     if tool is None or not tool.spec.undoable:
         failure = e.Failure("tool", "error", f"the agent has no tool {call.name} with undo=", call_id)
         return [e.ToolEnded(call.step, call_id, "error", error=failure)]
@@ -272,7 +288,7 @@ def _undo_cut(effect: UndoCall, flight: Flight) -> list[e.Event]:
 async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.Event]:
     """Ask a lost call's tool whether it took effect, and return the verdict."""
     call = effect.call
-    tool = stage.tools[call.name]
+    tool = stage.kit.tools[call.name]
     try:
         verdict = await tool.reconcile(call.as_tool_call, tool_context(stage, call, flight, call.attempt))
     except asyncio.CancelledError:

@@ -86,16 +86,13 @@ class JournalWriter:
 
     def record(self, event: Event, inbox: str | None = None) -> None:
         """Number an event, apply it and queue it for the next commit."""
-        state = self._state
-        event.seq, event.time = state.seq + 1, self._now()
+        state, now = self._state, self._clock()
+        # In a journal time never goes backwards, whatever the clock does.
+        event.seq, event.time = state.seq + 1, max(state.time, now)
         apply(state, event, self.epoch)
         self._pending.append(event)
         if inbox is not None:
             self.dismiss(inbox)
-
-    def _now(self) -> int:
-        """Return the time, which in a journal never goes backwards, whatever the clock does."""
-        return max(self._clock(), self._state.time)
 
     def dismiss(self, inbox: str) -> None:
         """Take an item from the inbox, with the next commit, without an event of its own."""
@@ -198,7 +195,7 @@ class JournalWriter:
             self._submit_pending()
             if self.failure is not None:
                 raise self.failure
-            event.seq, event.time = self._state.seq + 1, self._now()
+            event.seq, event.time = self._state.seq + 1, max(self._clock(), self._state.time)
             record = encode_record([event], self.epoch, self.digest)
         commit = self._commit(record)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
@@ -223,6 +220,7 @@ class JournalWriter:
             raise
         except Exception:
             self._taken[:0] = commit.taken
+            await self.durable()  # what was refused for lack of an earlier commit failed with that one
             raise
         self.released = verdict.released
         if event is not None and record is not None:

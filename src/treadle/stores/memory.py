@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -586,7 +586,8 @@ def _digest(task: _Task, seq: int) -> bytes:
     """The digest of the record that holds event `seq` of the task."""
     for part, _ in _chain(task):
         if seq > part.new.base_seq:
-            return next((r.digest for r in part.records if r.seq >= seq), b"")
+            place = bisect_left(part.records, seq, key=lambda record: record.seq)
+            return part.records[place].digest if place < len(part.records) else b""
     return b""
 
 
