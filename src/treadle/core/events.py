@@ -91,6 +91,21 @@ class ThreadEntered(Event):
 
 
 @dataclass(slots=True)
+class SummaryRequested(Event):
+    """The task's answer is to stand, for models, for the words its thread held at `version`, up to version `covers`."""
+
+    covers: int
+    version: int
+
+
+@dataclass(slots=True)
+class MessagesImported(Event):
+    """Words from elsewhere: all that the task adds to its thread."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(slots=True)
 class InstructionsSet(Event):
     """The agent's instructions, as they were worked out for this task."""
 
@@ -440,6 +455,8 @@ TaskEvent: TypeAlias = (
     | TaskForked
     | ThreadAwaited
     | ThreadEntered
+    | SummaryRequested
+    | MessagesImported
     | InstructionsSet
     | VersionChanged
     | OptionsChanged

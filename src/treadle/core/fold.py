@@ -83,6 +83,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.attempt, state.thread_version, state.kept, state.driven = 1, 0, False, 0
     state.began = False
     state.end_reasons = ()
+    state.covers = 0
     state.own_from = len(state.messages)
     state.origin = _here(state)
 
@@ -95,6 +96,16 @@ def _thread_entered(state: TaskState, event: e.ThreadEntered) -> None:
     state.in_line = False
     if event.base is not None:
         state.base = event.base
+
+
+def _summary_requested(state: TaskState, event: e.SummaryRequested) -> None:
+    state.covers, state.base = event.covers, event.version
+
+
+def _messages_imported(state: TaskState, event: e.MessagesImported) -> None:
+    state.messages.extend(event.messages)
+    state.unread.clear()
+    state.origin, state.began = _here(state), True
 
 
 def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
@@ -483,6 +494,8 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.TaskForked: _task_forked,
     e.ThreadAwaited: _thread_awaited,
     e.ThreadEntered: _thread_entered,
+    e.SummaryRequested: _summary_requested,
+    e.MessagesImported: _messages_imported,
     e.InstructionsSet: _instructions_set,
     e.VersionChanged: _version_changed,
     e.OptionsChanged: _options_changed,

@@ -17,9 +17,10 @@ from treadle.core import events as e
 from treadle.core.fold import apply
 from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
+from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
 from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, ThreadBusy
-from treadle.ports import Claim, Commit, Committed, JournalStore, Place, TaskExists, TaskRow
+from treadle.ports import Claim, Commit, Committed, JournalStore, Place, TaskExists, TaskRow, ThreadMember
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.line import Line
 from treadle.runner.loop import Drive
@@ -130,7 +131,7 @@ class Desk:
 
     async def begin_with_history(self, state: TaskState, thread_id: str, version: int) -> None:
         """Let a task that has said nothing yet start from the words its thread holds at a version."""
-        history = await self.thread_messages(thread_id, version)
+        history, state.summarised = await self.thread_history(thread_id, version)
         state.history = history
         state.messages = list(history)
         state.own_from = len(history)
@@ -152,23 +153,45 @@ class Desk:
     async def thread_messages(self, thread_id: str, version: int | None = None) -> list[Message]:
         """Return the words of a thread: what each of its tasks said, in the order they were finalized."""
         _, members = await self.store.thread(thread_id, version=version)
-        messages: list[Message] = []
-        for number, member in enumerate(members):
-            state = start(member.task_id)
-            records = await self.store.read(member.task_id, upto=member.seq)
-            for epoch, found in unfold(member.task_id, records):
-                for event in found:
-                    # The first in a thread brings along all it was forked with.
-                    if number == 0 and type(event) is e.TaskCreated and event.base:
-                        await self.begin_with_history(state, event.thread, event.base)
-                    elif number == 0 and type(event) is e.ThreadEntered and event.base is not None:
-                        await self.begin_with_history(state, state.thread, event.base)
-                    apply(state, event, epoch)
-            if state.seq < member.seq:
-                raise missing_tail(member.task_id, state.seq, member.seq)
-            own = state.messages if number == 0 else state.messages[state.own_from :]
-            messages.extend(_renamed(message, member.version) for message in own)
-        return messages
+        turns = [member for member in members if not member.covers]
+        words = [await self.turn(member, first=number == 0) for number, member in enumerate(turns)]
+        return [message for turn in words for message in turn]
+
+    async def thread_history(self, thread_id: str, version: int) -> tuple[list[Message], bool]:
+        """Return what a task begins with in a thread, and whether it begins with a summary of older words."""
+        _, members = await self.store.thread(thread_id, version=version)
+        summary = max((member for member in members if member.covers), key=_version, default=None)
+        if summary is None:
+            return await self.thread_messages(thread_id, version), False
+        history = [Message("user", summary_words(await self.summary(summary)))]
+        for member in members:
+            if not member.covers and member.version > summary.covers:
+                history += await self.turn(member)
+        return history, True
+
+    async def turn(self, member: ThreadMember, *, first: bool = False) -> list[Message]:
+        """Return the words of one member of a thread; the first one brings along all it was forked with."""
+        state = await self._member_state(member, whole=first)
+        own = state.messages if first else state.messages[state.own_from :]
+        return [_renamed(message, member.version) for message in own]
+
+    async def summary(self, member: ThreadMember) -> str:
+        """Return the text of a summary."""
+        return (await self._member_state(member)).output_text
+
+    async def _member_state(self, member: ThreadMember, *, whole: bool = False) -> TaskState:
+        """Return a member's state at its place in the thread; `whole` with the words it began with."""
+        state = start(member.task_id)
+        for epoch, found in unfold(member.task_id, await self.store.read(member.task_id, upto=member.seq)):
+            for event in found:
+                if whole and type(event) is e.TaskCreated and event.base:
+                    await self.begin_with_history(state, event.thread, event.base)
+                elif whole and type(event) is e.ThreadEntered and event.base is not None:
+                    await self.begin_with_history(state, state.thread, event.base)
+                apply(state, event, epoch)
+        if state.seq < member.seq:
+            raise missing_tail(member.task_id, state.seq, member.seq)
+        return state
 
     # ------------------------------------------------------------------------------------ ownership
 
@@ -318,6 +341,10 @@ class Desk:
 
 def _nothing() -> None:
     pass
+
+
+def _version(member: ThreadMember) -> int:
+    return member.version
 
 
 def recover(owned: Owned) -> None:

@@ -84,6 +84,8 @@ class NewRun:
     task_id: str | None = None
     options: RunOptions | None = None
     extra_state: Json = None
+    summarises: e.SummaryRequested | None = None
+    """what it is a summary of"""
 
     def __post_init__(self) -> None:
         given.agent(self.agent)
@@ -225,11 +227,11 @@ class Driving:
         task_id = new.task_id or made_id or new_id()
         state = start(task_id)
         base = 0
-        if new.thread_id is not None:
+        if new.thread_id is not None and new.summarises is None:
             base = await self._begin_in_thread(state, new.thread_id)
         thread = new.thread_id or new_id()
         row = NewTask(task_id, new.agent.name, thread, self.parts.clock(), labels=options.labels)
-        enter = self._entering(new, options) if drives else None
+        enter = self._entering(new, options) if drives and new.summarises is None else None
         owned = self.desk.begin(state, Ownership(1, b"", row, enter))
         owned.entered = enter == "parallel"
         fingerprint = new.agent.fingerprint
@@ -237,6 +239,8 @@ class Driving:
         owned.writer.record(
             e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
         )
+        if new.summarises is not None:
+            owned.writer.record(new.summarises)
         if new.task_id is not None or enter not in (None, "parallel"):
             await self._made(owned)
             owned.place = owned.writer.place
@@ -259,10 +263,7 @@ class Driving:
     async def _begin_in_thread(self, state: TaskState, thread_id: str) -> int:
         version, _ = await self.store.thread(thread_id)
         if version:
-            history = await self.desk.thread_messages(thread_id, version)
-            state.history = history
-            state.messages.extend(history)
-            state.own_from = len(history)
+            await self.desk.begin_with_history(state, thread_id, version)
         return version
 
     # ----------------------------------------------------------------------------------------- drive
@@ -388,8 +389,8 @@ class Driving:
 
     def _entrance(self, owned: Owned, options: RunOptions) -> Entrance | None:
         """Return the way of a task into its thread, None if it is there already."""
-        if owned.entered:
-            return None
+        if owned.entered or owned.state.covers:
+            return None  # it is there already; or it summarises and keeps nobody waiting
         state, writer = owned.state, owned.writer
 
         async def ask(how: OnBusyThread) -> Place | None:

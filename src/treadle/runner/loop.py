@@ -324,21 +324,34 @@ class Drive:
             return False
         state = self.state
         keeps = event.state in ("completed", "degraded") or self._terms.options.keep_in_thread == "always"
+        if state.covers:
+            keeps = event.state == "completed"
         event.kept = keeps and event.state in ("failed", "cancelled")
         if keeps and event.thread_version == 0:
             event.thread_version = state.base + 1
         while True:
-            change = ThreadChange("add", state.thread, event.thread_version - 1) if keeps else None
+            version = event.thread_version - 1
+            change = ThreadChange("add", state.thread, version, state.covers) if keeps else None
             try:
                 await self._writer.commit_alone(event, event.state, thread=change, seal=True)
             except ThreadMoved as moved:
                 # Somebody else's words came first: ours go after them.
                 event.thread_version = moved.version + 1
+                if state.covers and await self._is_stale(moved.version):
+                    text = "words that it summarises were taken out of the thread meanwhile"
+                    return await self._seal(e.TaskEnded("failed", None, e.Failure("agent", "stale", text)))
                 continue
             except InboxWaiting:
                 self._inbox_waits = True
                 return False
             return True
+
+    async def _is_stale(self, now: int) -> bool:
+        """Whether words that this task summarises were taken out of its thread since it was made."""
+        covers = self.state.covers
+        _, then = await self._store.thread(self.state.thread, version=self.state.base)
+        _, there = await self._store.thread(self.state.thread, version=now)
+        return [m for m in then if m.version <= covers] != [m for m in there if m.version <= covers]
 
     async def _park(self, word: str) -> bool:
         """Give the task back at rest; False when something arrived that must be read first."""

@@ -170,6 +170,49 @@ class TaskPage:
 
 
 @dataclass(slots=True, frozen=True)
+class ThreadSummary:
+    """A thread in a list: its version, and how many tasks have words in it."""
+
+    thread_id: str
+    version: int
+    turns: int
+
+
+@dataclass(slots=True, frozen=True)
+class ThreadPage:
+    """Some threads, by id; `cursor` asks for the next page, None when there is none."""
+
+    items: tuple[ThreadSummary, ...]
+    cursor: str | None
+
+
+@dataclass(slots=True, frozen=True)
+class CompactionReport:
+    """What a compaction did to what models see of a thread; `complete` is false when a summary could not be made.
+
+    `tasks` are those that made summaries, the newest last; `covers` is the version of the thread up to which the
+    newest summary goes.
+    """
+
+    thread_id: str
+    complete: bool
+    tasks: tuple[str, ...]
+    covers: int
+    messages_before: int
+    tokens_before: int
+    messages_after: int
+    tokens_after: int
+
+
+@dataclass(slots=True, frozen=True)
+class PruneReport:
+    """What was deleted, or would be: whole threads, and all tasks, those of the threads included."""
+
+    threads: tuple[str, ...]
+    tasks: tuple[str, ...]
+
+
+@dataclass(slots=True, frozen=True)
 class UndoReport:
     """What an undo did. `complete` is false when a compensation stopped it; `left` then names the calls still to do."""
 

@@ -23,6 +23,7 @@ from treadle.runner.keeping import Keeping
 from treadle.runner.line import INSIDE
 from treadle.runner.loop import CLOSING
 from treadle.runner.options import RunOptions
+from treadle.runner.remembering import Remembering
 from treadle.runner.results import RunResult
 from treadle.runner.steering import Steering
 from treadle.runner.stepping import Stepping
@@ -34,7 +35,7 @@ UNFINISHED: Final = frozenset({"created", "running", "answered"})
 """At rest, and nothing keeps the task from going on."""
 
 
-class TaskRunner(Stepping, Steering, History, Keeping):
+class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
     """Creates, drives, controls and inspects tasks. Holds no state of a run; safe under any concurrency."""
 
     def __init__(self, parts: Parts) -> None:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from treadle.agents.agent import Agent
-from treadle.core.events import Ephemeral, Event
+from treadle.core.events import END_STATES, Ephemeral, Event
 from treadle.core.messages import Json, Message
 from treadle.core.tools import Happened, NotHappened
+from treadle.ports import Model
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.exporting import ExportReport
 from treadle.runner.handle import RunHandle
 from treadle.runner.importing import ImportReport
 from treadle.runner.options import RunOptions
-from treadle.runner.results import Difference, RunResult, StepInfo, Task, TaskPage, TaskStepOutput, UndoReport
+from treadle.runner.results import (
+    CompactionReport,
+    Difference,
+    PruneReport,
+    RunResult,
+    StepInfo,
+    Task,
+    TaskPage,
+    TaskStepOutput,
+    ThreadPage,
+    UndoReport,
+)
 from treadle.runner.stream import EventStream, StepStream, Stream
 from treadle.runner.verifying import VerifyReport
 
@@ -318,6 +331,45 @@ class SyncRunner:
     def get_thread(self, thread_id: str) -> tuple[Message, ...]:
         """See `Runner.get_thread`."""
         return BRIDGE.run(self._runner.get_thread(thread_id))
+
+    def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> ThreadPage:
+        """See `Runner.list_threads`."""
+        return BRIDGE.run(self._runner.list_threads(limit=limit, cursor=cursor))
+
+    def compact_thread(
+        self,
+        thread_id: str,
+        *,
+        keep: int = 4,
+        agent: Agent[Any] | None = None,
+        model: str | Model | None = None,
+        context_tokens: int = 32_000,
+    ) -> CompactionReport:
+        """See `Runner.compact_thread`."""
+        return BRIDGE.run(
+            self._runner.compact_thread(
+                thread_id, keep=keep, agent=agent, model=model, context_tokens=context_tokens
+            )
+        )
+
+    def import_thread(self, thread_id: str, messages: Sequence[Message]) -> str:
+        """See `Runner.import_thread`."""
+        return BRIDGE.run(self._runner.import_thread(thread_id, messages))
+
+    def delete_thread(self, thread_id: str) -> None:
+        """See `Runner.delete_thread`."""
+        BRIDGE.run(self._runner.delete_thread(thread_id))
+
+    def prune(
+        self,
+        older_than: float | timedelta,
+        *,
+        states: Sequence[str] = END_STATES,
+        labels: dict[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """See `Runner.prune`."""
+        return BRIDGE.run(self._runner.prune(older_than, states=states, labels=labels, dry_run=dry_run))
 
     def verify(self, task: Ref | None = None) -> VerifyReport:
         """See `Runner.verify`."""
