@@ -1,7 +1,7 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, bench, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, chaos, bench, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full crash bench docs lock
+.PHONY: fmt check test full crash chaos bench docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -26,6 +26,10 @@ full: check
 
 crash: .venv
 	$(RUN)/python -m tests.crash.matrix
+
+chaos: .venv
+	$(RUN)/python -m tests.chaos.storm
+	$(RUN)/python -m tests.chaos.storm --store postgres
 
 docs: .venv
 	$(RUN)/pytest -q tests/docs

@@ -289,6 +289,7 @@ async def test_treadle_drive_gives_its_tasks_to_the_next_at_sigterm_and_exits_wi
     assert second.stdout is not None
     first.kill()
     first.communicate()
+    assert '"driving"' in await asyncio.to_thread(second.stdout.readline)
     assert '"adopted"' in await asyncio.to_thread(second.stdout.readline)
     await napping(second)
     async with Runner(tmp_path / "journal.db") as runner:

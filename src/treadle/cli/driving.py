@@ -79,6 +79,7 @@ async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> 
         mark = _MARKS.get(adoption.kind, ("● ", STYLES.get(adoption.state or "", "")))
         screen.line(mark, adoption.text, (f"  {adoption.agent or ''}", "dim"))
 
+    screen.entry({"kind": "driving", "store": runner.store.url})
     runner.begin_adopting(at_most=at_most, tell=tell)
     await asked.get()
     draining = asyncio.ensure_future(runner.drain(grace))

@@ -185,10 +185,8 @@ class Adopter:
         try:
             await self._drive(row)
             self._tries.pop(task_id, None)
-        except (TaskBusy, TaskNotFound):
+        except (TaskBusy, TaskNotFound, Fenced):
             return  # somebody else was faster
-        except Fenced as refusal:
-            self._say("lost", str(refusal), row)
         except Exception as error:  # noqa: BLE001  one task that cannot be driven stops no other
             count = self._tries[task_id].count if task_id in self._tries else 0
             wait = AGAIN_SECONDS[min(count, len(AGAIN_SECONDS) - 1)]
@@ -210,7 +208,11 @@ class Adopter:
             if state.shutdown and not state.pausing:
                 driving.go_on(owned, RUNNER)
             self._say("adopted", f"task {row.task_id} adopted", row, owned)
-            await driving.drive(owned, "undo" if state.undo is not None else "end", known, None)
+            try:
+                await driving.drive(owned, "undo" if state.undo is not None else "end", known, None)
+            except Fenced as refusal:
+                self._say("lost", str(refusal), row, owned)
+                return
         word = results.resting_word(state)
         self._say("stopped", f"task {row.task_id} is {word}", row, owned)
 

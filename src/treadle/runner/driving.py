@@ -12,9 +12,7 @@ from typing import Any, Final
 
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
-from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.effects import Decision, Wait
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
 from treadle.core.messages import Content, Json
@@ -49,7 +47,7 @@ from treadle.ports import (
 from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
 from treadle.runner.line import INSIDE, Entrance, Ways
-from treadle.runner.loop import Drive, Goal, Terms
+from treadle.runner.loop import Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
 from treadle.runner.perform import Kit, Stage
 from treadle.runner.writer import Ownership
@@ -108,11 +106,6 @@ def new_id() -> str:
     from uuid_utils import uuid7
 
     return str(uuid7())
-
-
-def idle(state: TaskState, setup: Setup) -> Decision:
-    """Want nothing: the worker of a drive that only carries out what was commanded."""
-    return Wait("idle")
 
 
 class Driving:
@@ -523,6 +516,28 @@ class Driving:
 
     async def _is_unread(self, task_id: str, item_id: str) -> bool:
         return any(item.item_id == item_id for item in await self.store.inbox(task_id))
+
+    async def answer(self, task_id: str, item_id: str) -> e.Event | None:
+        """Return the event that an inbox item became, once it was read; None if nobody is there to read it.
+
+        None too if it came too late to be an event: after the end.
+        """
+        watcher = self.desk.channels.subscribe(task_id)
+        try:
+            while True:
+                watcher.items.clear()
+                watcher.lagging = False
+                waits = await self._is_unread(task_id, item_id)
+                if not waits or not self.desk.is_driven(await self.row(task_id)):
+                    break
+                await watcher.wait(self.desk.patience(task_id))
+        finally:
+            self.desk.channels.unsubscribe(task_id, watcher)
+        for _, found in unfold(task_id, await self.store.read(task_id)):
+            for event in found:
+                if getattr(event, "inbox", None) == item_id:
+                    return event
+        return None
 
     async def heard(self, task_id: str, item_id: str) -> bool:
         """Whether words from the inbox came into the task's journal."""

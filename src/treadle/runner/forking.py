@@ -47,13 +47,19 @@ def _end_of_calls(state: TaskState, at: str | int | None, replace: dict[str, Any
     return step.ended_seq
 
 
-async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
-    """Raise `ForkPointBusy` if a call is begun and not ended just after this event."""
+async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
+    """Return what a task was just after an event, without the words its thread held before."""
     state = start(task_id)
     for epoch, found in unfold(task_id, await store.read(task_id, upto=seq)):
         for event in found:
             if event.seq <= seq:  # the record that holds the point may go on after it
                 apply(state, event, epoch)
+    return state
+
+
+async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
+    """Raise `ForkPointBusy` if a call is begun and not ended just after this event."""
+    state = await state_at(store, task_id, seq)
     if state.in_flight() or (state.undo is not None):
         raise ForkPointBusy(
             f"task {task_id}: at event {seq} a call or an undo is begun and not ended; fork after a step, or later",

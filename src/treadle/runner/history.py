@@ -8,7 +8,7 @@ from treadle.agents.agent import Agent
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.messages import Json
-from treadle.errors import TaskFinished
+from treadle.errors import TaskBusy, TaskFinished, TaskStateError
 from treadle.ports import Commit, NewTask, TaskRow
 from treadle.runner import forking, given, undoing
 from treadle.runner.driving import new_id
@@ -40,6 +40,9 @@ class History(Views):
     ) -> UndoReport:
         """Take back the last step, or all after `to`: compensate its calls, newest first, then rewind.
 
+        A task that is being driven, here or elsewhere, is undone by its driver: it lets the calls in flight end,
+        carries the undo out, and gives the task back.
+
         Args:
             task: the task, or its id.
             to: index (from 1) or id of the last step to keep; 0 for none.
@@ -60,6 +63,42 @@ class History(Views):
             raise TaskFinished(
                 f"task {task_id} is cancelled, for good: fork it", task_id=task_id, state="cancelled"
             )
+        while True:
+            try:
+                return await self._undo_here(row, to, force, agent, context, by)
+            except TaskBusy:
+                report = await self._undo_there(task_id, to, force, by)
+            if report is not None:
+                return report
+
+    async def _undo_there(
+        self, task_id: str, to: int | str | None, force: bool, by: str | None
+    ) -> UndoReport | None:
+        """Have a task's driver undo; None if it was not there any more, or had not the code of a compensation."""
+        data: dict[str, Json] = {"to": to, "force": force, "by": by}
+        item_id = await self._driving.command(task_id, "undo", data)
+        answer = await self._driving.answer(task_id, item_id)
+        if isinstance(answer, e.CommandRejected):
+            then = await forking.state_at(self._store, task_id, answer.seq - 1)
+            undoing.plan(then, to, force=force, by=by)  # raises what says best why it could not be done
+            raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
+        await self._driving.carried_out(task_id, item_id)
+        answer = answer or await self._driving.answer(task_id, item_id)
+        if not isinstance(answer, e.UndoRequested):
+            return None
+        done = undoing.report(await self._state(task_id), answer)
+        return done if done.complete or done.problem is not None else None
+
+    async def _undo_here(
+        self,
+        row: TaskRow,
+        to: int | str | None,
+        force: bool,
+        agent: Agent[Any] | None,
+        context: Any,
+        by: str | None,
+    ) -> UndoReport:
+        task_id = row.task_id
         async with self._driving.own(task_id) as owned:
             state = owned.state
             plan = undoing.plan(state, to, force=force, by=by)

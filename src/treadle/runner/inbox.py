@@ -6,7 +6,9 @@ from treadle.core import events as e
 from treadle.core.codec import decode_part
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.state import TaskState
+from treadle.errors import NotFound, TaskStateError
 from treadle.ports import InboxItem
+from treadle.runner.undoing import plan
 
 
 def as_event(state: TaskState, item: InboxItem) -> e.Event:
@@ -29,8 +31,20 @@ def as_event(state: TaskState, item: InboxItem) -> e.Event:
             return e.InputReceived(parts, data.get("role", "user"), data.get("observation", False), by, inbox)
         case "settle":
             return _settled(state, item)
+        case "undo":
+            return _undone(state, item)
         case _:
             return e.CommandRejected(item.kind, "this version does not know the command", inbox)
+
+
+def _undone(state: TaskState, item: InboxItem) -> e.Event:
+    data = item.data
+    try:
+        asked = plan(state, data.get("to"), force=bool(data.get("force")), by=data.get("by")).event
+    except (TaskStateError, NotFound) as error:
+        return e.CommandRejected("undo", str(error), item.item_id)
+    asked.inbox = item.item_id
+    return asked
 
 
 def _settled(state: TaskState, item: InboxItem) -> e.Event:

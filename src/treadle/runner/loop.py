@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, TypeVar
 from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Effect, Reconcile, Record, UndoCall, Wait
+from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, Record, UndoCall, Wait
 from treadle.core.fold import RUNNER
 from treadle.core.messages import copied
 from treadle.core.observation import error_text, unknown_tool_text
@@ -79,6 +79,11 @@ class Terms:
     work: lifecycle.Worker
 
 
+def idle(state: TaskState, setup: Setup) -> Decision:
+    """Want nothing: the worker of a drive that only carries out what was commanded."""
+    return Wait("idle")
+
+
 class Drive:
     """The driver of one task in this process, from claim to release."""
 
@@ -120,6 +125,9 @@ class Drive:
         self._hurries = False
         """whether what runs is to be stopped for that, and not only let end"""
 
+        self._undo_waits = False
+        """whether an undo was asked for that waits for what runs"""
+
         self._goes_on = was_wanted
         self._carrier: asyncio.Task[None] | None = None
         self._lone: Flight | None = None
@@ -146,7 +154,8 @@ class Drive:
         done: Future[None] = Future()
         self._leavers.append(done)
         with suppress(RuntimeError):  # its loop is closed: the drive is over
-            self._loop.call_soon_threadsafe(leave)
+            if self._terms.goal != "attend":  # that one only writes down what was said, and ends
+                self._loop.call_soon_threadsafe(leave)
         if not self.over:
             await asyncio.wrap_future(done)
 
@@ -236,11 +245,15 @@ class Drive:
                 # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
                 await self._fly(())
                 return False
+            if self._undo_waits:
+                await self._make_way_for_undo()
+                return False
             if self._leave is not None and self._flights:
                 # What runs may end, and nothing starts.
                 await self._fly(tuple([flight.effect for flight in self._flights.values()]))
                 return False
-            work = terms.work if self._entrance is None else in_line
+            queues = self._entrance is not None and terms.goal != "undo"
+            work = in_line if queues else terms.work
             decision = lifecycle.decide(state, terms.setup, work, finalize=self._finalizes)
             if type(decision) is not Record:
                 break
@@ -271,7 +284,11 @@ class Drive:
 
     @property
     def _leaves_now(self) -> bool:
-        return self._leave is not None and (self._hurries or not self._flights)
+        if self._leave is None or (self._flights and not self._hurries):
+            return False
+        state = self.state
+        stopping = state.cancelling or state.interrupting or (state.pausing and not self._flights)
+        return state.ended is None and not stopping
 
     async def _listen(self) -> None:
         if self._inbox_waits:
@@ -279,12 +296,21 @@ class Drive:
         if self._late:
             self._note_lateness()
         if self._leaves_now and self._leave is not None:
-            by, reason = self._leave
-            self._leave = None
-            state = self.state
-            stopping = state.cancelling or state.interrupting or (state.pausing and not self._flights)
-            if state.ended is None and not stopping:
-                self._writer.record(e.InterruptRequested(by, reason))
+            # It stays: a resume that comes now does not keep alive what is about to end.
+            self._writer.record(e.InterruptRequested(*self._leave))
+
+    async def _make_way_for_undo(self) -> None:
+        """Let the calls in flight end, so that what is undone is known; a model call is worth nothing any more."""
+        calls = [flight.effect for flight in self._flights.values() if type(flight.effect) is not CallModel]
+        if self._flights:
+            await self._fly(tuple(calls))
+        else:
+            self._undo_waits, self._inbox_waits = False, True
+
+    def _turn_to_undo(self) -> None:
+        """Carry out an undo that was asked for, and nothing after it: who undoes a step has something else in mind."""
+        self._terms = Terms("undo", self._terms.setup, self._terms.options, idle)
+        self._finalizes = False
 
     async def _enter_thread(self, entrance: Entrance) -> None:
         """Come into the thread, or wait in line for it until it may be free or somebody speaks."""
@@ -384,7 +410,14 @@ class Drive:
                 # Nothing follows the end, and a command that came too late is not to wait for the next attempt.
                 self._writer.dismiss(item.item_id)
             else:
+                if item.kind == "undo" and self._flights:
+                    self._undo_waits = True
+                    continue
                 event = as_event(self.state, item)
+                if type(event) is e.UndoRequested:
+                    if self.state.pausing or self.state.interrupting:
+                        self._writer.record(e.Resumed(event.by))
+                    self._turn_to_undo()
                 self._record(event, item.item_id)
                 self._goes_on = self._goes_on or type(event) is e.OutcomeSettled
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.errors import Fenced, TaskBusy
+from treadle.ports import TaskRow
 from treadle.runner import given, results
 from treadle.runner.adopting import AT_MOST, Adopter, Tell, log
 from treadle.runner.bridge import BRIDGE
@@ -243,8 +244,8 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         while True:
             row = await self._driving.row(task_id)
             if self.desk.is_driven(row):
-                row = await self._driving.stopped(task_id)
-                if results.word_of(row) not in UNFINISHED:
+                row = await self._resumed_elsewhere(task_id, by)
+                if results.word_of(row) not in UNFINISHED and not await self._driving.store.inbox(task_id):
                     return await self.result(task_id)
                 # Whoever had it took one step, or only heard a message: where it goes on from there is asked here.
             if row.state in ("completed", "cancelled") or (row.state == "degraded" and options is None):
@@ -264,6 +265,14 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
                 if not self.desk.is_driven(await self._driving.row(task_id)):
                     raise
                 # Somebody else was faster.
+
+    async def _resumed_elsewhere(self, task_id: str, by: str | None) -> TaskRow:
+        """Return the row of a task once its driver stops; one that is about to stop since it was asked to goes on."""
+        state = (await self.desk.load(task_id)).state
+        asked = [item.kind for item in await self._store.inbox(task_id)]
+        if state.pausing or state.interrupting or "pause" in asked or "interrupt" in asked:
+            await self._driving.command(task_id, "resume", {"by": by})
+        return await self._driving.stopped(task_id)
 
     async def _resume(
         self,

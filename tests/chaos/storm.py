@@ -1,0 +1,304 @@
+"""Real drivers on one store, stopped, woken and killed at random while they drive: `make chaos`.
+
+    python -m tests.chaos.storm --seconds 60 --tasks 200 --drivers 3 [--store URL] [--seed N]
+
+Each driver is a `treadle drive`. What they did is judged from outside: by another process that audits the journals
+against a ledger of effects, by how long orphans stayed orphans, and by the commits that drivers which were woken after
+their succession tried and were refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from treadle import Runner, RunOptions
+from treadle.core.events import END_STATES
+from treadle.ports import TaskFilter
+
+SCAN = 1.0
+"""How often an adopter looks when it hears nothing, in seconds."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """How much of a storm. `restart`, if given, restarts the server of the store and returns."""
+
+    folder: Path
+    store: str
+    seconds: float
+    tasks: int
+    drivers: int
+    lease: float = 1.0
+    steps: int = 10
+    work: float = 3.0
+    seed: int = 0
+    patience: float = 120.0
+    restart: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
+class Driver:
+    """One `treadle drive` and what it said."""
+
+    process: subprocess.Popen[str]
+    stopped: float | None = None
+    succeeded: bool = False
+    """woken after having been stopped for longer than its lease"""
+
+    lost: list[tuple[str, int]] = field(default_factory=list)
+    said: list[dict[str, Any]] = field(default_factory=list)
+
+    def listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                entry = json.loads(line)
+                self.said.append(entry)
+                if entry["kind"] == "lost" and self.succeeded:
+                    self.lost.append((entry["task_id"], entry["epoch"]))
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a storm."""
+
+    refused: int = 0
+    unwarranted: int = 0
+    """commits refused by drivers that had not been stopped, or of tasks that nobody took over"""
+
+    taken_up: list[float] = field(default_factory=list)
+    unended: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    exits: list[int] = field(default_factory=list)
+    stops: int = 0
+    kills: int = 0
+    restarts: int = 0
+    epochs: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        latest, middle = max(self.taken_up, default=0.0), sorted(self.taken_up)
+        p99 = middle[int(len(middle) * 0.99)] if middle else 0.0
+        blows = (
+            f"{self.stops} stops beyond the lease, {self.kills} kills, {self.restarts} restarts of the server"
+        )
+        orphans = f"{len(self.taken_up)} orphans taken up, p99 {p99:.2f} s, at most {latest:.2f} s"
+        return "\n".join(
+            [
+                f"{self.seconds:.0f} s: {blows}",
+                f"{self.epochs} ownerships; {orphans} after they were orphans",
+                f"{self.refused} stale commits refused (drivers woken after their succession)",
+                f"{len(self.violations)} violations, {len(self.unended)} tasks not ended, exits {self.exits}",
+                *self.violations[:20],
+            ]
+        )
+
+
+class Storm:
+    """One storm, from the first task to the audit."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.chance = random.Random(plan.seed)
+        self.drivers: list[Driver] = []
+        self.dead: list[Driver] = []
+        self.listeners: list[Thread] = []
+        self.report = Report()
+        self.ledger = plan.folder / "ledger.jsonl"
+        self.environment = {
+            **os.environ,
+            "CHAOS_LEDGER": str(self.ledger),
+            "CHAOS_STEPS": str(plan.steps),
+            "CHAOS_SECONDS": str(plan.work),
+        }
+
+    async def run(self) -> Report:
+        began = time.monotonic()
+        try:
+            async with Runner(self.plan.store) as runner:
+                await self._begin_tasks(runner)
+                for _ in range(self.plan.drivers):
+                    self.drivers.append(self._driver())
+                watching = asyncio.ensure_future(self._watch_orphans(runner))
+                await self._blow()
+                await self._calm(runner)
+                watching.cancel()
+                await self._judge(runner)
+        finally:
+            for driver in self.drivers:
+                driver.process.kill()
+                driver.process.wait()
+            for listener in self.listeners:
+                listener.join(10)
+        self.report.seconds = time.monotonic() - began
+        return self.report
+
+    async def _begin_tasks(self, runner: Runner) -> None:
+        """Make tasks that wait for a driver: begun, and given back at once."""
+        os.environ.update(self.environment)
+        from tests.chaos.agent import agent
+
+        options = RunOptions(on_unknown_outcome="tell_model")
+        for number in range(self.plan.tasks):
+            await runner.start(agent, "Work", task_id=f"t{number:03}", options=options)
+        await runner.drain()
+
+    def _driver(self) -> Driver:
+        command = [sys.executable, "-m", "treadle", "drive", "--agent", "tests.chaos.agent:agent", "--json"]
+        command += ["--store", self.plan.store, "--lease", str(self.plan.lease), "--grace", "0"]
+        command += ["--at-most", str(self.plan.tasks)]
+        log = (self.plan.folder / "drivers.log").open("a")
+        with log:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=self.environment
+            )
+        driver = Driver(process)
+        listener = Thread(target=driver.listen, daemon=True)
+        listener.start()
+        self.listeners.append(listener)
+        return driver
+
+    # ------------------------------------------------------------------------------------------ the storm
+
+    async def _blow(self) -> None:
+        end = time.monotonic() + self.plan.seconds
+        while time.monotonic() < end:
+            await asyncio.sleep(self.chance.uniform(0.2, 0.8))
+            self._wake()
+            # One that has just been started does not drive yet, and somebody always does.
+            awake = [driver for driver in self.drivers if driver.stopped is None and driver.said]
+            if len(awake) < 2:
+                continue
+            victim, blow = self.chance.choice(awake), self.chance.random()
+            if blow < 0.65:
+                victim.process.send_signal(signal.SIGSTOP)
+                victim.stopped = time.monotonic()
+            elif blow < 0.9:
+                self._kill(victim)
+            elif self.plan.restart is not None:
+                await asyncio.to_thread(self.plan.restart)
+                self.report.restarts += 1
+
+    def _wake(self, *, all_of_them: bool = False) -> None:
+        for driver in self.drivers:
+            if driver.stopped is None:
+                continue
+            slept = time.monotonic() - driver.stopped
+            if all_of_them or slept > self.plan.lease * self.chance.uniform(1.5, 3.0):
+                # A heartbeat may have been written just before it was stopped.
+                driver.succeeded = driver.succeeded or slept > self.plan.lease
+                self.report.stops += slept > self.plan.lease
+                driver.stopped = None
+                driver.process.send_signal(signal.SIGCONT)
+
+    def _kill(self, driver: Driver) -> None:
+        driver.process.kill()
+        driver.process.wait()
+        self.report.kills += 1
+        self.drivers.remove(driver)
+        self.dead.append(driver)
+        self.drivers.append(self._driver())
+
+    async def _calm(self, runner: Runner) -> None:
+        """Wake all, and wait until every task has ended."""
+        await asyncio.sleep(self.plan.lease * 1.5)
+        self._wake(all_of_them=True)
+        end = time.monotonic() + self.plan.patience
+        while time.monotonic() < end:
+            rows = await runner.store.rows(TaskFilter(limit=self.plan.tasks))
+            self.report.unended = [row.task_id for row in rows if row.state not in END_STATES]
+            self.report.epochs = sum(row.epoch for row in rows)
+            if not self.report.unended:
+                return
+            await asyncio.sleep(0.3)
+
+    # ----------------------------------------------------------------------------------------- judging
+
+    async def _watch_orphans(self, runner: Runner) -> None:
+        """Note how long each orphan stays one; those begun with are waiting for the first driver and do not count."""
+        since: dict[tuple[str, int], float] = {}
+        first = {(row.task_id, row.epoch) for row in await runner.store.orphans(1_000)}
+        while True:
+            rows = await runner.store.orphans(1_000)
+            now = time.monotonic()
+            orphans = {(row.task_id, row.epoch) for row in rows} - first
+            for gone in since.keys() - orphans:
+                self.report.taken_up.append(now - since.pop(gone))
+            for orphan in orphans:
+                since.setdefault(orphan, now)
+            await asyncio.sleep(0.1)
+
+    async def _judge(self, runner: Runner) -> None:
+        for driver in self.drivers:
+            driver.process.terminate()
+        for driver in self.drivers:
+            self.report.exits.append(await asyncio.to_thread(driver.process.wait, 30))
+        newest = {
+            row.task_id: row.epoch for row in await runner.store.rows(TaskFilter(limit=self.plan.tasks))
+        }
+        for driver in [*self.drivers, *self.dead]:
+            warranted = sum(newest[task] > epoch for task, epoch in driver.lost)
+            self.report.refused += warranted
+            told = sum(entry["kind"] == "lost" for entry in driver.said)
+            self.report.unwarranted += told - warranted
+        command = [sys.executable, "-m", "treadle.testing.auditor", self.plan.store, "--ended"]
+        command += ["--ledger", str(self.ledger)]
+        audit = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+        self.report.violations = (audit.stdout + audit.stderr).splitlines()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.storm")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--drivers", type=int, default=3)
+    parser.add_argument("--work", type=float, default=3.0, help="seconds that a call takes, about")
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--store", help="URL; by default a fresh SQLite file; `postgres` starts a server")
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan(
+            Path(folder),
+            given.store or f"sqlite:///{folder}/journal.db",
+            given.seconds,
+            given.tasks,
+            given.drivers,
+        )
+        plan.work, plan.seed = given.work, given.seed
+        if given.store == "postgres":
+            from treadle.testing.postgres import PostgresServer
+
+            with PostgresServer() as server:
+
+                def restart() -> None:
+                    server.stop(immediate=True)
+                    server.start()
+
+                plan.store, plan.restart = server.url, restart
+                report = asyncio.run(Storm(plan).run())
+        else:
+            report = asyncio.run(Storm(plan).run())
+        print(report)
+        if report.violations or report.unended:
+            print((Path(folder) / "drivers.log").read_text()[-3_000:])
+    good = not report.violations and not report.unended and not any(report.exits)
+    return 0 if good and (report.refused >= 50 or given.seconds < 60) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
