@@ -1,7 +1,7 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, chaos, bench, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, chaos, postgres, bench, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full crash chaos bench docs lock
+.PHONY: fmt check test full crash chaos postgres bench docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -33,6 +33,9 @@ chaos: .venv
 
 docs: .venv
 	$(RUN)/pytest -q tests/docs
+
+postgres: .venv
+	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/test_postgres.py tests/stores/test_postgres_faults.py tests/runner/test_on_postgres.py
 
 bench: .venv
 	$(RUN)/python -m bench

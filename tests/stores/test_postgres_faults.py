@@ -255,6 +255,24 @@ async def test_what_the_database_cannot_take_is_refused_alone(url: str) -> None:
         assert [row.head for row in await store.rows(TaskFilter())] == [2, 1, 2, 2]
 
 
+async def test_a_task_that_is_created_written_and_given_back_in_one_group_is_written_at_the_first_try(
+    url: str,
+) -> None:
+    async with opened(url) as store:
+        owners = [Owner(store, f"t{n}") for n in range(20)]
+        sent: list[asyncio.Future[Committed]] = []
+        for owner in owners:
+            first = owner.record()
+            sent.append(send(store, owner.commit(first, create=new_task(owner.task_id), enter="enqueue")))
+            owner.seq, owner.digest = first.seq, first.digest
+            sent.append(send(store, owner.commit(owner.record(), state="running")))
+            sent.append(send(store, owner.commit(release=True)))
+        assert len(await asyncio.gather(*sent)) == 60
+        assert {(row.head, row.driver) for row in await store.rows(TaskFilter())} == {(2, None)}
+        assert store._writer is not None
+        assert store._writer.failures == 0
+
+
 # ------------------------------------------------------------------------------------------------- waking up
 
 

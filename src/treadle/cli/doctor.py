@@ -24,6 +24,7 @@ from treadle.wiring import open_store
 EXTRAS: Final = {
     "openai": ("pydantic_ai", "openai"),
     "anthropic": ("pydantic_ai", "anthropic"),
+    "postgres": ("psycopg", "psycopg_pool"),
     "testing": ("starlette", "uvicorn"),
 }
 """What each extra brings: it is there when all of these can be imported."""
@@ -91,6 +92,8 @@ def _look_at_store(found: Diagnosis, named: str | None) -> None:
     store = open_store(named)
     path = getattr(store, "path", None)
     found.store["url"] = store.url
+    if store.url.startswith("postgresql:"):
+        _look_into_server(found, named or os.environ["TREADLE_STORE"])
     if not isinstance(path, Path):
         return
     found.store["exists"] = path.exists()
@@ -130,6 +133,25 @@ def _look_into(found: Diagnosis, path: Path) -> None:
         )
     elif found.store["journal_mode"] != "wal":
         found.hints.append(f"the journal mode of {path} is {found.store['journal_mode']}, not wal")
+
+
+def _look_into_server(found: Diagnosis, named: str) -> None:
+    from treadle.stores.postgres_schema import look
+
+    try:
+        found.store.update(look(named))
+    except StoreError as error:
+        found.problems.append(str(error))
+        return
+    for name, promise in (
+        ("fsync", "power cut"),
+        ("full_page_writes", "power cut"),
+        ("synchronous_commit", "crash"),
+    ):
+        if found.store[name] == "off":
+            found.problems.append(
+                f"{name} is off on this server: a {promise} would lose what was acknowledged"
+            )
 
 
 # ------------------------------------------------------------------------------------------- agents

@@ -252,7 +252,10 @@ class Group:
         if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
             if head.driver != self._driver:
                 self._moves.append((commit.task_id, False))
-            raise Fenced(f"task {commit.task_id} is at epoch {head.epoch}, the commit at {commit.epoch}")
+            raise Fenced(
+                f"task {commit.task_id} was taken over by another driver: it is at epoch {head.epoch}, "
+                f"and what was to be written at epoch {commit.epoch} was refused"
+            )
         if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
             raise Fenced(
                 f"task {commit.task_id} ends at event {head.seq}: "
@@ -288,7 +291,7 @@ class Group:
         return False  # what else a commit without a record writes may be written twice
 
     def _write(self, head: Head, commit: Commit, place: Entry | None, *, release: bool) -> Committed:
-        if head.new is not None:
+        if commit.create is not None:
             head.driver = self._driver_row()
             self._heads[commit.task_id] = head
             self._batch.create(head)

@@ -190,6 +190,28 @@ def is_passing(error: BaseException | None) -> bool:
     )
 
 
+def look(url: str) -> dict[str, Any]:
+    """Return what a server and a store in it are like, without changing anything; raises `StoreError`."""
+    to = address(url)
+    connection = connect(to, "treadle doctor", for_reading=True)
+    try:
+        version = _format(to, connection)
+        names = ("server_version", "synchronous_commit", "fsync", "full_page_writes", "max_connections")
+        settings = {
+            name: connection.execute("SELECT current_setting(%s)", (name,)).fetchone() for name in names
+        }
+        found: dict[str, Any] = {name: value[0] for name, value in settings.items() if value is not None}
+        found |= {"schema": to.schema, "exists": version > 0}
+        if version:
+            tasks = connection.execute("SELECT count(*) FROM tasks WHERE NOT deleted").fetchone()
+            found |= {"format": version, "tasks": tasks[0] if tasks else 0}
+        return found
+    except psycopg.Error as error:
+        raise unavailable(to, error) from error
+    finally:
+        connection.close()
+
+
 # ----------------------------------------------------------------------------------------------- format
 
 

@@ -80,6 +80,8 @@ class PostgresWriter(WriterThread):
         self._told = self._woken = self._tried = 0.0
         self._tries = 0
         self._owed = self._heard = self._heard_mail = False
+        self.failures = 0
+        """how often a transaction was not committed and something of it was tried again"""
         self.wakes = 0
         """how often the thread was woken while it waited"""
         super().__init__(to.url)
@@ -307,6 +309,7 @@ class PostgresWriter(WriterThread):
                 failure: Exception = error
             except Exception as error:  # noqa: BLE001 (values the database cannot take are one item's fault, too)
                 failure = error
+                self.failures += 1
                 if self._drop_if_broken(error):
                     unsure = unsure if results is None else results
                 elif getattr(error, "sqlstate", None) not in _OTHERS_FAULT or attempts >= ATTEMPTS:

@@ -1,0 +1,104 @@
+"""Runners on PostgreSQL: what is true on SQLite is true there, also when drivers and the server die."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call, text
+from treadle.ports import TaskFilter
+from treadle.testing.conformance.owner import until
+from treadle.testing.postgres import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def url(postgres: PostgresServer, tmp_path: Path) -> str:
+    return postgres.in_schema(f"r{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@tool(read_only=True)
+async def nap(seconds: float) -> str:
+    """Sleep a little."""
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+def agent(naps: int = 4, seconds: float = 0.01) -> Agent:
+    turns = [call("nap", seconds=seconds) for _ in range(naps)]
+    return Agent(ScriptedModel([*turns, text("done")]), name="sleepy", tools=[nap])
+
+
+async def test_a_second_turn_sees_the_first_and_a_fork_shares_its_steps(url: str) -> None:
+    async with Runner(url, agents=[agent()]) as runner:
+        first = await runner.run(agent(), "one", thread_id="talk", task_id="first")
+        second = await runner.run(agent(), "two", thread_id="talk")
+        assert (first.state, second.state) == ("completed", "completed")
+        assert second.thread_id == "talk"
+        fork = await runner.fork("first")
+        assert (await runner.resume(fork.task_id)).state == "completed"
+
+
+async def test_a_command_of_one_process_reaches_a_task_of_another_at_once(url: str) -> None:
+    async with Runner(url) as driver, Runner(url) as other:
+        handle = await driver.start(agent(200, 0.05), "go", task_id="long")
+        await asyncio.sleep(0.3)
+        began = time.monotonic()
+        await other.handle("long").pause()
+        assert (await handle.result()).state == "paused"
+        assert time.monotonic() - began < 2
+
+
+DRIVER = """
+import sys
+from tests.runner.test_on_postgres import agent
+from treadle import Runner
+Runner(sys.argv[1]).run_sync(agent(100, 0.05), "go", task_id="doomed")
+"""
+
+
+async def test_a_task_whose_driver_was_killed_is_driven_on_by_another_process(url: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", DRIVER, url])  # noqa: ASYNC220
+    async with Runner(url, agents=[agent()]) as runner:
+        await until(lambda: _has_come_far(runner), 20)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        task = await runner.get_task("doomed")
+        assert task.state == "interrupted"
+        result = await runner.resume("doomed", agent=agent(4))
+        assert result.state == "completed"
+
+
+async def _has_come_far(runner: Runner) -> bool:
+    return any(row.head > 8 for row in await runner.store.rows(TaskFilter()))
+
+
+@pytest.mark.parametrize("tasks", [25, pytest.param(250, marks=pytest.mark.full)])
+async def test_a_restart_of_the_server_during_a_recovery_strands_no_task(
+    own_server: PostgresServer, tasks: int
+) -> None:
+    """R9: the database restarts 0.2 s into the recovery of many tasks; all of them end."""
+    async with Runner(own_server.url) as runner:
+        for n in range(tasks):
+            await runner.create_task(agent(), "go", task_id=f"t{n}")
+    async with Runner(own_server.url, agents=[agent()]) as runner, asyncio.timeout(60):
+        recovering = [asyncio.create_task(runner.resume(f"t{n}")) for n in range(tasks)]
+        await asyncio.sleep(0.2)
+        await asyncio.to_thread(own_server.stop)
+        await asyncio.to_thread(own_server.start)
+        results = await asyncio.gather(*recovering)
+        assert [result.state for result in results] == ["completed"] * tasks
