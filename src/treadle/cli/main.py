@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.cli import branching, control, doctor, driving, keeping, running, views
+from treadle.cli import branching, control, doctor, driving, keeping, running, threads, views
 from treadle.cli.json_form import error_json
 from treadle.cli.opening import CODES, OUR_BUG, USAGE, StoreOption
 from treadle.cli.screen import Screen
@@ -53,6 +53,8 @@ for _command in (
     doctor.doctor,
 ):
     app.command()(_command)
+app.add_typer(threads.threads, name="threads")
+app.command()(threads.prune)
 app.command("import")(keeping.import_)
 
 

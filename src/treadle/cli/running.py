@@ -28,7 +28,7 @@ from treadle.core.events import END_STATES, ModelStarted
 from treadle.core.journal import unfold
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
 from treadle.policy.limits import Limits
-from treadle.ports import TaskRow
+from treadle.ports import OnBusyThread, TaskRow
 from treadle.runner.options import RunOptions
 from treadle.runner.results import RunResult
 from treadle.runner.runner import TaskRunner
@@ -47,6 +47,13 @@ MaxSteps = Annotated[int | None, typer.Option("--max-steps", help="Limit on step
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Limit on tokens, in and out together.")]
 MaxSeconds = Annotated[float | None, typer.Option("--max-seconds", help="Limit on driven time.")]
 MaxModelCalls = Annotated[int | None, typer.Option("--max-model-calls", help="Limit on model calls.")]
+OnBusyThreadOption = Annotated[
+    OnBusyThread | None,
+    typer.Option("--on-busy-thread", help="What to do while another task is driven in the thread."),
+]
+ContextTokens = Annotated[
+    int | None, typer.Option("--context-tokens", help="How many tokens a request holds at most.")
+]
 MaxToolCalls = Annotated[int | None, typer.Option("--max-tool-calls", help="Limit on tool calls.")]
 
 
@@ -67,12 +74,15 @@ def run(
     max_model_calls: MaxModelCalls = None,
     max_tool_calls: MaxToolCalls = None,
     on_limit: OnLimitOption = None,
+    on_busy_thread: OnBusyThreadOption = None,
+    context_tokens: ContextTokens = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> int:
     """Run an agent on an input until the task stops; without AGENT a plain assistant."""
     word, said = _agent_and_input(words)
     options = limited(max_steps, max_tokens, max_seconds, max_model_calls, max_tool_calls, on_limit)
+    options = of_thread(options, on_busy_thread, context_tokens)
     known = agents.to_run(word, agent, model)
     agents.check_model(known)
 
@@ -98,11 +108,14 @@ def resume(
     max_model_calls: MaxModelCalls = None,
     max_tool_calls: MaxToolCalls = None,
     on_limit: OnLimitOption = None,
+    on_busy_thread: OnBusyThreadOption = None,
+    context_tokens: ContextTokens = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> int:
     """Drive a task from where it stands to its next stop: after a crash, a pause, a failure, a limit."""
     options = limited(max_steps, max_tokens, max_seconds, max_model_calls, max_tool_calls, on_limit)
+    options = of_thread(options, on_busy_thread, context_tokens)
 
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
@@ -282,6 +295,15 @@ def _agent_and_input(words: list[str]) -> tuple[str | None, str]:
             raise ConfigurationError(
                 "run takes INPUT, or AGENT and INPUT; put an input of several words in quotes"
             )
+
+
+def of_thread(
+    options: RunOptions | None, on_busy_thread: OnBusyThread | None, context_tokens: int | None
+) -> RunOptions | None:
+    """Return options with those about the thread that were given over them."""
+    if on_busy_thread is None and context_tokens is None:
+        return options
+    return RunOptions(on_busy_thread=on_busy_thread, context_tokens=context_tokens).over(options)
 
 
 def limited(

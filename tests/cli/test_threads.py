@@ -1,0 +1,42 @@
+"""`threads` and `prune`: conversations as a whole."""
+
+import json
+
+from treadle.errors import ThreadNotFound
+
+
+def test_threads_are_listed_shown_compacted_imported_and_deleted(treadle, tmp_path):
+    for words in ("1 + 2?", "1 + 2?", "1 + 2?"):
+        treadle(
+            "run", "math", words, "--thread", "ada", "--on-busy-thread", "reject", "--context-tokens", "4000"
+        )
+    (item,) = treadle("threads", "list", "--json").document["items"]
+    assert item == {"thread_id": "ada", "turns": 3, "version": 3}
+    assert treadle("threads", "list").out == "ada\t3\t3\n"
+    shown = treadle("threads", "show", "ada").out.splitlines()
+    assert shown[0] == "user: 1 + 2?"
+    whole = treadle("threads", "show", "ada", "--json").document["items"]
+    report = treadle("threads", "compact", "ada", "--keep", "1", "--json")
+    assert report.code in (0, 1)
+    assert report.document["messages_before"] == len(whole)
+    assert treadle("threads", "show", "ada", "--json").document["items"] == whole
+    file = tmp_path / "words.json"
+    file.write_text(json.dumps([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]))
+    assert treadle("threads", "import", "bob", str(file)).code == 0
+    assert treadle("threads", "show", "bob").out == "user: x\nassistant: y\n"
+    file.write_text("[{}]")
+    assert treadle("threads", "import", "bob", str(file)).code == 2
+    assert treadle("threads", "delete", "bob").code == 0
+    missing = treadle("threads", "show", "bob", "--json")
+    assert (missing.code, missing.document["error"]["type"]) == (2, ThreadNotFound.__name__)
+
+
+def test_prune_says_what_would_go_and_deletes_it(treadle):
+    treadle("run", "math", "1 + 2?", "--thread", "ada")
+    assert treadle("prune", "1h", "--json").document == {"threads": [], "tasks": []}
+    would = treadle("prune", "0s", "--dry-run", "--json").document
+    assert would["threads"] == ["ada"]
+    assert treadle("prune", "0s", "--state", "failed", "--json").document["tasks"] == []
+    assert treadle("prune", "0s", "--json").document == would
+    assert treadle("tasks").out == ""
+    assert treadle("prune", "soon").code == 2
