@@ -20,6 +20,8 @@ from treadle.runner.portable import FORMAT
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import Owner, add, dump, remove
+from treadle.testing.postgres import PostgresServer
+from treadle.wiring import open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -105,6 +107,22 @@ async def test_a_store_is_the_same_after_a_round_trip(tmp_path: Path, here: str,
         # A task goes on where it stood.
         assert (await taker.resume("half")).state == "completed"
         assert (await taker.run(AGENT, "and?", thread_id="talk")).state == "completed"
+
+
+async def test_a_round_trip_over_a_database_server(tmp_path: Path, postgres: PostgresServer) -> None:
+    there = open_store(postgres.in_schema("carried"))
+    async with (
+        filled(MemoryStore()) as runner,
+        Runner(there) as taker,
+        Runner(SQLiteStore(tmp_path / "j")) as last,
+    ):
+        await runner.export_tasks(tmp_path / "one")
+        await taker.import_tasks(tmp_path / "one")
+        assert await shown(there) == await shown(runner.store)
+        await taker.export_tasks(tmp_path / "two")
+        await last.import_tasks(tmp_path / "two")
+        assert await shown(last.store) == await shown(runner.store)
+        assert (await taker.verify()).findings == ()
 
 
 async def test_one_task_brings_its_bases_and_its_threads_and_no_others(tmp_path: Path) -> None:

@@ -13,6 +13,14 @@ from treadle.runner.undoing import plan
 
 def as_event(state: TaskState, item: InboxItem) -> e.Event:
     """Return the event that an inbox item is for a task in this state; `CommandRejected` if it does not fit."""
+    try:
+        return _event(state, item)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        # A foreign hand, or another version, wrote it: the task must not fail of it, each time it is taken up.
+        return e.CommandRejected(item.kind, f"it cannot be read: {error!r}", item.item_id)
+
+
+def _event(state: TaskState, item: InboxItem) -> e.Event:
     inbox, data = item.item_id, item.data
     by, reason = data.get("by"), data.get("reason")
     if state.cancelling and item.kind != "cancel":
