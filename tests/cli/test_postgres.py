@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from treadle.cli.opening import command_line
 from treadle.testing.postgres import PostgresServer
 
 
@@ -24,6 +25,15 @@ def test_run_show_step_and_resume_work_on_a_server(treadle, url):
     assert (resumed.code, resumed.document["final_text"]) == (0, "It is 3.")
     listed = treadle("tasks", "--store", url, "--json")
     assert len(listed.document["items"]) == 2
+
+
+def test_a_command_to_type_next_names_the_store_without_its_password():
+    typed = command_line(
+        "resume", "t", store="postgresql://me:tr0ub4dor@host:5/db?password=x&sslmode=require"
+    )
+    assert typed.endswith("resume t --store 'postgresql://me@host:5/db?sslmode=require'")
+    assert command_line("show", store="postgresql://me@host/db").endswith("--store postgresql://me@host/db")
+    assert command_line("show", store="a:b@c.db").endswith("--store a:b@c.db")
 
 
 def test_the_doctor_tells_of_the_server_without_making_anything(treadle, url):

@@ -309,6 +309,22 @@ async def test_a_listener_whose_session_ended_looks_once_at_everything(url: str)
         await until(lambda: _has(mail, "t"))
 
 
+async def test_a_watcher_is_still_woken_after_its_session_was_lost_while_writing(url: str) -> None:
+    async with opened(url) as one, opened(url) as two:
+        owner = await Owner.create(one, "mine")
+        await Owner.create(two, "t")
+        mail: set[str] = set()
+        one.watch(mail.update)
+        await asyncio.sleep(0.2)
+        assert one._writer is not None
+        for n in range(3):
+            end_sessions(url, one._writer._name)
+            await (owner.release() if n == 2 else owner.write())
+            mail.clear()
+            await two.post("t", item(f"i{n}"))
+            await until(lambda: _has(mail, "t"), 3)
+
+
 async def _has(found: set[str], wanted: str) -> bool:
     return wanted in found
 
@@ -322,7 +338,7 @@ async def main():
     await store.open()
     store.watch(lambda mail: None)
     await store.inbox(sys.argv[2])
-    await asyncio.sleep(1)
+    await asyncio.sleep(0.5)
     print("ready", flush=True)
     await asyncio.Event().wait()
 
@@ -342,7 +358,7 @@ async def test_a_store_that_is_open_and_watched_never_wakes_up_while_nothing_hap
         assert child.stdout is not None
         assert await asyncio.to_thread(child.stdout.readline) == "ready\n"
         before = _switches(child.pid)
-        await asyncio.sleep(3)
+        await asyncio.sleep(2)
         assert sum(_switches(child.pid).values()) - sum(before.values()) <= 1
     finally:
         child.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -123,10 +124,17 @@ async def _rows_where(runner: TaskRunner, wanted: Callable[[str], bool]) -> list
 
 
 def command_line(*words: str, store: str | None = None, **options: str | None) -> str:
-    """Return a command for a person to type, with the options that this one was given."""
+    """Return a command for a person to type, with the options that this one was given, but no password."""
+    store = (
+        None if store is None else re.sub(r"(?<=://)([^:/@]*):[^@]*@|(?<=[?&])password=[^&]*&?", _user, store)
+    )
     given = {"store": store, **options}
     flags = [word for name, value in given.items() if value is not None for word in (f"--{name}", value)]
     return shlex.join([_program(), *words, *flags])
+
+
+def _user(found: re.Match[str]) -> str:
+    return "" if found[1] is None else f"{found[1]}@"
 
 
 def _program() -> str:

@@ -125,6 +125,8 @@ class PostgresWriter(WriterThread):
         return self._queue.get_nowait()
 
     def _pause(self) -> float | None:
+        if self._connection is not None and self._listening != bool(self._watchers):
+            return 0.0
         due: list[float] = []
         if self._connection is None and (self._watchers or self._owner.held):
             due.append(self._tried + self._backoff())
