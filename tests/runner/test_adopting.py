@@ -67,6 +67,15 @@ async def test_a_task_interrupted_by_a_shutdown_is_adopted_by_another_runner_and
         await one.aclose()
 
 
+async def test_a_task_that_was_started_just_before_the_shutdown_is_given_back_too(store):
+    gate = Gate()
+    async with Runner(store, agents=[gate.agent]) as runner:
+        handle = await runner.start(gate.agent, "Through, please", task_id="t")
+        await runner.drain()
+        assert (await handle.result()).state == "interrupted"
+        assert (await runner.store.row("t")).wanted
+
+
 async def test_a_grace_lets_calls_in_flight_end_and_starts_nothing_new(store):
     gate = Gate()
     async with Runner(store, agents=[gate.agent]) as runner:

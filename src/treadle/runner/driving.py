@@ -47,7 +47,7 @@ from treadle.ports import (
 from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
 from treadle.runner.line import INSIDE, Entrance, Ways
-from treadle.runner.loop import Drive, Goal, Terms, idle
+from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
 from treadle.runner.perform import Kit, Stage
 from treadle.runner.writer import Ownership
@@ -96,6 +96,9 @@ class NewRun:
 KEPT_VERSIONS: Final = 256
 """How many agents, counting each version of one name, a runner remembers."""
 
+
+ABOUT_TO_DRIVE: Final = 100
+"""Hundredths of a second that a task which is owned and not driven yet has until its drive can be stopped."""
 
 GIVING_BACK: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds between tries to give back a task whose store cannot be written; the last one again and again."""
@@ -350,6 +353,15 @@ class Driving:
         for task_id in list(self.desk.unreleased):
             await self.given_back(task_id)
         self.desk.close()
+
+    async def stop(self, owned: Owned, grace: float) -> None:
+        """Have an owned task interrupted since its driver shuts down; return when it is."""
+        tries = ABOUT_TO_DRIVE
+        while owned.drive is None and tries and self.desk.is_owned(owned.state.task_id):
+            tries -= 1  # it was just begun, or claimed
+            await asyncio.sleep(0.01)
+        if owned.drive is not None:
+            await owned.drive.stop(CLOSING, grace)
 
     async def drive(self, owned: Owned, goal: Goal, agent: Agent[Any] | None, context: Any) -> Drive:
         """Drive an owned task to a goal and return the drive, at rest; the owner gives the task back."""

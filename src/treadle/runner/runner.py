@@ -22,7 +22,6 @@ from treadle.runner.handle import RunHandle
 from treadle.runner.history import History
 from treadle.runner.keeping import Keeping
 from treadle.runner.line import INSIDE
-from treadle.runner.loop import CLOSING
 from treadle.runner.options import RunOptions
 from treadle.runner.remembering import Remembering
 from treadle.runner.results import RunResult
@@ -69,14 +68,14 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             grace: seconds for which calls in flight may end, while nothing new starts; then they are stopped.
         """
         desk = self._driving.desk
-        drives = [
-            owned.drive.stop(CLOSING, grace)
+        stopping = [
+            self._driving.stop(owned, grace)
             for owned in list(desk.owned.values())
-            if owned.drive is not None and desk.is_owned(owned.state.task_id)
+            if desk.is_owned(owned.state.task_id)
         ]
         if self._adopter is not None:
-            drives.append(self._adopter.stop(grace))
-        await asyncio.gather(*drives)
+            stopping.append(self._adopter.stop(grace))
+        await asyncio.gather(*stopping)
 
     def begin_adopting(self, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
         """Adopt tasks that nobody drives and somebody should, in the running event loop, until `drain` or `aclose`.

@@ -1,0 +1,65 @@
+"""R10: a stale list of what to recover lets a second recoverer run work that it does not own any more."""
+
+import asyncio
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call, text
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.audit import audit_store
+
+pytestmark = pytest.mark.anyio
+
+
+class SlowToClaim(SQLiteStore):
+    """A store whose list of orphans is old by the time it arrives."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.listed, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def orphans(self, limit, *, after=None):
+        found = await super().orphans(limit, after=after)
+        if found:
+            self.listed.set()
+            await self.go_on.wait()
+        return found
+
+
+async def test_who_lists_an_orphan_and_claims_it_after_another_has_driven_it_runs_nothing_of_it(tmp_path):
+    done, entered = [], asyncio.Event()
+
+    @tool
+    async def charge() -> str:
+        """Charge once."""
+        done.append(1)
+        return "charged"
+
+    @tool(read_only=True)
+    async def wait() -> str:
+        """Wait, the first time."""
+        if not entered.is_set():
+            entered.set()
+            await asyncio.sleep(60)
+        return "waited"
+
+    agent = Agent(
+        ScriptedModel([call("wait"), call("charge"), text("Done.")]), name="a", tools=[wait, charge]
+    )
+    path = tmp_path / "journal.db"
+    first = Runner(path)
+    await first.start(agent, "Go", task_id="t")
+    await entered.wait()
+    await first.aclose()
+    late = SlowToClaim(path)
+    async with Runner(late, agents=[agent], adopt=True), Runner(path, agents=[agent]) as quick:
+        await late.listed.wait()
+        assert (await quick.resume("t")).state == "completed"
+        epoch = (await quick.store.row("t")).epoch
+        late.go_on.set()
+        await asyncio.sleep(0.5)
+        assert done == [1]
+        assert (await quick.get_task("t")).state == "completed"
+        assert (await quick.store.row("t")).epoch <= epoch + 1
+        assert await audit_store(quick.store) == []
