@@ -11,50 +11,33 @@ The same loop serves a free run, one step, an undo and a command to a task at re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
-from types import coroutine
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal
 
 from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, Record, UndoCall, Wait
+from treadle.core.effects import CallModel, Decision, Effect, Reconcile, Record, Wait
 from treadle.core.fold import RUNNER
-from treadle.core.messages import copied
-from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.state import StepState, TaskState
-from treadle.errors import ToolArgumentsInvalid
 from treadle.ports import InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 from treadle.runner import perform
 from treadle.runner.channel import Channel
+from treadle.runner.flights import Flights, Recorder
 from treadle.runner.inbox import as_event
 from treadle.runner.line import LOOK, Entrance, in_line
 from treadle.runner.options import Breakpoint, RunOptions
-from treadle.runner.perform import Cut, Flight, Stage
+from treadle.runner.perform import Flight, Stage
 from treadle.runner.results import resting_word
 from treadle.runner.writer import JournalWriter
-
-T = TypeVar("T")
-
-GRACE: Final = 2.0
-"""Seconds a cancelled call has to end before it is cancelled again, and soon after that given up as abandoned."""
-
-INSIST: Final = 0.2
-"""Seconds between the second cancel and giving up."""
 
 CLOSING: Final = "its driver was closed"
 """Why a task is interrupted when the runner that drives it ends."""
 
 UNSUBMITTED: Final = 12
 """How many events may wait while effects end as soon as they start: about two steps."""
-
-Work = Callable[[], Coroutine[Any, Any, list[e.Event]]]
-"""Performs an effect and returns its end."""
 
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
 """Where a drive stops: at the task's end, after one step, finalized, rewound, or as soon as the inbox is read."""
@@ -105,13 +88,11 @@ class Drive:
         self._writer = writer
         self._channel = channel
         self._terms = terms
-        self._stage = stage
         self._loop = asyncio.get_running_loop()
-        self._flights: dict[str, Flight] = {}
-        self._landed: list[Flight] = []
         self._waker: asyncio.Future[None] | None = None
         writer.on_failure = self._wake
-        self._record = self._record_and_stop if terms.options.break_on else writer.record
+        self._record: Recorder = self._record_and_stop if terms.options.break_on else writer.record
+        self._flights = Flights(stage, self._record, self._wake, self._hand_over)
         self._finalizes = terms.goal in ("end", "finalize")
         self._inbox_waits = not writer.is_new
         self.step_done: StepState | None = None
@@ -130,13 +111,9 @@ class Drive:
 
         self._goes_on = was_wanted
         self._carrier: asyncio.Task[None] | None = None
-        self._lone: Flight | None = None
-        """the effect that the carrier itself awaits"""
-
         self._submits_soon = False
         self._finish: asyncio.Future[None] | None = None
         self._fault: BaseException | None = None
-        self.abandoned: list[str] = []
 
     # -------------------------------------------------------------------------------- from outside
 
@@ -241,16 +218,16 @@ class Drive:
         while True:
             if self.step_done is not None:
                 return await self._park(resting_word(state))
-            if self._flights and (state.cancelling or state.interrupting):
+            if self._flights.aloft and (state.cancelling or state.interrupting):
                 # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
                 await self._fly(())
                 return False
             if self._undo_waits:
                 await self._make_way_for_undo()
                 return False
-            if self._leave is not None and self._flights:
+            if self._leave is not None and self._flights.aloft:
                 # What runs may end, and nothing starts.
-                await self._fly(tuple([flight.effect for flight in self._flights.values()]))
+                await self._fly(tuple([flight.effect for flight in self._flights.aloft.values()]))
                 return False
             queues = self._entrance is not None and terms.goal != "undo"
             work = in_line if queues else terms.work
@@ -271,7 +248,7 @@ class Drive:
                 return False
             return await self._park(STATE_WORDS.get(decision.reason) or resting_word(state))
         effects: tuple[Effect, ...] = decision  # type: ignore[assignment]
-        if len(effects) == 1 and not self._flights and not self._landed:
+        if len(effects) == 1 and not self._flights.aloft and not self._flights.landed:
             await self._fly_alone(effects[0])
         else:
             await self._fly(effects)
@@ -284,10 +261,10 @@ class Drive:
 
     @property
     def _leaves_now(self) -> bool:
-        if self._leave is None or (self._flights and not self._hurries):
+        if self._leave is None or (self._flights.aloft and not self._hurries):
             return False
         state = self.state
-        stopping = state.cancelling or state.interrupting or (state.pausing and not self._flights)
+        stopping = state.cancelling or state.interrupting or (state.pausing and not self._flights.aloft)
         return state.ended is None and not stopping
 
     async def _listen(self) -> None:
@@ -301,8 +278,10 @@ class Drive:
 
     async def _make_way_for_undo(self) -> None:
         """Let the calls in flight end, so that what is undone is known; a model call is worth nothing any more."""
-        calls = [flight.effect for flight in self._flights.values() if type(flight.effect) is not CallModel]
-        if self._flights:
+        calls = [
+            flight.effect for flight in self._flights.aloft.values() if type(flight.effect) is not CallModel
+        ]
+        if self._flights.aloft:
             await self._fly(tuple(calls))
         else:
             self._undo_waits, self._inbox_waits = False, True
@@ -345,7 +324,7 @@ class Drive:
 
     async def _seal(self, event: e.TaskEnded) -> bool:
         """End the task and change its thread in one transaction, or neither."""
-        if self._flights:
+        if self._flights.aloft:
             await self._fly(())
             return False
         state = self.state
@@ -381,7 +360,7 @@ class Drive:
 
     async def _park(self, word: str) -> bool:
         """Give the task back at rest; False when something arrived that must be read first."""
-        if self._landed or self._flights:
+        if self._flights.landed or self._flights.aloft:
             await self._fly(())
             return False
         verdict = await self._writer.commit_alone(None, word, release=True, wanted=self._is_wanted())
@@ -410,7 +389,7 @@ class Drive:
                 # Nothing follows the end, and a command that came too late is not to wait for the next attempt.
                 self._writer.dismiss(item.item_id)
             else:
-                if item.kind == "undo" and self._flights:
+                if item.kind == "undo" and self._flights.aloft:
                     self._undo_waits = True
                     continue
                 event = as_event(self.state, item)
@@ -425,160 +404,56 @@ class Drive:
 
     async def _fly(self, wanted: tuple[Effect, ...]) -> None:
         """Start what is wanted and does not fly, stop what flies and is not wanted, and wait for an end."""
-        if self._flights:
+        flights = self._flights
+        if flights.aloft:
             ids = {effect.id for effect in wanted}
-            for key, flight in self._flights.items():
+            for key, flight in flights.aloft.items():
                 if key not in ids:
-                    self._cut(flight, "interrupted")
+                    flights.cut(flight, "interrupted")
         fresh = False
         for effect in wanted:
-            if effect.id not in self._flights:
-                fresh = self._start(effect) or fresh
-        if fresh or self._flights:
+            if effect.id not in flights.aloft:
+                fresh = flights.start(effect) or fresh
+        if fresh or flights.aloft:
             await self._next_end()
 
     async def _fly_alone(self, effect: Effect) -> None:
-        """Await a lone effect in the carrier's own task: no other is needed, unless something happens meanwhile.
-
-        Then a new carrier takes the drive over, and this one is the effect's task and nothing more.
-        """
+        """Start a lone effect and wait for its end; afterwards the drive may be in the hands of another carrier."""
         if self._submits_soon and type(effect) is CallModel:
-            await asyncio.sleep(
-                0
-            )  # a model and tools that never wait are not to keep the event loop from others
-        if self._is_called:
+            # A model and tools that never wait are not to keep the event loop from others.
+            await asyncio.sleep(0)
+        if self._is_called or self._carrier is None:
             return
-        prepared = self._prepare(effect)
-        if prepared is None:
-            return
-        flight, work = prepared
-        self._submit_soon()
-        flight.task = me = self._carrier
-        self._lone = flight
-        try:
-            ends = await in_own_context(work())
-        except BaseException:
-            self._relieve()
-            raise
-        if me is not None and me.cancelling():
-            self._relieve()
-        if self._lone is flight:
-            self._lone = None
-            if flight.timer is not None:
-                flight.timer.cancel()
-            for event in ends:
+        prepared = self._flights.prepare(effect)
+        if prepared is not None:
+            self._submit_soon()
+            for event in await self._flights.alone(*prepared, self._carrier) or ():
                 self._record(event)
-        else:
-            self._take_down(flight, ends)
-
-    def _relieve(self) -> None:
-        """Let a new carrier take over from one that awaits an effect."""
-        flight, self._lone = self._lone, None
-        if flight is not None and flight.task is not None and not self._loop.is_closed():
-            self._flights[flight.effect.id] = flight
-            flight.task.add_done_callback(partial(self._land, flight))
-            self._hand_over()
-
-    def _start(self, effect: Effect) -> bool:
-        """Start one effect in a task of its own; False when it ended without starting."""
-        prepared = self._prepare(effect)
-        if prepared is None:
-            return False
-        flight, work = prepared
-        self._flights[effect.id] = flight
-        flight.task = self._loop.create_task(self._carry_effect(flight, work))
-        flight.task.add_done_callback(partial(self._land, flight))
-        return True
-
-    def _prepare(self, effect: Effect) -> tuple[Flight, Work] | None:
-        """Record the begin of an effect and return how to perform it; None when it ended without starting."""
-        stage = self._stage
-        assert stage is not None, "effects are wanted only by those who know the agent"
-        flight = Flight(effect)
-        record = self._record
-        if type(effect) is CallTool:
-            arguments = self._admitted(stage, effect)
-            if arguments is None:
-                return None
-            spec = stage.kit.tools[effect.call.name].spec
-            record(
-                e.ToolStarted(
-                    effect.call.step, effect.id, spec.effect, effect.call.attempt + 1, spec.undoable
-                )
-            )
-            work = partial(perform.call_tool, stage, flight, effect, arguments)
-            if spec.timeout is not None:
-                flight.timer = self._loop.call_later(spec.timeout, self._cut, flight, "timeout")
-        elif type(effect) is CallModel:
-            attempt = effect.step.model_attempt + 1
-            record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final))
-            work = partial(perform.call_model, stage, flight, effect)
-        elif type(effect) is UndoCall:
-            call = effect.call
-            record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
-            work = partial(perform.undo_call, stage, flight, effect)
-        else:
-            work = partial(perform.reconcile, stage, flight, effect)  # type: ignore[arg-type]
-        return flight, work
-
-    def _admitted(self, stage: Stage, effect: CallTool) -> Any:
-        """Return the arguments of a call as its tool wants them; None when the call ended as invalid."""
-        call = effect.call
-        tool = stage.kit.tools.get(call.name)
-        if tool is None:
-            text = unknown_tool_text(call.name, list(stage.kit.tools))
-        elif call.problem is not None:
-            text = f"{call.name} was not run: its arguments were {call.problem}. Send the whole call again."
-        else:
-            try:
-                # A tool may change what it is given; the journal keeps what the model asked for.
-                return tool.validate(copied(call.arguments))
-            except ToolArgumentsInvalid as error:
-                text = f"{call.name} was not run: {error}"
-            except Exception as error:  # noqa: BLE001  tools are anybody's code, and harm only their own call
-                text = f"{call.name} was not run: its arguments could not be checked: {error_text(error)}"
-        failure = e.Failure("tool", "invalid", text, call.id)
-        self._writer.record(e.ToolEnded(call.step, call.id, "invalid", error=failure))
-        return None
-
-    async def _carry_effect(self, flight: Flight, work: Work) -> None:
-        """Carry an effect to its end; the drive hears of it from here, a round of the event loop before `_land`."""
-        self._take_down(flight, await work())
-
-    def _land(self, flight: Flight, task: asyncio.Task[None]) -> None:
-        """Take down the end of an effect that has none of its own: cancelled before it began, or broken."""
-        if task.cancelled():
-            self._take_down(flight, perform.given_up(flight))
-        elif (error := task.exception()) is not None:
-            self._take_down(flight, perform.broken(flight, error))
-
-    def _take_down(self, flight: Flight, ends: list[e.Event]) -> None:
-        if flight.timer is not None:
-            flight.timer.cancel()
-        if flight.ends is None:
-            flight.ends = ends
-            self._landed.append(flight)
-            self._wake()
 
     async def _next_end(self) -> None:
         """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""
-        if not self._landed:
+        flights = self._flights
+        if not flights.landed:
             self._submit_soon()
-        if not self._landed and not self._is_called:
-            self._waker = self._loop.create_future()
-            try:
-                await self._waker
-            finally:
-                self._waker = None
+            if not self._is_called:
+                await self._wait()
         if self._writer.failure is not None:
             raise self._writer.failure
-        landed, self._landed = self._landed, []
+        landed, flights.landed = flights.landed, []
         for flight in landed:
-            del self._flights[flight.effect.id]
+            del flights.aloft[flight.effect.id]
             if type(flight.effect) is Reconcile and flight.effect.call.status != "lost":
                 continue  # somebody settled the call while its tool was still looking
             for event in self._ends_of(flight):
                 self._record(event)
+
+    async def _wait(self) -> None:
+        """Wait until something lands or wants attention."""
+        self._waker = self._loop.create_future()
+        try:
+            await self._waker
+        finally:
+            self._waker = None
 
     def _ends_of(self, flight: Flight) -> list[e.Event]:
         """Return the ends of an effect; one that was stopped by nobody but itself has failed, and is not repeated."""
@@ -599,51 +474,23 @@ class Drive:
 
     def _submit_unless_over(self) -> None:
         self._submits_soon = False
-        if self._lone is not None or (self._flights and not self._landed):
+        if self._flights.waiting:
             self._writer.flush()
 
     def _wake(self) -> None:
-        self._relieve()
+        self._flights.relieve()
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
-
-    # ------------------------------------------------------------------------------------- stopping
-
-    def _cut(self, flight: Flight, why: Cut) -> None:
-        """Stop an effect: cancel, after a grace cancel again, then give it up as abandoned."""
-        if flight.cut is not None or flight.task is None or flight.ends is not None:
-            return
-        if flight is self._lone:
-            self._relieve()
-        flight.cut = why
-        flight.task.cancel()
-        if flight.timer is not None:
-            flight.timer.cancel()
-        flight.timer = self._loop.call_later(GRACE, self._insist, flight)
-
-    def _insist(self, flight: Flight) -> None:
-        if flight.task is not None and not flight.task.done():
-            flight.task.cancel()
-            flight.timer = self._loop.call_later(INSIST, self._abandon, flight)
-
-    def _abandon(self, flight: Flight) -> None:
-        if flight.task is None or flight.task.done() or flight.ends is not None:
-            return
-        self.abandoned.append(flight.name)
-        flight.cut = "abandoned"
-        flight.ends = perform.given_up(flight)
-        self._landed.append(flight)
-        self._wake()
 
     async def _stop_all(self) -> None:
         """After a fault nothing more is recorded, but who takes the task up is not to meet what still runs."""
         if self._loop.is_closed():
             return
-        for flight in self._flights.values():
-            self._cut(flight, "interrupted")
-        while any(flight.ends is None for flight in self._flights.values()):
-            self._waker = self._loop.create_future()
-            await self._waker
+        aloft = self._flights.aloft.values()
+        for flight in aloft:
+            self._flights.cut(flight, "interrupted")
+        while any(flight.ends is None for flight in aloft):
+            await self._wait()
 
     def _watch_the_clock(self) -> None:
         seconds = self._terms.setup.limits.seconds
@@ -660,25 +507,6 @@ class Drive:
         state, seconds = self.state, self._terms.setup.limits.seconds
         if seconds is not None and state.ended is None and state.limit != "seconds" and not state.answered:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
-
-
-@coroutine
-def in_own_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Await a coroutine in this task, but in a copy of its context: what it sets there reaches nobody else."""
-    run = copy_context().run
-    resume, value = work.send, None
-    while True:
-        try:
-            waits_for = run(resume, value)
-        except StopIteration as end:
-            return end.value
-        try:
-            resume, value = work.send, (yield waits_for)
-        except GeneratorExit:
-            work.close()
-            raise
-        except BaseException as error:  # noqa: BLE001  it is the coroutine's to deal with
-            resume, value = work.throw, error
 
 
 def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:

@@ -1,0 +1,231 @@
+"""The effects of one drive that are in the air: how they begin, are awaited, cut short, and land.
+
+An effect that flies alone is awaited in the asyncio task that carries the drive, for a task of its own would cost more
+than many an effect. As soon as anything else wants attention meanwhile (the inbox, the clock, a cut), that task is
+relieved: another carries the drive on, and it is the effect's own from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
+from functools import partial
+from types import coroutine
+from typing import Any, Final, Protocol, TypeVar
+
+from treadle.core import events as e
+from treadle.core.effects import CallModel, CallTool, Effect, UndoCall
+from treadle.core.messages import copied
+from treadle.core.observation import error_text, unknown_tool_text
+from treadle.errors import ToolArgumentsInvalid
+from treadle.runner import perform
+from treadle.runner.perform import Cut, Flight, Stage
+
+T = TypeVar("T")
+
+GRACE: Final = 2.0
+"""Seconds a cancelled call has to end before it is cancelled again, and soon after that given up as abandoned."""
+
+INSIST: Final = 0.2
+"""Seconds between the second cancel and giving up."""
+
+Work = Callable[[], Coroutine[Any, Any, list[e.Event]]]
+"""Performs an effect and returns its end."""
+
+
+class Recorder(Protocol):
+    """Takes an event down in the journal, and what follows from it."""
+
+    def __call__(self, event: e.Event, inbox: str | None = None) -> None: ...
+
+
+class Flights:
+    """What is in the air; `aloft` by effect id, `landed` in the order of their ends, `abandoned` by name.
+
+    Args:
+        stage: what effects are performed with; None where none will begin.
+        record: takes the begin of an effect down.
+        wake: is called when something landed.
+        relieve: is called when the task that carries the drive is needed elsewhere: another has to carry it on.
+    """
+
+    def __init__(
+        self,
+        stage: Stage | None,
+        record: Recorder,
+        wake: Callable[[], None],
+        relieve: Callable[[], None],
+    ) -> None:
+        self._stage = stage
+        self._record = record
+        self._wake = wake
+        self._relieve = relieve
+        self._loop = asyncio.get_running_loop()
+        self._lone: Flight | None = None
+        self.aloft: dict[str, Flight] = {}
+        self.landed: list[Flight] = []
+        self.abandoned: list[str] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Whether effects are in the air and none has landed."""
+        return self._lone is not None or (bool(self.aloft) and not self.landed)
+
+    # ---------------------------------------------------------------------------------------- begin
+
+    def start(self, effect: Effect) -> bool:
+        """Start one effect in a task of its own; False when it ended without starting."""
+        prepared = self.prepare(effect)
+        if prepared is None:
+            return False
+        flight, work = prepared
+        self.aloft[effect.id] = flight
+        flight.task = self._loop.create_task(self._carry(flight, work))
+        flight.task.add_done_callback(partial(self._land, flight))
+        return True
+
+    def prepare(self, effect: Effect) -> tuple[Flight, Work] | None:
+        """Record the begin of an effect and return how to perform it; None when it ended without starting."""
+        stage = self._stage
+        assert stage is not None, "effects are wanted only by those who know the agent"
+        flight = Flight(effect)
+        record = self._record
+        if type(effect) is CallTool:
+            arguments = self._admitted(stage, effect)
+            if arguments is None:
+                return None
+            spec = stage.kit.tools[effect.call.name].spec
+            record(
+                e.ToolStarted(
+                    effect.call.step, effect.id, spec.effect, effect.call.attempt + 1, spec.undoable
+                )
+            )
+            work = partial(perform.call_tool, stage, flight, effect, arguments)
+            if spec.timeout is not None:
+                flight.timer = self._loop.call_later(spec.timeout, self.cut, flight, "timeout")
+        elif type(effect) is CallModel:
+            attempt = effect.step.model_attempt + 1
+            record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final))
+            work = partial(perform.call_model, stage, flight, effect)
+        elif type(effect) is UndoCall:
+            call = effect.call
+            record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
+            work = partial(perform.undo_call, stage, flight, effect)
+        else:
+            work = partial(perform.reconcile, stage, flight, effect)  # type: ignore[arg-type]
+        return flight, work
+
+    def _admitted(self, stage: Stage, effect: CallTool) -> Any:
+        """Return the arguments of a call as its tool wants them; None when the call ended as invalid."""
+        call = effect.call
+        tool = stage.kit.tools.get(call.name)
+        if tool is None:
+            text = unknown_tool_text(call.name, list(stage.kit.tools))
+        elif call.problem is not None:
+            text = f"{call.name} was not run: its arguments were {call.problem}. Send the whole call again."
+        else:
+            try:
+                # A tool may change what it is given; the journal keeps what the model asked for.
+                return tool.validate(copied(call.arguments))
+            except ToolArgumentsInvalid as error:
+                text = f"{call.name} was not run: {error}"
+            except Exception as error:  # noqa: BLE001  tools are anybody's code, and harm only their own call
+                text = f"{call.name} was not run: its arguments could not be checked: {error_text(error)}"
+        failure = e.Failure("tool", "invalid", text, call.id)
+        self._record(e.ToolEnded(call.step, call.id, "invalid", error=failure))
+        return None
+
+    # ------------------------------------------------------------------------------------------ end
+
+    async def alone(self, flight: Flight, work: Work, me: asyncio.Task[Any]) -> list[e.Event] | None:
+        """Await a lone effect in the task that carries the drive; None if another carries it by now."""
+        flight.task, self._lone = me, flight
+        try:
+            ends = await in_own_context(work())
+        except BaseException:
+            self.relieve()
+            raise
+        if me.cancelling():
+            self.relieve()
+        if self._lone is not flight:
+            self._take_down(flight, ends)
+            return None
+        self._lone = None
+        if flight.timer is not None:
+            flight.timer.cancel()
+        return ends
+
+    def relieve(self) -> None:
+        """Let another task carry the drive on, if the one that does awaits an effect."""
+        flight, self._lone = self._lone, None
+        if flight is not None and flight.task is not None and not self._loop.is_closed():
+            self.aloft[flight.effect.id] = flight
+            flight.task.add_done_callback(partial(self._land, flight))
+            self._relieve()
+
+    async def _carry(self, flight: Flight, work: Work) -> None:
+        """Carry an effect to its end; the drive hears of it from here, a round of the event loop before `_land`."""
+        self._take_down(flight, await work())
+
+    def _land(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        """Take down the end of an effect that has none of its own: cancelled before it began, or broken."""
+        if task.cancelled():
+            self._take_down(flight, perform.given_up(flight))
+        elif (error := task.exception()) is not None:
+            self._take_down(flight, perform.broken(flight, error))
+
+    def _take_down(self, flight: Flight, ends: list[e.Event]) -> None:
+        if flight.timer is not None:
+            flight.timer.cancel()
+        if flight.ends is None:
+            flight.ends = ends
+            self.landed.append(flight)
+            self._wake()
+
+    # ------------------------------------------------------------------------------------- stopping
+
+    def cut(self, flight: Flight, why: Cut) -> None:
+        """Stop an effect: cancel, after a grace cancel again, then give it up as abandoned."""
+        if flight.cut is not None or flight.task is None or flight.ends is not None:
+            return
+        if flight is self._lone:
+            self._relieve()
+        flight.cut = why
+        flight.task.cancel()
+        if flight.timer is not None:
+            flight.timer.cancel()
+        flight.timer = self._loop.call_later(GRACE, self._insist, flight)
+
+    def _insist(self, flight: Flight) -> None:
+        if flight.task is not None and not flight.task.done():
+            flight.task.cancel()
+            flight.timer = self._loop.call_later(INSIST, self._abandon, flight)
+
+    def _abandon(self, flight: Flight) -> None:
+        if flight.task is None or flight.task.done() or flight.ends is not None:
+            return
+        self.abandoned.append(flight.name)
+        flight.cut = "abandoned"
+        flight.ends = perform.given_up(flight)
+        self.landed.append(flight)
+        self._wake()
+
+
+@coroutine
+def in_own_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await a coroutine in this task, but in a copy of its context: what it sets there reaches nobody else."""
+    run = copy_context().run
+    resume, value = work.send, None
+    while True:
+        try:
+            waits_for = run(resume, value)
+        except StopIteration as end:
+            return end.value
+        try:
+            resume, value = work.send, (yield waits_for)
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:  # noqa: BLE001  it is the coroutine's to deal with
+            resume, value = work.throw, error
