@@ -123,7 +123,8 @@ class ExportWriter:
 
     def thread(self, thread_id: str, version: int, members: list[ThreadMember]) -> None:
         """Write a thread."""
-        places = [[m.version, m.task_id, m.seq, m.gone, m.covers] for m in members]
+        # What a summary covers comes behind, only where there is one: the first exports knew none.
+        places = [[m.version, m.task_id, m.seq, m.gone, *([m.covers] if m.covers else [])] for m in members]
         facts = [thread_id, version, places]
         self.line({"thread": thread_id, "version": version, "members": places, "check": _check(facts)})
 
@@ -354,6 +355,10 @@ def _record(reader: ExportReader, document: dict[str, Json], blobs: dict[str, by
     return Record(reader.get(document, "record", int), count, epoch, data, digest, blobs)
 
 
+_AFTER_A_MEMBER: Final[list[list[type]]] = [[int], [type(None)], [int, int], [type(None), int]]
+"""Of which types the version that took a member out can be, and what it covers, if it is a summary."""
+
+
 def thread(reader: ExportReader, document: dict[str, Json]) -> tuple[str, int, list[ThreadMember]]:
     """Return what a line says about a thread."""
     name, version = reader.get(document, "thread", str), reader.get(document, "version", int)
@@ -363,11 +368,11 @@ def thread(reader: ExportReader, document: dict[str, Json]) -> tuple[str, int, l
     members: list[ThreadMember] = []
     for place in places:
         types: list[Any] = [type(item) for item in cast("list[Json]", place)] if type(place) is list else []
-        if types[:3] != [int, str, int] or types[3:] not in ([int, int], [type(None), int]):
+        if types[:3] != [int, str, int] or types[3:] not in _AFTER_A_MEMBER:
             raise reader.refuse(
                 f"a member of thread {name!r} should be version, task, event, version, version"
             )
-        members.append(ThreadMember(*cast("tuple[int, str, int, int | None, int]", place)))
+        members.append(ThreadMember(*cast("tuple[int, str, int, int | None]", place)))
     return name, version, members
 
 
