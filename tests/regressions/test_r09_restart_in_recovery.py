@@ -14,7 +14,8 @@ from treadle.testing.postgres import PostgresServer
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("tasks", [25, pytest.param(250, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("tasks", [25, 250])
 async def test_tasks_whose_recovery_met_a_restart_of_the_server_all_end(tasks):
     gate = asyncio.Event()
 

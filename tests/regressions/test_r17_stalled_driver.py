@@ -12,7 +12,7 @@ from treadle.testing.audit import audit_store
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("verb", ["run", "resume"])
+@pytest.mark.parametrize("verb", ["run", pytest.param("resume", marks=pytest.mark.full)])
 async def test_the_commits_of_a_driver_woken_after_its_succession_are_refused_and_its_caller_attaches(
     tmp_path, verb
 ):
@@ -45,6 +45,7 @@ async def test_the_commits_of_a_driver_woken_after_its_succession_are_refused_an
         assert runner.store.fenced == 0
 
 
+@pytest.mark.full
 async def test_a_late_heartbeat_does_not_bring_a_task_back(tmp_path):
     mine = agent(tmp_path, 1.5)
     async with Runner(store_url(tmp_path), agents=[mine]) as runner:

@@ -19,7 +19,7 @@ from treadle.core.effects import CallModel, CallTool, Effect, UndoCall
 from treadle.core.messages import copied
 from treadle.core.observation import error_text, unknown_tool_text
 from treadle.errors import ToolArgumentsInvalid
-from treadle.runner import perform
+from treadle.runner import abandoned, perform
 from treadle.runner.perform import Cut, Flight, Stage
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Recorder(Protocol):
 
 
 class Flights:
-    """What is in the air; `aloft` by effect id, `landed` in the order of their ends, `abandoned` by name.
+    """What is in the air; `aloft` by effect id, `landed` in the order of their ends.
 
     Args:
         stage: what effects are performed with; None where none will begin.
@@ -65,7 +65,6 @@ class Flights:
         self._lone: Flight | None = None
         self.aloft: dict[str, Flight] = {}
         self.landed: list[Flight] = []
-        self.abandoned: list[str] = []
 
     @property
     def waiting(self) -> bool:
@@ -205,7 +204,8 @@ class Flights:
     def _abandon(self, flight: Flight) -> None:
         if flight.task is None or flight.task.done() or flight.ends is not None:
             return
-        self.abandoned.append(flight.name)
+        assert self._stage is not None, "nothing flies without one"
+        abandoned.give_up(flight.task, flight.name, self._stage.state.task_id, flight.effect.id)
         flight.cut = "abandoned"
         flight.ends = perform.given_up(flight)
         self.landed.append(flight)

@@ -25,6 +25,7 @@ from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened, ToolSpec
 from treadle.errors import ModelError
 from treadle.ports import Model, Tool, ToolContext, ToolOutput
+from treadle.runner.abandoned import refuse_if_too_many
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
 
@@ -170,6 +171,7 @@ async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: A
     tool = stage.kit.tools[call.name]
     ctx = tool_context(stage, call, flight, call.attempt)
     try:
+        refuse_if_too_many()
         if call.effect != "read":
             # Were the answer that asked for it lost, the same place and key might go to another call.
             await stage.durable()

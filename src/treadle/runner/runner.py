@@ -13,6 +13,7 @@ from treadle.agents.agent import Agent
 from treadle.errors import Fenced, TaskBusy
 from treadle.ports import TaskRow
 from treadle.runner import given, results
+from treadle.runner.abandoned import AbandonedCall, still_running
 from treadle.runner.adopting import AT_MOST, Adopter, Tell, log
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.desk import Owned
@@ -47,6 +48,11 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         """Keep work in the background from being collected; what it raised is told to whoever asks the handle."""
         self._held.add(work)
         work.add_done_callback(self._held.discard)
+
+    @property
+    def abandoned(self) -> tuple[AbandonedCall, ...]:
+        """The calls of this process that were given up, since they ignored two cancellations, and still run."""
+        return still_running()
 
     async def enter(self) -> None:
         """Open the store: what a `with` block begins with."""

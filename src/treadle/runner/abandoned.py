@@ -1,0 +1,65 @@
+"""Calls that were given up: they ignored two cancellations, and still run in the event loop they were started in.
+
+Nothing can end them but themselves or their process. So they are named, and a limit on their number turns what would
+fill the process with them into an error of one call. Calls in threads are kept count of where threads are (`tools`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from treadle.errors import ToolError
+
+MAX_ABANDONED: Final = 16
+"""With this many abandoned calls still running, no new tool call starts."""
+
+
+@dataclass(slots=True, frozen=True)
+class AbandonedCall:
+    """A call that was cancelled twice and still runs.
+
+    Args:
+        name: the tool's name, or `the model`.
+        task_id: whose call it is.
+        call_id: the call, or the step whose answer was asked for.
+        since: monotonic seconds.
+    """
+
+    name: str
+    task_id: str
+    call_id: str
+    since: float
+
+
+_given_up: dict[asyncio.Task[Any], AbandonedCall] = {}
+
+
+def give_up(work: asyncio.Task[Any], name: str, task_id: str, call_id: str) -> None:
+    """Take note of a call that is left behind, until it ends."""
+    _given_up[work] = AbandonedCall(name, task_id, call_id, time.monotonic())
+    work.add_done_callback(lambda ended: _given_up.pop(ended, None))
+
+
+def still_running() -> tuple[AbandonedCall, ...]:
+    """Return the calls that were given up and have not ended; those of a closed event loop run no more."""
+    found = list(_given_up.items())
+    for work, _ in found:
+        if work.get_loop().is_closed():
+            _given_up.pop(work, None)
+    return tuple([call for work, call in found if work in _given_up])
+
+
+def refuse_if_too_many() -> None:
+    """Raise `ToolError` when as many abandoned calls run as may."""
+    if len(_given_up) < MAX_ABANDONED:  # on the way of every call
+        return
+    running = still_running()
+    if len(running) >= MAX_ABANDONED:
+        names = ", ".join(sorted({call.name for call in running}))
+        raise ToolError(
+            f"{len(running)} calls that ignored their cancellation still run ({names}), so no further one is started; "
+            "restart the process to be rid of them"
+        )

@@ -1,0 +1,53 @@
+"""Async calls that ignore their cancellation are left behind, named, counted, and their number is limited."""
+
+import asyncio
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call, text
+from treadle.runner.abandoned import MAX_ABANDONED
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_calls_that_ignore_two_cancellations_are_named_until_they_end_and_too_many_refuse_the_next():
+    end = asyncio.Event()
+
+    @tool(read_only=True)
+    async def stubborn() -> str:
+        """Ignore every cancellation."""
+        while not end.is_set():
+            try:
+                await end.wait()
+            except asyncio.CancelledError:
+                continue
+        return "at last"
+
+    @tool(read_only=True)
+    async def greet() -> str:
+        """Greet."""
+        return "hello"
+
+    def turns(request):
+        name = "greet" if request.task_id == "late" else "stubborn"
+        return call(name) if request.turn == 0 else text("Done.")
+
+    agent = Agent(ScriptedModel(turns), name="mule", tools=[stubborn, greet])
+    async with Runner("memory:", agents=[agent]) as runner:
+        handles = [await runner.start(agent, "Go", task_id=f"t{n}") for n in range(MAX_ABANDONED)]
+        await asyncio.sleep(0.05)
+        results = await asyncio.gather(*[handle.cancel() for handle in handles])
+        assert {result.state for result in results} == {"cancelled"}
+        assert {result.tool_executions[0].outcome for result in results} == {"abandoned"}
+        left = runner.abandoned
+        assert sorted((c.name, c.task_id, c.call_id) for c in left) == sorted(
+            ("stubborn", f"t{n}", "s1-0") for n in range(MAX_ABANDONED)
+        )
+        refused = (await runner.run(agent, "Go", task_id="late")).tool_executions[0]
+        assert refused.outcome == "error"
+        assert "16 calls that ignored their cancellation still run (stubborn)" in refused.error.message
+        end.set()
+        await asyncio.sleep(0.05)
+        assert runner.abandoned == ()
+        assert (await runner.run(agent, "Go", task_id="t-next")).tool_executions[0].outcome == "ok"
