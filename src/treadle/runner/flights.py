@@ -47,7 +47,7 @@ class Flights:
         stage: what effects are performed with; None where none will begin.
         record: takes the begin of an effect down.
         wake: is called when something landed.
-        relieve: is called when the task that carries the drive is needed elsewhere: another has to carry it on.
+        carry_on: is called when the task that carries the drive is needed elsewhere: another has to carry it on.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Flights:
         stage: Stage | None,
         record: Recorder,
         wake: Callable[[], None],
-        relieve: Callable[[], None],
+        carry_on: Callable[[], None],
     ) -> None:
         self._stage = stage
         self._record = record
         self._wake = wake
-        self._relieve = relieve
+        self._carry_on = carry_on
         self._loop = asyncio.get_running_loop()
         self._lone: Flight | None = None
         self.aloft: dict[str, Flight] = {}
@@ -161,7 +161,7 @@ class Flights:
         if flight is not None and flight.task is not None and not self._loop.is_closed():
             self.aloft[flight.effect.id] = flight
             flight.task.add_done_callback(partial(self._land, flight))
-            self._relieve()
+            self._carry_on()
 
     async def _carry(self, flight: Flight, work: Work) -> None:
         """Carry an effect to its end; the drive hears of it from here, a round of the event loop before `_land`."""
@@ -189,7 +189,7 @@ class Flights:
         if flight.cut is not None or flight.task is None or flight.ends is not None:
             return
         if flight is self._lone:
-            self._relieve()
+            self.relieve()
         flight.cut = why
         flight.task.cancel()
         if flight.timer is not None:
