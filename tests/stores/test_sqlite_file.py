@@ -478,7 +478,7 @@ async def test_a_process_whose_row_was_forgotten_while_it_slept_owns_tasks_again
 
 async def test_no_thread_is_left_behind(tmp_path: Path) -> None:
     def writers() -> list[str]:
-        return [t.name for t in threading.enumerate() if t.name.startswith("treadle-writer")]
+        return [t.name for t in threading.enumerate() if t.name == f"treadle-writer {tmp_path / 'j.db'}"]
 
     async with opened(tmp_path / "j.db"):
         assert len(writers()) == 1
