@@ -13,6 +13,7 @@ from treadle.core.events import END_STATES, Ephemeral, Event
 from treadle.core.messages import Json, Message
 from treadle.core.tools import Happened, NotHappened
 from treadle.ports import Model
+from treadle.runner.adopting import AT_MOST, Tell, log
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.exporting import ExportReport
 from treadle.runner.handle import RunHandle
@@ -152,6 +153,14 @@ class SyncRunner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def begin_adopting(self, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
+        """See `Runner.begin_adopting`; `tell` is called in the bridge's thread."""
+
+        async def begin() -> None:
+            self._runner.begin_adopting(at_most=at_most, tell=tell)
+
+        BRIDGE.run(begin())
 
     def drain(self, grace: float = 0.0) -> None:
         """See `Runner.drain`."""
