@@ -341,7 +341,8 @@ def sound_prefix(records: list[Record]) -> list[Record]:
 # --------------------------------------------------------------------------------- what is written, what stays
 
 
-async def test_a_deleted_tasks_words_are_gone_from_the_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["task", "thread"])
+async def test_words_of_a_deleted_task_or_thread_are_gone_from_the_disk(what: str, tmp_path: Path) -> None:
     async with opened(tmp_path / "j.db") as store:
         secret, kept = b"words nobody may find again", b"words that stay"
         owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
@@ -352,7 +353,7 @@ async def test_a_deleted_tasks_words_are_gone_from_the_disk(tmp_path: Path) -> N
             return any(words in file.read_bytes() for file in tmp_path.iterdir())
 
         assert on_disk(secret)
-        await store.delete("t")
+        await (store.delete("t") if what == "task" else store.delete_thread("thread-of-t"))
         await store.rows(TaskFilter())
         assert not on_disk(secret)
         assert on_disk(kept)

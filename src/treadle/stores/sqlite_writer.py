@@ -75,7 +75,7 @@ class Writer(WriterThread):
             if len(group) == 1:
                 return [self._typed(error)]
             return [self._write([item])[0] for item in group]
-        if any(item.operation == "delete" for item in group):
+        if any(item.operation in ("delete", "delete_thread") for item in group):
             self._truncate_log()
         return results
 
