@@ -68,6 +68,8 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
 
 
 def _task_forked(state: TaskState, event: e.TaskForked) -> None:
+    if state.kept:
+        state.messages = state.messages[:-1]  # that the parent failed is not its fork's to say
     state.created = event.time
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
     state.agent, state.thread, state.base = event.agent, event.thread, 0
