@@ -31,6 +31,9 @@ chaos: .venv
 	$(RUN)/python -m tests.chaos.storm
 	$(RUN)/python -m tests.chaos.storm --store postgres
 
+simulate: .venv
+	$(RUN)/python -m tests.simulation
+
 docs: .venv
 	$(RUN)/pytest -q tests/docs
 

@@ -1,0 +1,44 @@
+"""What the simulation has to reach to mean anything: each rule, each state, and the moments that matter."""
+
+from collections.abc import Mapping
+
+from tests.simulation.run import RULES
+from treadle.core.events import END_STATES
+
+STATES = ("created", "running", "answered", "waiting", "paused", "interrupted", *END_STATES)
+OUTCOMES = ("ok", "error", "timeout", "invalid", "refused", "cancelled", "unknown")
+EVENTS = (
+    "tool_stopped",
+    "outcome_settled",
+    "outcome_unresolved",
+    "limit_reached",
+    "rewound",
+    "task_forked",
+    "task_reopened",
+    "thread_awaited",
+    "step_failed",
+    "step_skipped",
+    "model_stopped",
+    "command_rejected",
+)
+MOMENTS = (
+    "death between begin and end",
+    "lease ran out",
+    "fenced commit",
+    "acknowledgement lost",
+    "commit failed",
+)
+
+
+def missing(fired: Mapping[str, int], runs: int) -> list[str]:
+    """Return what was reached too seldom in so many runs: rules, states of tasks and calls, events, moments."""
+    least = dict.fromkeys(RULES, runs // 10)
+    least |= {f"state {state}": runs // 200 for state in STATES}
+    least |= {f"call {outcome}": runs // 400 for outcome in OUTCOMES}
+    least |= {f"event {event}": runs // 1000 for event in EVENTS}
+    least |= dict.fromkeys(MOMENTS, runs // 25)
+    return [
+        f"{name} ({fired.get(name, 0)} of {times})"
+        for name, times in least.items()
+        if fired.get(name, 0) < times
+    ]

@@ -1,0 +1,278 @@
+"""One simulated run: a random story of a few tasks, told to its end and then judged."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.simulation.world import LEASE, Process, World
+from treadle import Happened, Limits, NotHappened, RunOptions
+from treadle.core import events as e
+from treadle.core.events import END_STATES
+from treadle.errors import StoreUnavailable, TreadleError
+from treadle.ports import TaskRow
+from treadle.testing import clock
+from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
+
+RULES = {
+    "create": 3,
+    "resume": 9,
+    "step": 5,
+    "race": 2,
+    "pause": 2,
+    "interrupt": 2,
+    "cancel": 1,
+    "send": 3,
+    "settle": 5,
+    "undo": 4,
+    "fork": 2,
+    "skip": 1,
+    "finalize": 1,
+    "raise limits": 1,
+    "watch": 1,
+    "kill": 4,
+    "stall": 3,
+    "wake": 4,
+    "wait": 4,
+}
+MADE = {"create": "task_created", "step": "step_completed", "undo": "rewound"}
+"""What is in the journal once a verb has returned."""
+
+
+@dataclass
+class Outcome:
+    """What a run showed."""
+
+    seed: int
+    fired: Counter[str]
+    violations: list[str] = field(default_factory=list)
+    digest: str = ""
+    log: list[str] = field(default_factory=list)
+
+
+def simulate(seed: int, ops: int = 22) -> Outcome:
+    """Run one seed."""
+    story = Story(World(seed))
+    with asyncio.Runner(loop_factory=clock.VirtualTimeLoop) as runner:
+        return runner.run(story.tell(ops))
+
+
+class Story:
+    """A random story, and what its people were told."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.dice = world.dice
+        self.fired = world.fired
+        self.made: list[str] = []
+        self.told: list[Acknowledged] = []
+        self.streams: list[Stream] = []
+        self.asked: list[tuple[str, asyncio.Task[Any]]] = []
+        self.cancelled: set[str] = set()
+        self.wrong: list[str] = []
+
+    async def tell(self, ops: int) -> Outcome:
+        world = self.world
+        for _ in range(self.dice.randint(1, 4)):
+            world.new_process()
+        self.create()
+        for rule in self.dice.choices(list(RULES), list(RULES.values()), k=ops):
+            self.fire(rule)
+            await asyncio.sleep(self.dice.choice([0, 0, 0.001, 0.02, 0.5, 2]))
+        for process in list(world.processes):
+            process.wake()
+        await self.hear_all()
+        world.trouble = 0.0
+        await self.bring_to_an_end()
+        await self.judge()
+        lines = [f"{world.name(row.task_id)} {row.state} {row.head}" for row in await self.rows()]
+        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+        return Outcome(world.seed, self.fired, self.wrong, digest, world.log)
+
+    # ------------------------------------------------------------------------------------------ rules
+
+    def fire(self, rule: str) -> None:
+        running = [process for process in self.world.processes if not process.stalled]
+        process = self.dice.choice(running) if running else self.world.new_process()
+        self.fired[rule] += 1
+        match rule:
+            case "create":
+                self.create()
+            case "kill":
+                victim = self.dice.choice(self.world.processes)
+                victim.die()
+                self.world.new_process()
+            case "stall":
+                process.stall()
+                self.world.new_process() if len(self.world.processes) < 4 else None
+            case "wake":
+                for stalled in [one for one in self.world.processes if one.stalled][:1]:
+                    stalled.wake()
+            case "wait":
+                self.ask("wait", process, lambda: asyncio.sleep(LEASE))
+            case _ if self.made:
+                self.about(rule, process, self.dice.choice(self.made[-3:]))
+
+    def create(self) -> None:
+        if len(self.made) < 4:
+            running = [process for process in self.world.processes if not process.stalled]
+            process = self.dice.choice(running) if running else self.world.new_process()
+            name = f"t{len(self.made)}"
+            self.made.append(name)
+            thread = self.dice.choice([None, "shared"])
+            options = self.world.options(name)
+
+            def make() -> Any:
+                agent = self.world.agent
+                return process.runner.create_task(
+                    agent, "go", task_id=name, thread_id=thread, options=options
+                )
+
+            self.ask("create", process, make, name)
+
+    def about(self, rule: str, process: Process, task: str) -> None:
+        runner = process.runner
+        verbs: dict[str, Any] = {
+            "resume": lambda: runner.resume(task),
+            "race": lambda: runner.resume(task),
+            "step": lambda: runner.run_step(task),
+            "send": lambda: runner.send(task, "words"),
+            "settle": lambda: self.settle(process, task),
+            "undo": lambda: runner.undo_step(task, to=to, force=force),
+            "fork": lambda: self.fork(process, task),
+            "skip": lambda: runner.skip_step(task),
+            "raise limits": lambda: runner.resume(task, options=RunOptions(limits=Limits(steps=20))),
+            "watch": lambda: self.watch(process, task),
+        }
+        to, force = self.dice.choice([None, None, 0, 1]), self.dice.choice([True, False])
+        verb = verbs.get(rule) or (lambda: getattr(runner, rule)(task))
+        self.ask(rule, process, verb, task)
+        if rule == "race":
+            other = self.dice.choice(self.world.processes)
+            self.ask("race", other, lambda: other.runner.resume(task), task)
+
+    async def settle(self, process: Process, task: str) -> None:
+        for pending in (await process.runner.result(task)).pending[:1]:
+            verdict = self.world.chance("settle", task, pending.request_id).choice(
+                [Happened("so"), NotHappened()]
+            )
+            await process.runner.settle(task, pending.request_id, verdict)
+
+    async def fork(self, process: Process, task: str) -> None:
+        if len(self.made) < 6:
+            at = self.dice.choice([None, None, 5, 9, 14])
+            forked = await process.runner.fork(task, at=at, input=self.dice.choice([None, "else"]))
+            self.made.append(forked.task_id)
+
+    async def watch(self, process: Process, task: str) -> None:
+        seen: list[tuple[int, str]] = []
+        self.streams.append(Stream(task, seen))
+        async for event in process.runner.handle(task).events(deltas=False):
+            assert isinstance(event, e.Event)
+            seen.append((event.seq, event.kind))
+
+    # ---------------------------------------------------------------------------------------- asking
+
+    def ask(
+        self, what: str, process: Process, work: Callable[[], Coroutine[Any, Any, Any]], task: str = ""
+    ) -> None:
+        self.world.say(f"{process}: {what} {self.world.name(task) if task else ''}")
+
+        async def asked() -> Any:
+            try:
+                answer = await work()
+            except TreadleError as error:
+                self.fired[f"{what}: {type(error).__name__}"] += 1
+                self.world.say(f"{process}: {what} {task}: {error!r}")
+                if isinstance(error, StoreUnavailable) and not (process.dead or self.world.trouble):
+                    self.wrong.append(f"{what} of {task}: {error!r}")
+                return None
+            if process.dead:
+                return None
+            kind = MADE.get(what)
+            if kind and (what == "create" or (answer.complete if what == "undo" else not answer.is_last)):
+                told = Acknowledged(task, kind)
+                # Two who ask for the same undo at once are both told of the one there is.
+                if what != "undo" or told not in self.told:
+                    self.told.append(told)
+            if what == "cancel" and answer.state == "cancelled" and task not in self.cancelled:
+                self.cancelled.add(task)
+                self.told.append(Acknowledged(task, "cancel_requested", time=clock.now()))
+            return answer
+
+        self.asked.append((what, process.do(asked())))
+
+    async def hear_all(self) -> None:
+        """Every verb returns: with an answer, with an error that says why, or its process is dead."""
+        waiting = {task for _, task in self.asked}
+        if waiting:
+            await asyncio.wait(waiting, timeout=3_600)
+        for what, task in self.asked:
+            if not task.done():
+                self.wrong.append(f"{what} does not return: {task.get_stack()}")
+                task.cancel()
+            elif not task.cancelled() and task.exception() is not None:
+                self.wrong.append(f"{what}: {task.exception()!r}")
+        self.asked.clear()
+
+    # ----------------------------------------------------------------------------------------- the end
+
+    async def rows(self) -> list[TaskRow]:
+        return sorted(await all_rows(self.world.store), key=lambda row: self.world.name(row.task_id))
+
+    async def bring_to_an_end(self) -> None:
+        """Whatever has happened, one process that is left alone brings every task to an end."""
+        for process in list(self.world.processes):
+            process.die()
+        process = self.world.new_process()
+        for row in await self.rows():
+            self.fired[f"state {row.state}"] += 1
+            task = row.task_id
+            for _ in range(40):
+                result = await process.do(process.runner.result(task))
+                if result.state in END_STATES:
+                    break
+                self.ask("finish", process, partial(self.go_on, process, task, result))
+                await self.hear_all()
+            else:
+                self.wrong.append(f"{task} does not come to an end: {result.state}, {result.pending}")
+
+    async def go_on(self, process: Process, task: str, result: Any) -> None:
+        runner = process.runner
+        if result.pending:
+            await self.settle(process, task)
+            return
+        try:
+            options = RunOptions(limits=Limits(steps=30, tool_calls=60, model_calls=60), on_limit="fail")
+            await runner.resume(task, options=options)
+        except TreadleError:
+            await runner.undo_step(task, force=True)
+
+    async def judge(self) -> None:
+        world = self.world
+        requests: dict[str, list[Any]] = {}
+        for request in world.model.requests:
+            requests.setdefault(request.task_id, []).append(request.messages)
+        evidence = Evidence(
+            ledger=world.ledger,
+            requests=requests,
+            acknowledged=[one for one in self.told if await self.is_there(one.task)],
+            streams=self.streams,
+            ended=True,
+        )
+        found: list[Violation] = await audit_store(world.store, evidence)
+        self.wrong += map(str, found)
+        self.fired["fenced commit"] += world.store.fenced
+        for row in await self.rows():
+            for event in (await journal_of(world.store, row)).events:
+                self.fired[f"event {event.kind}"] += 1
+                if isinstance(event, e.ToolEnded):
+                    self.fired[f"call {event.outcome}"] += 1
+
+    async def is_there(self, task: str) -> bool:
+        return any(row.task_id == task for row in await self.rows())

@@ -1,0 +1,168 @@
+"""Seeds of the simulation: none breaks a promise, all that matters is reached, and planted defects are found."""
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation.coverage import missing
+from tests.simulation.run import simulate
+from treadle.agents import lifecycle
+from treadle.core import events as e
+from treadle.core import fold
+from treadle.runner import desk, perform
+from treadle.stores.memory import MemoryStore
+
+RUNS = 400
+
+
+def test_no_seed_breaks_a_promise_and_all_that_matters_is_reached() -> None:
+    first = random.randrange(2**31)
+    print(f"python -m tests.simulation --seed {first} --runs {RUNS}")
+    fired: Counter[str] = Counter()
+    for seed in range(first, first + RUNS):
+        outcome = simulate(seed)
+        assert not outcome.violations, f"python -m tests.simulation --seed {seed}\n{outcome.violations}"
+        fired.update(outcome.fired)
+    assert missing(fired, RUNS) == []
+
+
+def test_a_seed_tells_the_same_story_in_every_process() -> None:
+    mine = [simulate(seed).digest for seed in (3, 4, 3, 4)]
+    assert mine[:2] == mine[2:]
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
+    env = {**os.environ, "PYTHONHASHSEED": "1"}
+    said = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == f"digest {mine[0]}"
+
+
+# ----------------------------------------------------------------------------------------- planted defects
+
+
+def the_store_takes_a_stale_epoch(patch: pytest.MonkeyPatch) -> None:
+    commit = MemoryStore._commit
+
+    def lenient(self: MemoryStore, asked: Any) -> Any:
+        task = self._tasks.get(asked.task_id)
+        if task is not None and asked.create is None and asked.epoch < task.epoch:
+            asked.epoch = task.epoch
+            if asked.record is not None:
+                asked.record.epoch = task.epoch
+        return commit(self, asked)
+
+    patch.setattr(MemoryStore, "_commit", lenient)
+
+
+def what_a_dead_driver_left_open_is_not_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(desk, "recover", lambda owned: None)
+
+
+def what_a_dead_driver_left_open_is_called_failed(patch: pytest.MonkeyPatch) -> None:
+    def recover(owned: desk.Owned) -> None:
+        for call in owned.state.begun():
+            if call.undo_status != "begun":
+                failure = e.Failure("tool", "error", "the driver died", call.id)
+                owned.writer.record(e.ToolEnded(call.step, call.id, "error", error=failure))
+
+    patch.setattr(desk, "recover", recover)
+
+
+def a_writing_tool_starts_before_its_begin_is_durable(patch: pytest.MonkeyPatch) -> None:
+    call_tool = perform.call_tool
+
+    async def at_once() -> None:
+        """Wait for nothing."""
+
+    async def hasty(stage: Any, *rest: Any) -> Any:
+        stage.durable = at_once
+        return await call_tool(stage, *rest)
+
+    patch.setattr(perform, "call_tool", hasty)
+
+
+def a_cancel_is_not_looked_at_while_there_is_work(patch: pytest.MonkeyPatch) -> None:
+    decide = lifecycle.decide
+
+    def busy(state: Any, setup: Any, work: Any, *, finalize: bool) -> Any:
+        if state.cancelling and state.step is not None:
+            state.cancelling = False
+            try:
+                return decide(state, setup, work, finalize=finalize)
+            finally:
+                state.cancelling = True
+        return decide(state, setup, work, finalize=finalize)
+
+    patch.setattr(lifecycle, "decide", busy)
+
+
+def an_undo_keeps_the_last_message(patch: pytest.MonkeyPatch) -> None:
+    rewound = fold._RULES[e.Rewound]
+
+    def sloppy(state: Any, event: e.Rewound) -> None:
+        last = state.messages[-1:]
+        rewound(state, event)
+        state.messages = [*state.messages, *last]
+
+    patch.setitem(fold._RULES, e.Rewound, sloppy)
+
+
+def results_come_in_the_order_the_calls_ended(patch: pytest.MonkeyPatch) -> None:
+    results = fold._results
+
+    def late_first(step: Any) -> Any:
+        message = results(step)
+        order = sorted(step.calls[step.answered_calls :], key=lambda call: -(call.ended or 0))
+        ids = [fold._asked_as(call) for call in order]
+        return replace(message, parts=tuple(sorted(message.parts, key=lambda part: ids.index(part.call_id))))
+
+    patch.setattr(fold, "_results", late_first)
+
+
+def a_commit_whose_acknowledgement_is_lost_is_taken_for_refused(patch: pytest.MonkeyPatch) -> None:
+    from treadle.runner.writer import JournalWriter
+
+    fail = JournalWriter._fail
+
+    def forgiving(self: JournalWriter, error: Exception) -> None:
+        if self._in_flight or self._pending:
+            fail(self, error)
+
+    patch.setattr(JournalWriter, "_fail", forgiving)
+
+
+DEFECTS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    the_store_takes_a_stale_epoch,
+    what_a_dead_driver_left_open_is_not_marked,
+    what_a_dead_driver_left_open_is_called_failed,
+    a_writing_tool_starts_before_its_begin_is_durable,
+    a_cancel_is_not_looked_at_while_there_is_work,
+    an_undo_keeps_the_last_message,
+    results_come_in_the_order_the_calls_ended,
+    a_commit_whose_acknowledgement_is_lost_is_taken_for_refused,
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("plant", DEFECTS, ids=lambda plant: plant.__name__)
+def test_a_planted_defect_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    for seed in range(600):
+        try:
+            found = simulate(seed).violations
+        except Exception as error:  # noqa: BLE001  a defect may break the story itself
+            found = [repr(error)]
+        if found:
+            print(f"seed {seed}: {found[0]}")
+            return
+    raise AssertionError("not found in 600 runs")

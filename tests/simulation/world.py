@@ -1,0 +1,415 @@
+"""A small world in one thread and in virtual time: a store, processes that drive tasks on it, and what befalls them.
+
+The runners, loops and stores are the real ones; simulated are the way to the store (which takes time, fails, loses
+acknowledgements), the processes (which die, or stall until their lease has passed and then wake) and what models and
+tools do. All chance comes from one seed, by name of the place it is asked at, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from treadle import (
+    Agent,
+    FailurePolicy,
+    Happened,
+    Limits,
+    NotHappened,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    ToolContext,
+    Unknown,
+    tool,
+)
+from treadle.core.model import ModelRequest
+from treadle.core.tools import EffectClass
+from treadle.errors import StoreUnavailable, TaskBusy
+from treadle.llm.scripted import Turn, call, fail, text, turn
+from treadle.ports import Commit, CommitDone, Committed, Driver, InboxItem, TaskFilter, TaskRow
+from treadle.stores.memory import MemoryStore
+from treadle.testing import clock
+from treadle.testing.audit import LedgerEntry
+from treadle.testing.crash import names_of
+from treadle.testing.wrapped import WrappedStore
+
+LEASE = 5.0
+"""Virtual seconds that a stalled process is still taken for alive."""
+
+
+class Chance(random.Random):
+    """Dice for one place: quickly made, since there are many places."""
+
+    def __init__(self, place: str) -> None:
+        self._state = zlib.crc32(place.encode())
+
+    def seed(self, *args: Any) -> None:
+        """Its seed is its place."""
+
+    def random(self) -> float:
+        self._state = (self._state * 1_103_515_245 + 12_345) & 0x7FFFFFFF
+        return (self._state >> 8 & 0xFFFF) / 0x10000
+
+    def getrandbits(self, k: int, /) -> int:
+        return int(self.random() * (1 << k))
+
+
+DRIVER: ContextVar[Process | None] = ContextVar("driver", default=None)
+
+
+@dataclass(eq=False)
+class World:
+    """What all processes share."""
+
+    seed: int
+    fired: Counter[str] = field(default_factory=Counter)
+    ledger: list[LedgerEntry] = field(default_factory=list)
+    owners: dict[str, Process] = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    lives: int = 0
+    log: list[str] = field(default_factory=list)
+
+    def say(self, what: str) -> None:
+        """Note what happens, for whoever has to find out why a run went wrong."""
+        self.log.append(f"{asyncio.get_running_loop().time():9.3f} {what}")
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore()
+        self.dice = random.Random(self.seed)
+        self.trouble = self.chance("trouble").choice([0.0, 0.0, 0.03, 0.1])
+        """how often a commit fails or loses its acknowledgement"""
+
+        self.model = ScriptedModel(self.says, keep=100_000)
+        self.agent: Agent[Any] = Agent(self.model, name="agent", tools=TOOLS)
+
+    def chance(self, *place: Any) -> Chance:
+        return Chance(f"{self.seed}/{'/'.join(map(str, place))}")
+
+    def name(self, task_id: str) -> str:
+        """Return what a task is called in every run of this seed: ids that runners make are by chance of their own."""
+        return self.names.setdefault(task_id, f"t{len(self.names)}")
+
+    # ------------------------------------------------------------------------------- models and tools
+
+    async def says(self, request: ModelRequest) -> Any:
+        chance = self.chance(self.name(request.task_id), request.step, request.turn, request.attempt)
+        await asyncio.sleep(chance.choice([0, 0, 0.01, 0.2, 3]))
+        kind = chance.randrange(10)
+        if kind == 0:
+            return fail(500)
+        if kind < 4:
+            return text("words")
+        asked = Turn()
+        for _ in range(chance.randint(1, 3)):
+            asked += call(chance.choice(ASKED), n=chance.randrange(3))
+        return turn("so", asked, finish="length" if kind == 4 else None)
+
+    async def act(self, ctx: ToolContext, effect: EffectClass, n: int) -> str:
+        me = DRIVER.get()
+        assert me is not None
+        me.check_alive()
+        entry = LedgerEntry(
+            ctx.call_id, ctx.idempotency_key, effect, "start", ctx.task_id, ctx.attempt, str(me), clock.now()
+        )
+        self.ledger.append(entry)
+        chance = self.chance(self.name(ctx.task_id), ctx.call_id, ctx.attempt, n)
+        await asyncio.sleep(chance.choice([0, 0, 0.01, 0.3, 4]))
+        me.check_alive()
+        if chance.randrange(6) == 0:
+            raise RuntimeError("broken")
+        self.ledger.append(replace(entry, phase="done"))
+        return f"{ctx.call_id} did {n}"
+
+    def options(self, *place: Any) -> RunOptions:
+        pick = self.chance("options", *place).choice
+        return RunOptions(
+            limits=pick(
+                [None, None, Limits(steps=1), Limits(steps=3), Limits(tool_calls=2), Limits(model_calls=3)]
+            ),
+            on_limit=pick(["final_answer", "fail", "pause"]),
+            on_failure=FailurePolicy(
+                model=pick(["fail", "degrade", "pause"]),
+                tool=pick(["continue", "continue", "fail", "degrade", "pause"]),
+            ),
+            on_unknown_outcome=pick(["wait", "wait", "tell_model", "fail"]),
+            on_busy_thread=pick(["enqueue", "enqueue", "reject", "interrupt", "parallel"]),
+            max_parallel_tools=pick([1, 2, 64]),
+            keep_in_thread=pick(["success", "always"]),
+        )
+
+    # ------------------------------------------------------------------------------------- processes
+
+    def new_process(self) -> Process:
+        self.lives += 1
+        process = Process(self, self.lives)
+        self.processes.append(process)
+        return process
+
+    def lapse(self, process: Process) -> None:
+        """From now on others may take what a process owns."""
+        for task_id, owner in list(self.owners.items()):
+            if owner is process:
+                del self.owners[task_id]
+                task = self.store._tasks[task_id]
+                if task.turn is not None:
+                    task.epoch += 1  # somebody had the thread meanwhile, and is gone again
+                task.owned, task.turn = False, None
+        self.tell(process, ())
+
+    def tell(self, source: Process, tasks: Sequence[str]) -> None:
+        for process in self.processes:
+            if process is not source:
+                process.hear(tasks)
+
+
+class Process:
+    """One process: a runner, its way to the store, and whether it is running, stalled or dead."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.dead = self.stalled = self.lapsed = False
+        self.held: list[Callable[[], None]] = []
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.wakes: list[Callable[[Sequence[str]], None]] = []
+        self.context = copy_context()
+        self.context.run(DRIVER.set, self)
+        self.way = Way(self)
+        self.runner = Runner(self.way, agents=[world.agent], clock=clock.now)
+
+    def __str__(self) -> str:
+        return f"process {self.number}"
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a verb as this process does, and remember it."""
+        task = asyncio.get_running_loop().create_task(work, context=self.context)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def later(self, seconds: float, then: Callable[[], None]) -> None:
+        """Do something as this process, once it has time and unless it is dead."""
+
+        def now() -> None:
+            if self.stalled and not self.dead:
+                self.held.append(then)
+            else:
+                then()
+
+        asyncio.get_running_loop().call_later(seconds, now, context=self.context)
+
+    def check_alive(self) -> None:
+        """Let nothing happen in a process that is dead, though its coroutines have still to be wound up."""
+        if self.dead:
+            raise StoreUnavailable("the process is dead")
+
+    def die(self) -> None:
+        """SIGKILL: nothing of it goes on, and on this host everybody knows at once."""
+        phases = {
+            (entry.task, entry.call): entry.phase for entry in self.world.ledger if entry.driver == str(self)
+        }
+        self.world.fired["death between begin and end"] += "start" in phases.values()
+        self.world.say(f"{self} dies")
+        self.dead, self.stalled = True, False
+        self.world.processes.remove(self)
+        for task in list(self.tasks):
+            task.cancel()
+        self.release_held()
+        self.world.lapse(self)
+
+    def stall(self) -> None:
+        """SIGSTOP: it does nothing more, and its lease runs out."""
+        self.stalled = True
+        self.world.say(f"{self} stalls")
+        asyncio.get_running_loop().call_later(LEASE, self.run_out)
+
+    def run_out(self) -> None:
+        if self.stalled and not self.lapsed and not self.dead:
+            self.lapsed = True
+            self.world.fired["lease ran out"] += 1
+            self.world.lapse(self)
+
+    def wake(self) -> None:
+        """SIGCONT: it goes on where it was, whatever has happened since."""
+        self.stalled = self.lapsed = False
+        self.world.say(f"{self} wakes")
+        self.release_held()
+
+    def release_held(self) -> None:
+        held, self.held = self.held, []
+        for then in held:
+            asyncio.get_running_loop().call_soon(then, context=self.context)
+
+    def hear(self, tasks: Sequence[str]) -> None:
+        for wake in list(self.wakes):
+            self.later(0.02, lambda wake=wake: wake(tasks))
+
+
+class Way(WrappedStore):
+    """A process' way to the store: it takes time, keeps the order, fails, and ends with the process."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.world.store)
+        self._process = process
+        self._world = process.world
+        self._at = 0.0
+        self._asked = 0
+
+    def _chance(self) -> Chance:
+        self._asked += 1
+        return self._world.chance("way", self._process.number, self._asked)
+
+    def _arrives(self, chance: Chance) -> float:
+        """Return in how many seconds what is sent now arrives: not before what was sent before it."""
+        now = asyncio.get_running_loop().time()
+        # Timers of one moment fire in no certain order, so no two are.
+        self._at = max(self._at + 1e-6, now + chance.choice([0, 0.001, 0.001, 0.01, 0.1]))
+        return self._at - now
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        process, world, chance = self._process, self._world, self._chance()
+        trouble = chance.random()
+        told: list[Any] = []
+
+        def write() -> None:
+            if process.dead or trouble < world.trouble / 2:
+                world.fired["commit failed"] += not process.dead
+                done(StoreUnavailable("the store does not answer"))
+                return
+            kinds = [] if commit.record is None else names_of(commit)
+            self._store.commit(commit, written)
+            world.say(
+                f"{process} {world.name(commit.task_id)} epoch {commit.epoch} {kinds} {commit.state} {told[-1]!r}"
+            )
+
+        def written(verdict: Committed | Exception) -> None:
+            told.append(verdict)
+            if isinstance(verdict, Committed):
+                if verdict.released:
+                    if world.owners.get(commit.task_id) is process:
+                        del world.owners[commit.task_id]
+                    world.tell(process, ())
+                elif commit.create is not None:
+                    world.owners[commit.task_id] = process
+                    world.name(commit.task_id)
+            if trouble > 1 - world.trouble / 2:
+                world.fired["acknowledgement lost"] += 1
+                verdict = StoreUnavailable("the connection was lost")
+            process.later(0.001, lambda: done(verdict))
+
+        process.later(self._arrives(chance), write)
+
+    async def _trip(self) -> None:
+        """Be at the store."""
+        there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._process.later(self._arrives(self._chance()), lambda: there.done() or there.set_result(None))
+        await there
+        if self._process.dead:
+            raise StoreUnavailable("the process is dead")
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not asyncio.iscoroutinefunction(found):
+            return found
+
+        async def asked(*args: Any, **options: Any) -> Any:
+            await self._trip()
+            return await found(*args, **options)
+
+        return asked
+
+    async def open(self) -> None:
+        """The store is there."""
+
+    async def close(self) -> None:
+        """The store is for others too."""
+
+    async def claim(self, task_id: str, *, enter: bool = False) -> Any:
+        await self._trip()
+        owner = self._world.owners.get(task_id)
+        if owner is not None:
+            raise TaskBusy(f"task {task_id} is driven by {owner}", task_id=task_id)
+        claim = await self._store.claim(task_id, enter=enter)
+        self._world.say(f"{self._process} {self._world.name(task_id)} claimed with epoch {claim.epoch}")
+        self._world.owners[task_id] = self._process
+        return claim
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        await self._trip()
+        is_new = await self._store.post(task_id, item)
+        self._world.tell(self._process, (task_id,))
+        return is_new
+
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        await self._trip()
+        return self._seen(await self._store.row(task_id, deleted=deleted))
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        await self._trip()
+        return [self._seen(row) for row in await self._store.rows(wanted)]
+
+    def _seen(self, row: TaskRow) -> TaskRow:
+        owner = self._world.owners.get(row.task_id)
+        row.driver = None if owner is None else Driver(str(owner), "here", owner.number, alive=True)
+        return row
+
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        self._process.wakes.append(wake)
+        return lambda: self._process.wakes.remove(wake) if wake in self._process.wakes else None
+
+
+# ------------------------------------------------------------------------------------------------ tools
+
+
+def _world() -> World:
+    me = DRIVER.get()
+    assert me is not None
+    return me.world
+
+
+@tool(read_only=True, retries=1)
+async def look(n: int, ctx: ToolContext) -> str:
+    return await _world().act(ctx, "read", n)
+
+
+@tool(idempotent=True, timeout=2)
+async def put(n: int, ctx: ToolContext) -> str:
+    return await _world().act(ctx, "idempotent", n)
+
+
+@tool(timeout=2)
+async def save(n: int, ctx: ToolContext) -> str:
+    return await _world().act(ctx, "write", n)
+
+
+async def unbook(booked: Any, ctx: ToolContext) -> None:
+    await _world().act(ctx, "idempotent", 1)
+
+
+@tool(undo=unbook)
+async def book(n: int, ctx: ToolContext) -> str:
+    return await _world().act(ctx, "write", n)
+
+
+async def find(lost: Any, ctx: ToolContext) -> Any:
+    await asyncio.sleep(0.01)
+    chance = _world().chance("find", _world().name(ctx.task_id), ctx.call_id)
+    return chance.choice([Happened("paid"), NotHappened(), Unknown()])
+
+
+@tool(reconcile=find)
+async def pay(n: int, ctx: ToolContext) -> str:
+    return await _world().act(ctx, "write", n)
+
+
+TOOLS = (look, put, save, book, pay)
+ASKED = (*(one.spec.name for one in TOOLS), "nobody")
+"""Tools a model asks for; nobody has one of them."""
