@@ -1,0 +1,30 @@
+"""An effect that flies alone is awaited in the task that carries its drive: neither may feel the other there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.llm.scripted import call
+from treadle.testing.audit import audit_store
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("read_only", [True, False])
+async def test_a_lone_call_that_times_out_is_not_run_a_second_time(read_only: bool) -> None:
+    runs = 0
+
+    @tool(read_only=read_only, timeout=0.05)
+    async def stall() -> None:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(5)
+
+    agent = Agent(ScriptedModel([call("stall"), "done"]), tools=[stall])
+    async with asyncio.timeout(5), Runner("memory") as runner:
+        result = await runner.run(agent, "Go.")
+        assert result.state == ("completed" if read_only else "waiting")
+        assert runs == 1
+        assert await audit_store(runner.store) == []
