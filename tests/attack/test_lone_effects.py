@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.llm.scripted import call
 from treadle.testing.audit import audit_store
+
+SPEAKER: ContextVar[str] = ContextVar("speaker")
 
 
 @pytest.mark.anyio
@@ -28,3 +31,29 @@ async def test_a_lone_call_that_times_out_is_not_run_a_second_time(read_only: bo
         assert result.state == ("completed" if read_only else "waiting")
         assert runs == 1
         assert await audit_store(runner.store) == []
+
+
+@pytest.mark.anyio
+async def test_tools_see_the_context_of_who_runs_the_task_and_not_of_who_speaks_to_it() -> None:
+    seen: list[str] = []
+    begun, heard = asyncio.Event(), asyncio.Event()
+
+    @tool(read_only=True)
+    async def look() -> None:
+        seen.append(SPEAKER.get())
+        begun.set()
+        await heard.wait()
+
+    async def speak(runner: Runner) -> None:
+        SPEAKER.set("another")
+        await runner.send("t", "Hello.")
+        heard.set()
+
+    agent = Agent(ScriptedModel([call("look"), call("look"), "done"]), tools=[look])
+    async with asyncio.timeout(5), Runner("memory") as runner:
+        SPEAKER.set("caller")
+        handle = await runner.start(agent, "Go.", task_id="t")
+        await begun.wait()
+        await asyncio.create_task(speak(runner))
+        await handle.result()
+    assert seen == ["caller", "caller"]

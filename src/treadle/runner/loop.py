@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -111,6 +112,9 @@ class Drive:
 
         self._goes_on = was_wanted
         self._carrier: asyncio.Task[None] | None = None
+        self._context: Context | None = None
+        """the caller's context variables: whoever wakes the drive has others"""
+
         self._submits_soon = False
         self._finish: asyncio.Future[None] | None = None
         self._fault: BaseException | None = None
@@ -158,6 +162,7 @@ class Drive:
         cancelled: asyncio.CancelledError | None = None
         if self._entrance is None:
             self._watch_the_clock()
+        self._context = copy_context()
         self._hand_over()
         while not self.over:
             self._finish = self._loop.create_future()
@@ -173,7 +178,7 @@ class Drive:
 
     def _hand_over(self) -> None:
         """Let a new carrier go on with the drive; the one before, if any, is left with its effect."""
-        self._carrier = self._loop.create_task(self._carry())
+        self._carrier = self._loop.create_task(self._carry(), context=self._context)
 
     async def _carry(self) -> None:
         """Take turn after turn until the drive is over, or another carrier has it."""
