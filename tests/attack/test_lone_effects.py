@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Happened, Runner, ScriptedModel, ToolCall, ToolContext, tool
 from treadle.llm.scripted import call
 from treadle.testing.audit import audit_store
 
@@ -57,3 +57,28 @@ async def test_tools_see_the_context_of_who_runs_the_task_and_not_of_who_speaks_
         await asyncio.create_task(speak(runner))
         await handle.result()
     assert seen == ["caller", "caller"]
+
+
+@pytest.mark.anyio
+async def test_a_look_at_a_lost_call_that_cancels_itself_is_not_repeated_for_ever() -> None:
+    looks = 0
+
+    async def look(lost: ToolCall, ctx: ToolContext[None]) -> Happened:
+        nonlocal looks
+        looks += 1
+        me = asyncio.current_task()
+        assert me is not None
+        me.cancel()
+        await asyncio.sleep(1)
+        return Happened()
+
+    @tool(timeout=0.05, reconcile=look)
+    async def send_mail() -> None:
+        await asyncio.sleep(5)
+
+    agent = Agent(ScriptedModel([call("send_mail"), "done"]), tools=[send_mail])
+    async with Runner("memory") as runner:
+        handle = await runner.start(agent, "Go.", task_id="t")
+        await asyncio.wait([asyncio.ensure_future(handle.result())], timeout=1)
+        assert looks == 1
+        assert (await runner.get_task("t")).state == "waiting"

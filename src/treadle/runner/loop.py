@@ -465,7 +465,8 @@ class Drive:
         ends = flight.ends or []
         first = ends[0] if ends else None
         asked = flight.cut is not None or self.state.interrupting or self.state.cancelling
-        if isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted" and not asked:
+        is_stop = isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted"
+        if not asked and (is_stop or not ends):  # a look at a lost call that is stopped leaves no event
             return perform.broken(flight, asyncio.CancelledError("it cancelled itself"))
         return ends
 
