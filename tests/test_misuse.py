@@ -730,6 +730,48 @@ async def test_a_misuse_is_told_what_it_is_and_what_to_do(
     assert not any(task.driven for task in left.items), "nothing is left driven"
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("grace", ["soon", -1, float("nan"), None, True])
+async def test_a_grace_that_is_no_time_is_refused_and_does_not_hang_the_shutdown(grace: Any) -> None:
+    @tool(read_only=True)
+    async def nap() -> None:
+        await asyncio.sleep(30)
+
+    async with asyncio.timeout(5), Runner("memory") as runner:
+        handle = await runner.start(Agent(ScriptedModel([call("nap"), "done"]), tools=[nap]), "Go.")
+        with pytest.raises(err.ConfigurationError, match="drain: grace must be a number of seconds"):
+            await runner.drain(grace)
+        await runner.drain()
+        assert (await handle.result()).state == "interrupted"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "wrong", [{"labels": ""}, {"labels": []}, {"labels": "old"}, {"states": "completed"}]
+)
+async def test_a_wrong_filter_of_prune_is_refused_and_deletes_nothing(scene: Scene, wrong: Any) -> None:
+    await scene.completed()
+    with pytest.raises(err.ConfigurationError, match=f"prune: {next(iter(wrong))} must be"):
+        await scene.runner.prune(0, **wrong)
+    assert len((await scene.runner.list_tasks()).items) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("wrong", [None, 0, "", b"x", "a\0b", "\ud800", []])
+async def test_what_is_no_path_is_neither_exported_to_nor_imported_from(scene: Scene, wrong: Any) -> None:
+    with pytest.raises(err.ConfigurationError, match="import_tasks: source must be a path, got"):
+        await scene.runner.import_tasks(wrong)
+    with pytest.raises(err.ConfigurationError, match="export_tasks: to must be a path or a stream of bytes"):
+        await scene.runner.export_tasks(wrong)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("wrong", [None, "1", float("inf"), float("nan"), -1, True])
+async def test_an_age_that_is_no_time_is_refused_by_prune(scene: Scene, wrong: Any) -> None:
+    with pytest.raises(err.ConfigurationError, match="prune: older_than must be a number of seconds"):
+        await scene.runner.prune(wrong)
+
+
 async def drained(opened: Any) -> None:
     async with opened as stream:
         async for _ in stream:

@@ -16,6 +16,7 @@ from treadle.core import events as e
 from treadle.core.messages import Message, Text
 from treadle.errors import AgentUnknown, ConfigurationError, ThreadNotFound
 from treadle.ports import Model, ThreadMember
+from treadle.runner import given
 from treadle.runner.driving import Driving, NewRun
 from treadle.runner.options import RunOptions
 from treadle.runner.results import CompactionReport, RunResult
@@ -44,6 +45,9 @@ class Wanted:
         keep: Any = self.keep
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 0:
             raise ConfigurationError(f"compact_thread: keep must be a whole number from 0 up, got {keep!r}")
+        given.count("compact_thread: context_tokens", self.tokens)
+        if self.agent is not None:
+            given.agent(self.agent)
         if self.agent is not None and self.model is not None:
             raise ConfigurationError("compact_thread takes agent= or model=, not both")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 from treadle.agents.agent import Agent
@@ -77,6 +80,29 @@ def count(name: str, given: Any) -> None:
     """Raise `ConfigurationError` unless this may say how many."""
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise ConfigurationError(f"{name} must be a whole number from 1 up, got {shown(given)}")
+
+
+def seconds(name: str, given: Any) -> None:
+    """Raise `ConfigurationError` unless this may say how long."""
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < math.inf:
+        raise ConfigurationError(f"{name} must be a number of seconds from 0 up, got {shown(given)}")
+
+
+def labels(name: str, given: Any) -> None:
+    """Raise `ConfigurationError` unless these may be labels to look for: none at all is no empty text or list."""
+    if given is not None and not isinstance(given, dict):
+        raise ConfigurationError(f"{name} must be a dict of texts, got {shown(given)}")
+
+
+def path(name: str, given: Any, what: str = "a path") -> Path:
+    """Return a path; raises `ConfigurationError` for what cannot be one."""
+    where = Path(cast("Any", given)) if isinstance(given, (str, os.PathLike)) and given != "" else None
+    try:
+        if where is not None and b"\0" not in os.fsencode(where):
+            return where
+    except UnicodeEncodeError:
+        pass
+    raise ConfigurationError(f"{name} must be {what}, got {shown(cast('Any', given))}")
 
 
 def thread(given: Any) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
-from treadle.runner import exporting, importing, verifying
+from treadle.runner import exporting, given, importing, verifying
 from treadle.runner.exporting import ExportReport
 from treadle.runner.importing import ImportReport
 from treadle.runner.verbs import verb
@@ -48,11 +47,16 @@ class Keeping(Views):
             TaskNotFound: there is no such task.
             JournalCorrupt: a task cannot be read; leave it out by naming the others.
         """
+        file = (
+            None
+            if hasattr(to, "write")
+            else given.path("export_tasks: to", to, "a path or a stream of bytes")
+        )
         await self._store.open()
         wanted = [await self._existing(task) for task in tasks] or None
-        if isinstance(to, (str, os.PathLike)):
-            return await exporting.export_to_file(self._store, Path(to), wanted)
-        return await exporting.export(self._store, to, wanted)
+        if file is not None:
+            return await exporting.export_to_file(self._store, file, wanted)
+        return await exporting.export(self._store, cast("BinaryIO", to), wanted)
 
     @verb
     async def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:
@@ -64,5 +68,6 @@ class Keeping(Views):
             ImportRefused: the file is no export, or was cut or changed; `line` says where. Nothing was imported.
             TaskConflict: another task of the same id is here. Nothing was imported.
         """
+        file = given.path("import_tasks: source", source)
         await self._store.open()
-        return await importing.import_tasks(self._store, Path(source))
+        return await importing.import_tasks(self._store, file)

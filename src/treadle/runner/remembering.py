@@ -145,8 +145,10 @@ class Remembering(Views):
             dry_run: say what would go, and delete nothing.
         """
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
-        if isinstance(seconds, bool) or not seconds >= 0:
-            raise ConfigurationError(f"prune: older_than must be seconds or a timedelta, got {older_than!r}")
+        given.seconds("prune: older_than", seconds)
+        given.labels("prune: labels", labels)
+        if not isinstance(states, (list, tuple, set, frozenset)):
+            raise ConfigurationError(f"prune: states must be a list of states, got {given.shown(states)}")
         for state in states:
             given.page(state, 1, None)
         await self._store.open()

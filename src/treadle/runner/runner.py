@@ -73,6 +73,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         Args:
             grace: seconds for which calls in flight may end, while nothing new starts; then they are stopped.
         """
+        given.seconds("drain: grace", grace)
         desk = self._driving.desk
         stopping = [
             self._driving.stop(owned, grace)
