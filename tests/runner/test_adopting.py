@@ -240,8 +240,9 @@ from treadle.models import call, text
 
 @tool(read_only=True)
 async def nap() -> str:
+    seconds = float(sys.argv[2])  # before anybody hears of it, and changes it
     print("napping", flush=True)
-    await asyncio.sleep(float(sys.argv[2]))
+    await asyncio.sleep(seconds)
     return "slept"
 
 agent = Agent(ScriptedModel([call("nap"), text("Rested.")]), name="napper", tools=[nap])
