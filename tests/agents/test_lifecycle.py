@@ -74,6 +74,13 @@ def test_a_lost_compensation_of_a_cancelled_task_ends_as_unknown() -> None:
     assert (written[0].call, written[0].outcome) == ("s1-1-undo", "unknown")
 
 
+@pytest.mark.parametrize("finalize", [False, True])
+def test_a_cancel_that_comes_after_the_answer_and_before_the_end_counts(finalize: bool) -> None:
+    state = told(step(), answered(words="4"), e.StepCompleted("s1", True, "4"), CANCEL)
+    written, _ = follow(state, finalize=finalize)
+    assert [event.state for event in written] == ["cancelled"]
+
+
 def test_cancel_says_who_wanted_it() -> None:
     assert recorded(told(e.CancelRequested(reason="enough"))).error.message == "cancelled: enough"
 
@@ -313,3 +320,12 @@ def test_driven_time_is_counted_within_an_ownership_only() -> None:
         event.seq, event.time = seq, time
         apply(state, event, epoch)
     assert state.driven == 12
+
+
+def test_a_fork_counts_its_own_driven_time_and_not_its_parents() -> None:
+    state = forked(ran("look"), e.StepCompleted("s1"))
+    fork, at = e.TaskForked("f", "math", "other"), state.time
+    for event, time in ((e.StepStarted("s2", 2), at + 20), (fork, at + 50), (e.Resumed(), at + 57)):
+        event.seq, event.time = state.seq + 1, time
+        apply(state, event)
+    assert state.driven == 7

@@ -11,9 +11,12 @@ import pytest
 from treadle import Agent, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.models import call, text
+from treadle.ports import InboxItem
+from treadle.runner.adopting import PAGE
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
+from treadle.testing.conformance.owner import Owner
 
 pytestmark = pytest.mark.anyio
 
@@ -134,6 +137,24 @@ async def test_words_to_a_task_that_was_shut_down_do_not_keep_it_from_being_adop
         assert "and quickly" in [message.text for message in messages]
 
 
+async def test_words_whose_sender_died_are_read_and_set_nothing_going(store):
+    gate = Gate()
+    gate.opened.set()
+    words = {"parts": ["some words"], "by": None, "role": "user", "observation": False}
+    async with Runner(store, agents=[gate.agent]) as one:
+        for name in ("created", "stepped"):
+            await one.create_task(gate.agent, name, task_id=name)
+        await one.run_step("stepped")
+        for name in ("created", "stepped"):
+            await one.store.post(name, InboxItem("words", "send", words, 1_700_000_000_000_000))
+        async with Runner(store, agents=[gate.agent], adopt=True) as two:
+            async with asyncio.timeout(10):
+                while await two.store.inbox("created") or await two.store.inbox("stepped"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await nothing_happens(two, "created", "stepped")
+            assert [(await two.get_task(name)).steps for name in ("created", "stepped")] == [0, 1]
+
+
 async def test_a_settled_task_goes_on_at_once_where_it_is_adopted(store):
     gate = Gate()
     gate.opened.set()
@@ -221,6 +242,47 @@ async def test_an_error_while_looking_is_told_and_the_look_is_taken_again():
         two.begin_adopting(tell=told.append)
         await ended(two, "t")
     assert [item.kind for item in told] == ["scan_failed", "adopted", "stopped"]
+
+
+async def test_orphans_behind_more_than_a_page_of_strangers_are_adopted():
+    gate, store = Gate(), MemoryStore()
+    for number in range(PAGE + 50):
+        owner = await Owner.create(store, f"a{number:04}", agent="stranger")
+        await owner.send(state="interrupted", release=True, wanted=True)
+    one = Runner(store)
+    await one.start(gate.agent, "Through, please", task_id="t")
+    await gate.entered.wait()
+    await one.drain()
+    gate.opened.set()
+    async with Runner(store, agents=[gate.agent], adopt=True) as two:
+        await ended(two, "t")
+
+
+class UnreadableStore(MemoryStore):
+    failures = 0
+
+    async def read(self, task_id, *, after=0, upto=None):
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("the network is gone")
+        return await super().read(task_id, after=after, upto=upto)
+
+
+async def test_a_task_that_could_not_be_read_when_it_was_adopted_is_adopted_later():
+    gate, told, store = Gate(), [], UnreadableStore()
+    one = Runner(store)
+    await one.start(gate.agent, "Through, please", task_id="t")
+    await gate.entered.wait()
+    await one.drain()
+    gate.opened.set()
+    store.failures = 1
+    async with Runner(store, agents=[gate.agent]) as two:
+        two.begin_adopting(tell=told.append)
+        while not told:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert (await store.row("t")).wanted
+        await ended(two, "t")
+    assert [item.kind for item in told] == ["failed", "adopted", "stopped"]
 
 
 async def test_adopting_needs_agents_and_at_least_room_for_one():

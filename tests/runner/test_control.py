@@ -332,6 +332,21 @@ async def test_cancel_after_the_end_changes_nothing(runner: Runner) -> None:
     assert await journal(runner, result.task_id) == before
 
 
+@pytest.mark.parametrize(
+    ("verb", "state"), [("cancel", "cancelled"), ("pause", "paused"), ("interrupt", "interrupted")]
+)
+async def test_a_task_that_has_answered_and_not_ended_can_still_be_stopped(
+    runner: Runner, verb: str, state: str
+) -> None:
+    agent = Agent(ScriptedModel(["Hi."]))
+    task = await runner.create_task(agent, "go")
+    assert (await runner.run_step(task)).state == "answered"
+    assert (await getattr(runner, verb)(task)).state == state
+    result = await runner.resume(task)
+    assert result.state == ("cancelled" if verb == "cancel" else "completed")
+    await assert_journal_makes_sense(runner, task.task_id)
+
+
 async def test_cancel_while_the_model_streams_is_prompt(runner: Runner) -> None:
     handle = await runner.start(Agent(slow_model(pause=5)), "go")
     await happened(handle, "model_started")

@@ -95,6 +95,25 @@ async def test_damage_is_found_and_named_and_harms_no_other_task(store: Path, da
         assert {"one", "well"}.isdisjoint(finding.task_id for finding in report.findings)
 
 
+async def test_a_changed_record_is_found_wherever_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    pages = Agent(ScriptedModel([*[call("page", words=1)] * 12, text("done")]), name="reader", tools=[page])
+    async with Runner(path) as runner:
+        task = await runner.create_task(pages, "go", task_id="long")
+        for _ in range(13):
+            await runner.run_step(task)
+        records = await runner.store.read("long")
+        assert len(records) > 20
+        for record in records:
+            # As somebody would do it who knows JSON: nothing but the digest tells.
+            forged = record.data.replace(b'"t":1', b'"t":2')
+            sql(path, "UPDATE records SET data = ? WHERE seq = ?", forged, record.seq)
+            [finding] = (await runner.verify("long")).findings
+            assert (finding.problem, finding.seq) == ("journal", record.seq), "wherever a page begins"
+            sql(path, "UPDATE records SET data = ? WHERE seq = ?", record.data, record.seq)
+        assert (await runner.verify("long")).findings == ()
+
+
 async def test_a_changed_or_missing_large_value_is_found(store: Path) -> None:
     sql(store, "UPDATE blobs SET data = CAST(replace(CAST(data AS TEXT), 'word word', 'ward word') AS BLOB)")
     async with Runner(store) as runner:

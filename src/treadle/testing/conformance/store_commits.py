@@ -260,6 +260,25 @@ class CommitConformance(StoreSubject):
             assert await owner.write(release=True, taken=("i",)) == Committed(released=True)
             assert (await store.row("t")).driver is None
 
+    async def test_an_item_that_waits_to_be_written_holds_back_the_end_and_the_release_behind_it(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
+            # What is queued while this one is written is written as one group.
+            slow = send(store, other.commit(other.record(blobs={"b": bytes(4_000_000)})))
+            posted = asyncio.ensure_future(store.post("t", item("i")))
+            await asyncio.sleep(0)
+            ending = send(store, owner.commit(owner.record(), state="completed", seal=True, release=True))
+            released = send(store, owner.commit(state="waiting", release=True))
+            with pytest.raises(InboxWaiting):
+                await ending
+            assert await released == Committed(released=False)
+            assert await posted
+            await slow
+            assert [waiting.item_id for waiting in await store.inbox("t")] == ["i"]
+            assert (await store.row("t")).driver is not None
+
     # ------------------------------------------------------------------------------------- the end of a journal
 
     async def test_a_row_knows_where_its_journal_ended_when_it_was_last_written(self, tmp_path: Path) -> None:
