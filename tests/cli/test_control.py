@@ -32,6 +32,14 @@ def test_a_task_of_another_process_is_cancelled_for_good(patient, treadle, ended
     assert treadle("undo", "patient").code == 2
 
 
+def test_a_run_whose_step_another_process_takes_back_does_not_exit_like_a_completed_one(
+    patient, treadle, ended_process
+):
+    assert treadle("undo", "patient").code == 0
+    there = ended_process(patient)
+    assert (there.code, there.document["state"]) == (6, "running")
+
+
 def test_words_reach_a_task_of_another_process(patient, treadle, ended_process):
     ended = treadle("send", "patient", "stop")
     assert ended.code == 0

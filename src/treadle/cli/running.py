@@ -202,7 +202,9 @@ async def _driven(
     """Show a task while it is driven, and how it stands then."""
     timeline = Timeline(screen, live=screen.out.is_terminal)
     if await _watched(runner, stream, timeline):
-        return told(screen, stream.result, store=store, agent=agent, said=timeline.said)
+        code = told(screen, stream.result, store=store, agent=agent, said=timeline.said)
+        # Somebody took a step back: the task stands between two steps, which is no success of a run.
+        return CODES["interrupted"] if stream.result.state == "running" else code
     try:
         result = await runner.result(stream.task_id)
     except TaskNotFound:
