@@ -135,6 +135,7 @@ def test_doctor_tells_keys_by_name_only_and_hints_at_undeclared_tools(treadle, m
     assert "OPENAI_API_KEY" in ended.out
     assert "sk-very-secret" not in ended.out
     assert "agent payer: tool pay does not declare its effects" in ended.out
+    assert "tool book does not declare" not in ended.out, "undo= says that it writes"
     assert "read_only=True" in ended.out
     document = treadle("doctor", "--json").document
     assert document["store"]["mode"] == "0600"

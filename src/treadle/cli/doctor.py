@@ -175,7 +175,9 @@ def _facts(agent: Agent[Any]) -> dict[str, Any]:
         "name": agent.name,
         "model": agent.model_name,
         "tools": [spec.name for spec in specs],
-        "undeclared_tools": [spec.name for spec in specs if not spec.declared],
+        "undeclared_tools": [
+            spec.name for spec in specs if not (spec.declared or spec.undoable or spec.reconcilable)
+        ],
     }
 
 

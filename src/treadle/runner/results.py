@@ -346,7 +346,9 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
     """Return what the task waits for a person to settle."""
     waiting: list[Pending] = []
     for call in _unsettled(state):
-        why = call.stopped.message if call.stopped is not None else "its driver died"
+        why = (
+            call.stopped.message if call.stopped is not None else "it was cut off before its end was recorded"
+        )
         text = f"{call.name} began and its outcome is not known: {why}"
         waiting.append(Pending(call.id, "settlement", call.name, call.arguments, text))
     if state.undo is not None:

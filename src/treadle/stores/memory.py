@@ -23,7 +23,6 @@ from treadle.errors import (
     StoreUnavailable,
     TaskBusy,
     TaskNotFound,
-    ThreadBusy,
     ThreadNotFound,
     TreadleError,
 )
@@ -49,6 +48,7 @@ from treadle.ports import (
     ThreadMoved,
     ThreadRow,
 )
+from treadle.stores.turns import rejected
 
 
 @dataclass(slots=True, eq=False)
@@ -222,7 +222,7 @@ class MemoryStore(JournalStore):
         holders = tuple([other.new.task_id for other in others if other.turn == 0])
         if how == "reject" and others and task.turn != 0:
             first = min(others, key=_turn).new.task_id
-            raise ThreadBusy(f"thread {name!r} is held by task {first}", task_id=first, thread_id=name)
+            raise rejected(name, first)
         if task.turn != 0:
             if how == "interrupt" and (task.turn is None or task.turn > 0):
                 task.turn = min([0, *map(_turn, others)]) - 1

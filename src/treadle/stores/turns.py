@@ -32,6 +32,15 @@ BESIDE_OTHERS = Entry(0, None)
 """Who comes in beside others asks nothing and is told nothing."""
 
 
+def rejected(thread: str, holder: str) -> ThreadBusy:
+    """Return what a task is told that rejects a busy thread."""
+    message = (
+        f"thread {thread!r} is held by task {holder}: wait for that one, or choose another "
+        "on_busy_thread (--on-busy-thread), such as 'enqueue'"
+    )
+    return ThreadBusy(message, task_id=holder, thread_id=thread)
+
+
 def entry(
     thread: str,
     version: int,
@@ -56,8 +65,7 @@ def entry(
     alive = [other for other in others if other.driver not in dead]
     holders = tuple([other.key for other in alive if other.turn == 0])
     if how == "reject" and alive and turn != 0:
-        first = alive[0].key
-        raise ThreadBusy(f"thread {thread!r} is held by task {first}", task_id=first, thread_id=thread)
+        raise rejected(thread, alive[0].key)
     if how == "reject":
         turn = 0
     elif turn != 0:
