@@ -447,6 +447,24 @@ def test_started_tasks_end_with_their_loop_as_interrupted(tmp_path: Path) -> Non
     assert events[-1] != "task_ended"
 
 
+def test_a_loop_that_ends_just_when_a_task_changes_hands_leaves_it_interrupted(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        runner = Runner()
+        async def main():
+            handle = await runner.start(agent(call("hang"), "x"), "go", task_id="mine")
+            await asyncio.sleep(0.3)
+            # Who carries the task on from here has not begun when all tasks are cancelled.
+            runner.desk.owned["mine"].drive.poke()
+        asyncio.run(main())
+        print(runner.sync.get_task("mine").state, flush=True)
+        """,
+    )
+    assert process.communicate(timeout=10) == ("hanging\ninterrupted\n", "")
+    assert state_of(tmp_path, "mine")[0] == "interrupted"
+
+
 @pytest.mark.full
 def test_a_runner_whose_loop_is_gone_can_still_be_closed_and_used(tmp_path: Path) -> None:
     process = script(

@@ -179,6 +179,13 @@ class Drive:
     def _hand_over(self) -> None:
         """Let a new carrier go on with the drive; the one before, if any, is left with its effect."""
         self._carrier = self._loop.create_task(self._carry(), context=self._context)
+        self._carrier.add_done_callback(self._carried)
+
+    def _carried(self, carrier: asyncio.Task[None]) -> None:
+        """Replace a carrier that was cancelled before it began, as the end of an event loop does to all its tasks."""
+        if carrier is self._carrier and not self.over and not self._loop.is_closed():
+            self._ask_to_leave("caller", "the event loop was stopped")
+            self._hand_over()
 
     async def _carry(self) -> None:
         """Take turn after turn until the drive is over, or another carrier has it."""
