@@ -136,3 +136,31 @@ async def test_a_resume_that_meets_a_message_being_heard_drives_the_task_all_the
             await asyncio.sleep(0.0003)
         assert (await runner.resume(task)).state == "completed"
         await asyncio.wait([sending])
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["made", "claimed"])
+async def test_a_task_whose_store_could_not_be_watched_is_not_taken_for_driven(claimed: bool) -> None:
+    class Deaf(MemoryStore):
+        deaf = True
+
+        def watch(self, wake: Any) -> Any:
+            if self.deaf:
+                raise StoreUnavailable("nobody can be heard")
+            return super().watch(wake)
+
+    store, agent = Deaf(), booking(Counter())
+    if claimed:
+        store.deaf = False
+        maker = Runner(store, agents=[agent])
+        await maker.create_task(agent, "Go.", task_id="t")
+        await maker.aclose()
+        await store.open()
+        store.deaf = True
+    runner = Runner(store, agents=[agent])
+    with pytest.raises(StoreUnavailable):
+        await (runner.resume("t") if claimed else runner.run(agent, "Go.", task_id="t"))
+    store.deaf = False
+    async with asyncio.timeout(5):
+        result = await (runner.resume("t") if claimed else runner.run(agent, "Go.", task_id="t"))
+    assert result.state == "completed"
+    await runner.aclose()

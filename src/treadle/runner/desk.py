@@ -197,13 +197,13 @@ class Desk:
 
     def begin(self, state: TaskState, own: Ownership) -> Owned:
         """Return a task of which this process is the owner from now on; raises `TaskExists` if it is already."""
+        self.watch_store()  # first: a task whose store cannot be watched must not stay owned
         with self._lock:
             if self.is_owned(state.task_id):
                 raise TaskExists(state.task_id)
             channel = self.channels.of(state.task_id)
             owned = Owned(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
             self.owned[state.task_id] = owned
-        self.watch_store()
         return owned
 
     def watch_store(self) -> None:
