@@ -22,7 +22,7 @@ test: .venv
 	$(RUN)/pytest -q -n 2
 
 full: check
-	$(RUN)/pytest -q -n 2 -m "full or not full" --hypothesis-profile=full
+	$(RUN)/pytest -q -n 2 -m "full or not full" --hypothesis-profile=full -o faulthandler_timeout=3600
 
 crash: .venv
 	$(RUN)/python -m tests.crash.matrix

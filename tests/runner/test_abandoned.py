@@ -35,19 +35,22 @@ async def test_calls_that_ignore_two_cancellations_are_named_until_they_end_and_
 
     agent = Agent(ScriptedModel(turns), name="mule", tools=[stubborn, greet])
     async with Runner("memory:", agents=[agent]) as runner:
-        handles = [await runner.start(agent, "Go", task_id=f"t{n}") for n in range(MAX_ABANDONED)]
-        await asyncio.sleep(0.05)
-        results = await asyncio.gather(*[handle.cancel() for handle in handles])
-        assert {result.state for result in results} == {"cancelled"}
-        assert {result.tool_executions[0].outcome for result in results} == {"abandoned"}
-        left = runner.abandoned
-        assert sorted((c.name, c.task_id, c.call_id) for c in left) == sorted(
-            ("stubborn", f"t{n}", "s1-0") for n in range(MAX_ABANDONED)
-        )
-        refused = (await runner.run(agent, "Go", task_id="late")).tool_executions[0]
-        assert refused.outcome == "error"
-        assert "16 calls that ignored their cancellation still run (stubborn)" in refused.error.message
-        end.set()
-        await asyncio.sleep(0.05)
-        assert runner.abandoned == ()
-        assert (await runner.run(agent, "Go", task_id="t-next")).tool_executions[0].outcome == "ok"
+        try:
+            handles = [await runner.start(agent, "Go", task_id=f"t{n}") for n in range(MAX_ABANDONED)]
+            await asyncio.sleep(0.05)
+            results = await asyncio.gather(*[handle.cancel() for handle in handles])
+            assert {result.state for result in results} == {"cancelled"}
+            assert {result.tool_executions[0].outcome for result in results} == {"abandoned"}
+            left = runner.abandoned
+            assert sorted((c.name, c.task_id, c.call_id) for c in left) == sorted(
+                ("stubborn", f"t{n}", "s1-0") for n in range(MAX_ABANDONED)
+            )
+            refused = (await runner.run(agent, "Go", task_id="late")).tool_executions[0]
+            assert refused.outcome == "error"
+            assert "16 calls that ignored their cancellation still run (stubborn)" in refused.error.message
+            end.set()
+            await asyncio.sleep(0.05)
+            assert runner.abandoned == ()
+            assert (await runner.run(agent, "Go", task_id="t-next")).tool_executions[0].outcome == "ok"
+        finally:
+            end.set()  # or what fails here would hang

@@ -53,7 +53,7 @@ async def test_pause_lets_the_running_tool_end_and_starts_nothing_new(runner: Ru
     handle = await runner.start(agent, "go")
     await gate.entered.wait()
     pausing = asyncio.create_task(handle.pause(reason="lunch", by="me"))
-    await asyncio.sleep(0.05)
+    await happened(handle, "pause_requested")
     assert not pausing.done()
     gate.let_go.set()
     result = await pausing

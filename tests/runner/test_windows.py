@@ -141,6 +141,20 @@ async def test_system_words_are_kept_and_an_undo_shows_again_what_was_left_out(r
     assert_well_formed(agent.model.requests[-1].messages)
 
 
+async def test_an_undone_step_is_not_shown_to_who_does_it_anew(runner: Runner) -> None:
+    agent = reader(9)
+    task = await runner.create_task(agent, "Read.", options=RunOptions(context_tokens=8_000))
+    for _ in range(4):
+        await runner.run_step(task)
+    await runner.undo_step(task)
+    await runner.run_step(task)
+    await runner.run_step(task)
+    fourth, again, fifth = agent.model.requests[3:]
+    assert said(again.messages) == said(fourth.messages)
+    assert said(fifth.messages)[: len(fourth.messages)] == said(fourth.messages)
+    assert_well_formed(fifth.messages)
+
+
 async def test_instructions_that_leave_no_room_fail_the_model_call_and_say_so(runner: Runner) -> None:
     agent = Agent(ScriptedModel(["done"]), instructions="long " * 2_000)
     result = await runner.run(agent, "Hi.", options=RunOptions(context_tokens=1_000))
