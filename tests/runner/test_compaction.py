@@ -295,3 +295,9 @@ async def test_compaction_says_what_it_lacks(runner: Runner) -> None:
         await runner.compact_thread("talk", keep=-1)
     agent = Agent(summariser(), name="librarian", instructions="Summarise.")
     assert (await runner.compact_thread("talk", keep=0, agent=agent)).complete
+
+
+async def test_verify_finds_nothing_wrong_with_a_summary(runner: Runner) -> None:
+    await talk(runner, 3)
+    await runner.compact_thread("talk", keep=1, model=summariser())
+    assert (await runner.verify()).findings == ()

@@ -265,7 +265,7 @@ async def _around(store: JournalStore, row: TaskRow, state: TaskState) -> list[F
         text = f"it began with version {state.base} of thread {state.thread!r}, which is at version {version}"
         found.append(Finding(task, 1, "thread", text))
     if state.thread_version:
-        member = ThreadMember(state.thread_version, task, state.end_seq)
+        member = ThreadMember(state.thread_version, task, state.end_seq, covers=state.covers)
         _, members = await store.thread(state.thread, version=state.thread_version)
         if member not in members:
             text = f"thread {state.thread!r} does not hold it as of version {state.thread_version}"
