@@ -185,9 +185,10 @@ class Desk:
         for epoch, found in unfold(member.task_id, await self.store.read(member.task_id, upto=member.seq)):
             for event in found:
                 if whole and type(event) is e.TaskCreated and event.base:
-                    await self.begin_with_history(state, event.thread, event.base)
+                    # A thread deleted just before has fewer versions now: what it begins with is never itself.
+                    await self.begin_with_history(state, event.thread, min(event.base, member.version - 1))
                 elif whole and type(event) is e.ThreadEntered and event.base is not None:
-                    await self.begin_with_history(state, state.thread, event.base)
+                    await self.begin_with_history(state, state.thread, min(event.base, member.version - 1))
                 apply(state, event, epoch)
         if state.seq < member.seq:
             raise missing_tail(member.task_id, state.seq, member.seq)

@@ -237,8 +237,9 @@ class Driving:
         )
         if new.summarises is not None:
             owned.writer.record(new.summarises)
-        if new.task_id is not None or enter not in (None, "parallel"):
-            await self._made(owned)
+        told = base if enter == "parallel" else 0
+        if new.task_id is not None or told or enter not in (None, "parallel"):
+            await self._made(owned, told)
             owned.place = owned.writer.place
         return owned
 
@@ -246,10 +247,17 @@ class Driving:
         """Return how a new task comes into its thread; nobody can be in one that is made with it."""
         return "parallel" if new.thread_id is None else options.on_busy_thread or "enqueue"
 
-    async def _made(self, owned: Owned) -> None:
-        """Return once a new task is in the store; a caller cancelled meanwhile leaves it there at rest."""
+    async def _made(self, owned: Owned, base: int) -> None:
+        """Return once a new task is in the store; a caller cancelled meanwhile leaves it there at rest.
+
+        With `base`, see whether its thread still has the words it begins with: the store says so only to who waits.
+        """
+        state = owned.state
         try:
             await owned.writer.durable()
+            if base and (version := (await self.store.thread(state.thread))[0]) < base:
+                await self.desk.begin_with_history(state, state.thread, version)
+                owned.writer.record(e.ThreadEntered(version))
         except BaseException:
             with suppress(TaskExists, ThreadBusy):
                 async with self.giving_back(owned):

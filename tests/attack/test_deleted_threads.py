@@ -1,0 +1,49 @@
+"""Threads that are deleted or pruned just when somebody goes on in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from treadle import Agent, Runner, RunOptions, ScriptedModel
+from treadle.ports import ThreadMember
+from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.audit import audit_store
+
+
+class Interposed(SQLiteStore):
+    """A store where another process deletes a thread just after it was read."""
+
+    deletes: str | None = None
+
+    async def thread(
+        self, thread_id: str, *, version: int | None = None
+    ) -> tuple[int, Sequence[ThreadMember]]:
+        found = await super().thread(thread_id, version=version)
+        if version is None and self.deletes == thread_id:
+            self.deletes = None
+            await self.delete_thread(thread_id)
+        return found
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["enqueue", "parallel"])
+async def test_a_thread_deleted_just_as_a_task_begins_in_it_can_still_be_read(
+    how: str, tmp_path: Path
+) -> None:
+    agent = Agent(ScriptedModel(lambda request: f"{len(request.messages)} heard"))
+    store = Interposed(tmp_path / "journal.db")
+    async with Runner(store, options=RunOptions(on_busy_thread=how)) as runner:  # type: ignore[arg-type]
+        for _ in range(3):
+            await runner.run(agent, "Hello.", thread_id="talk")
+        store.deletes = "talk"
+        result = await runner.run(agent, "Again.", thread_id="talk")
+        assert result.state == "completed"
+        assert len(await runner.get_thread("talk")) == 2
+    async with Runner(tmp_path / "journal.db") as runner:
+        assert len(await runner.get_thread("talk")) == 2
+        assert (await runner.run(agent, "And again.", thread_id="talk")).final_text == "3 heard"
+        assert await audit_store(runner.store) == []
+        assert (await runner.verify()).findings == ()
