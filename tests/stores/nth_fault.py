@@ -1,0 +1,505 @@
+"""The nth fault of a store, for every n: a test of the conformance suite meets it, and then the store is examined.
+
+What the test expects does not hold any more, so its assertions are no findings. These are: an error that is not typed,
+a hang, something acknowledged that is not as it was, a task that changed though no failed call was about it, and a
+store that cannot be used afterwards, as it is or opened again. A witness in front of the store does to a store in
+memory what was acknowledged; the two must show the same of all tasks that no failed call was about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel
+from treadle.errors import (
+    AlreadyFinalized,
+    Fenced,
+    JournalCorrupt,
+    StoreUnavailable,
+    TaskBusy,
+    TaskNotFound,
+    ThreadBusy,
+    ThreadNotFound,
+    TreadleError,
+)
+from treadle.ports import Commit, CommitDone, Committed, InboxItem, JournalStore, Refused, TaskFilter
+from treadle.stores.memory import MemoryStore
+from treadle.testing.conformance.owner import Owner, dump, item, until
+from treadle.testing.conformance.store import StoreConformance
+
+REFUSALS = (
+    *(Refused, Fenced, TaskNotFound, TaskBusy, ThreadBusy, ThreadNotFound, AlreadyFinalized, JournalCorrupt),
+)
+"""What says for certain that nothing was written."""
+
+WRITES = frozenset(
+    ("commit", "claim", "post", "delete", "delete_thread", "restore", "restore_thread", "open", "close")
+)
+SECONDS = 20.0
+
+PortFault = Literal["before once", "before until healed", "after once", "after until healed"]
+PORT_FAULTS: tuple[PortFault, ...] = (
+    "before once",
+    "before until healed",
+    "after once",
+    "after until healed",
+)
+
+
+# ------------------------------------------------------------------------------------------ faults at the port
+
+
+class Port:
+    """Which calls of a store fail: the nth of those in `methods`, before they are carried out or after."""
+
+    def __init__(self, methods: frozenset[str] | None = None) -> None:
+        self.methods = methods
+        self.count = 0
+        self.at: int | None = None
+        self.fault: PortFault = "before once"
+
+    def failing(self, at: int, fault: PortFault) -> None:
+        self.count, self.at, self.fault = 0, at, fault
+
+    def heal(self) -> None:
+        self.at = None
+
+    def call(self, method: str) -> Literal["", "before", "after"]:
+        """Count a call; return whether and when it fails."""
+        when: Literal["before", "after"] = "after" if self.fault.startswith("after") else "before"
+        if self.methods is not None and method not in self.methods:
+            return ""
+        if when == "after" and method not in WRITES:
+            return ""
+        self.count += 1
+        if self.at is None or self.count < self.at:
+            return ""
+        return when if self.fault.endswith("healed") or self.count == self.at else ""
+
+
+class FaultyPort:
+    """A store in front of another, whose calls fail as a `Port` says."""
+
+    def __init__(self, inner: Any, port: Port) -> None:
+        self.inner = inner
+        self.port = port
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        match self.port.call("commit"):
+            case "before":
+                refusal = StoreUnavailable("the store does not answer")
+                asyncio.get_running_loop().call_soon(done, refusal)
+            case "after":
+                self.inner.commit(commit, lambda _: done(StoreUnavailable("the answer was lost")))
+            case _:
+                self.inner.commit(commit, done)
+
+    def watch(self, wake: Any) -> Callable[[], None]:
+        if self.port.call("watch"):
+            raise StoreUnavailable("the store does not answer")
+        return self.inner.watch(wake)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if not asyncio.iscoroutinefunction(found):
+            return found
+
+        async def called(*args: Any, **named: Any) -> Any:
+            when = self.port.call(name)
+            if when == "before":
+                raise StoreUnavailable("the store does not answer")
+            result = await found(*args, **named)
+            if when == "after":
+                raise StoreUnavailable("the answer was lost")
+            return result
+
+        return called
+
+
+# ----------------------------------------------------------------------------------------------- the witness
+
+
+class Witness:
+    """Stands in front of a store and does to a store in memory what was acknowledged.
+
+    `doubtful` are the tasks and threads that calls were about which failed without saying whether they were carried
+    out; `offered` is what these would have written.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.shadow: Any = MemoryStore()
+        self.doubtful: set[str] = set()
+        self.everything_doubtful = False
+        self.records: dict[tuple[str, int], Any] = {}
+        self.posted: dict[tuple[str, str], InboxItem] = {}
+        self.taken: set[tuple[str, str]] = set()
+        self.loop = asyncio.get_running_loop()
+        self.unanswered = 0
+        self.families: list[set[str]] = []
+        """tasks that a delete which failed would have removed together"""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def open(self) -> None:
+        await self.shadow.open()
+        await self.inner.open()
+
+    async def close(self) -> None:
+        await self.inner.close()
+        await self.shadow.close()
+        await self.shadow.open()
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        self.taken |= {(commit.task_id, key) for key in commit.taken}
+        here = asyncio.get_running_loop() is self.loop
+        if not here:
+            self.doubtful.add(commit.task_id)  # of a loop that is closed meanwhile, nobody is told
+        self.unanswered += here
+
+        def told(result: Committed | Exception) -> None:
+            self.unanswered -= here
+            if isinstance(result, Committed):
+                if commit.record is not None:
+                    self.records[commit.task_id, commit.record.seq] = commit.record
+                answers: list[Any] = []
+                self.shadow.commit(commit, answers.append)
+                if not isinstance(answers[0], Committed):
+                    self._doubt(commit)
+            elif not isinstance(result, REFUSALS):
+                self._doubt(commit)
+            done(result)
+
+        try:
+            self.inner.commit(commit, told)
+        except StoreUnavailable:
+            self.unanswered -= here
+            raise
+
+    def _doubt(self, commit: Commit) -> None:
+        self.doubtful.add(commit.task_id)
+        if commit.thread is not None:
+            self.doubtful.add(f"thread {commit.thread.thread_id}")
+
+    async def _both(self, about: Callable[[], set[str]], call: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Call the store, and the one in memory if it was acknowledged."""
+        try:
+            result = await call(self.inner)
+        except REFUSALS:
+            raise
+        except BaseException:
+            self.doubtful |= about()
+            raise
+        try:
+            await call(self.shadow)
+        except (TreadleError, Refused):
+            self.doubtful |= about()
+        return result
+
+    async def claim(self, task_id: str, *, enter: bool = False) -> Any:
+        return await self._both(lambda: {task_id}, lambda store: store.claim(task_id, enter=enter))
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        new = await self._both(lambda: {task_id}, lambda store: store.post(task_id, item))
+        if new:
+            self.posted[task_id, item.item_id] = item
+        return new
+
+    async def delete(self, task_id: str) -> None:
+        family = await self._family({task_id})
+        await self._both(lambda: self._broken_up(family), lambda store: store.delete(task_id))
+        self._forget(family)
+
+    async def delete_thread(self, thread_id: str) -> None:
+        wanted = TaskFilter(thread_id=thread_id, limit=1_000)
+        family = await self._family({row.task_id for row in await self.shadow.rows(wanted)})
+        about = f"thread {thread_id}"
+        await self._both(
+            lambda: self._broken_up(family) | {about}, lambda store: store.delete_thread(thread_id)
+        )
+        self._forget(family)
+
+    async def _family(self, family: set[str]) -> set[str]:
+        while True:
+            children = {
+                row.task_id
+                for row in await self.shadow.rows(TaskFilter(limit=1_000))
+                if row.parent in family and row.task_id not in family
+            }
+            if not children:
+                return family
+            family |= children
+
+    def _broken_up(self, family: set[str]) -> set[str]:
+        self.everything_doubtful = True  # of threads: they go with the last of their tasks
+        self.families.append(family)
+        return family
+
+    def _forget(self, family: set[str]) -> None:
+        for kept in (self.records, self.posted):
+            for key in [key for key in kept if key[0] in family]:
+                del kept[key]
+
+    async def restore(self, row: Any, records: Any, inbox: Any = ()) -> None:
+        await self._both(lambda: {row.task_id}, lambda store: store.restore(row, records, inbox))
+
+    async def restore_thread(self, thread_id: str, version: int, members: Any) -> None:
+        about = {f"thread {thread_id}"}
+        await self._both(lambda: about, lambda store: store.restore_thread(thread_id, version, members))
+
+    # ------------------------------------------------------------------------------------------ examination
+
+    async def examined(self, store: Any) -> list[str]:
+        """Compare what a store shows with what was acknowledged."""
+        threads = (
+            [] if self.everything_doubtful else [row.thread_id for row in await self.shadow.threads(100)]
+        )
+        wanted = _without_wanted(await dump(self.shadow, threads))
+        found = _without_wanted(await dump(store, threads))
+        said: list[str] = []
+        for key in sorted(wanted.keys() | found.keys()):
+            if key in self.doubtful:
+                continue
+            if wanted.get(key) != found.get(key):
+                said.append(f"{key}: changed: {wanted.get(key)!r} became {found.get(key)!r}")
+        gone = {key for family in self.families for key in family}
+        for family in self.families:
+            left = {key for key in family & found.keys() if key in wanted}
+            if left and left != family & wanted.keys():
+                said.append(f"a delete of {sorted(family)} left {sorted(left)}")
+        said += await self._not_kept(store, {key for key in gone if key not in found})
+        return said
+
+    async def _not_kept(self, store: Any, gone: set[str]) -> list[str]:
+        said: list[str] = []
+        journals: dict[str, dict[int, Any]] = {}
+        for (task, seq), record in self.records.items():
+            if task in gone:
+                continue
+            if task not in journals:
+                journals[task] = {r.seq: r for r in await store.read(task)}
+            there = journals[task].get(seq)
+            if there is None or _essence(there) != _essence(record):
+                said.append(f"{task}: acknowledged event {seq} is {journals[task].get(seq)!r}")
+        for (task, key), posted in self.posted.items():
+            if task in gone:
+                continue
+            if (task, key) not in self.taken and posted not in await store.inbox(task):
+                said.append(f"{task}: the acknowledged item {key} is gone")
+            elif await store.post(task, posted):
+                said.append(f"{task}: the acknowledged item {key} was accepted again")
+        return said
+
+    async def used(self, number: int) -> list[str]:
+        """Use the store through this witness: append to each task, and go through the life of a new one."""
+        said: list[str] = []
+        for row in await self.inner.rows(TaskFilter(limit=20)):
+            try:
+                await self._taken_up(row, number)
+            except (TreadleError, Refused) as error:
+                said.append(f"{row.task_id}: cannot be taken up: {error!r}; {row}")
+        owner = await Owner.create(self._port, f"new {number}")
+        await owner.write(2, blobs={f"new {number}": b"1" * 9_000}, release=True)
+        await self._taken_up(await self.inner.row(f"new {number}"), number)
+        return said
+
+    @property
+    def _port(self) -> JournalStore:
+        store: Any = self
+        return store
+
+    async def _taken_up(self, row: Any, number: int) -> None:
+        key = row.task_id
+        records = await self.inner.read(key)
+        digest = b"" if not records else records[-1].digest
+        if row.driver is not None and row.driver.alive:
+            owner = Owner(self._port, key, row.epoch, row.head, digest)
+        else:
+            owner = await Owner.claim(self._port, key)
+        await owner.write(2)
+        assert await self.post(key, item(f"use {number}"))
+        assert item(f"use {number}") in await self.inner.inbox(key)
+        await owner.write(taken=tuple(i.item_id for i in await self.inner.inbox(key)), release=True)
+        read = await self.inner.read(key)
+        assert read[: len(records)] == records
+        assert [r.seq for r in read[len(records) :]] == [row.head + 2, row.head + 3]
+        assert (await self.inner.row(key)).driver is None
+
+
+def _essence(record: Any) -> tuple[Any, ...]:
+    """A record without the bytes of its blobs: those that came first under a digest are the ones that are kept."""
+    return record.seq, record.count, record.epoch, record.data, record.digest, sorted(record.blobs)
+
+
+def _without_wanted(shown: dict[str, Any]) -> dict[str, Any]:
+    """Leave out whether somebody is to drive a task on: stores note at different times that its driver ended."""
+    return {
+        key: value if isinstance(value[0], int) else (replace(value[0], wanted=False), *value[1:])
+        for key, value in shown.items()
+    }
+
+
+# ------------------------------------------------------------------------------------------------ the suite
+
+
+@dataclass(slots=True, frozen=True)
+class Case:
+    """A test of the conformance suite with its parameters."""
+
+    name: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return "-".join([self.name.removeprefix("test_"), *(str(value) for _, value in self.parameters)])
+
+
+def cases() -> Iterator[Case]:
+    """All tests of the conformance suite of stores."""
+    for name in sorted(dir(StoreConformance)):
+        if not name.startswith("test_"):
+            continue
+        marks = [
+            m for m in getattr(getattr(StoreConformance, name), "pytestmark", ()) if m.name == "parametrize"
+        ]
+        for values in itertools.product(*(mark.args[1] for mark in marks)):
+            yield Case(name, tuple((mark.args[0], v) for mark, v in zip(marks, values, strict=True)))
+
+
+CASES = tuple(cases())
+
+
+class Subject(StoreConformance):
+    """The suite over stores with faults; a store is left open when its test ends early, as a process leaves it."""
+
+    def __init__(self, made: Callable[[Path], Any]) -> None:
+        self._made = made
+        self.witnesses: dict[Path, Witness] = {}
+
+    def make(self, place: Path) -> JournalStore:
+        store: Any = self.witnesses.setdefault(place, Witness(self._made(place)))
+        return store
+
+    @asynccontextmanager
+    async def opened(self, place: Path) -> AsyncGenerator[JournalStore]:
+        store = self.make(place)
+        await store.open()
+        yield store
+        await store.close()
+
+
+@dataclass(slots=True)
+class Trial:
+    """What a run with a fault met and what was found."""
+
+    calls: int
+    met: bool
+    skipped: bool = False
+    findings: list[str] = field(default_factory=list[str])
+
+
+async def _told_story(subject: Subject, case: Case, place: Path, trial: Trial) -> None:
+    """Run the body of a test; what it expects does not matter."""
+    before = asyncio.all_tasks()
+    try:
+        async with asyncio.timeout(SECONDS):
+            await getattr(subject, case.name)(tmp_path=place, **dict(case.parameters))
+    except TimeoutError:
+        trial.findings.append("it hangs")
+    except pytest.skip.Exception:
+        trial.skipped = True
+    except (TreadleError, Refused, AssertionError, pytest.fail.Exception):
+        pass
+    except Exception as error:
+        logging.getLogger(__name__).exception("not typed")
+        trial.findings.append(f"not typed: {error!r}")
+    strays = asyncio.all_tasks() - before
+    if strays and (await asyncio.wait(strays, timeout=SECONDS))[1]:
+        trial.findings.append("a caller is never answered")
+    with suppress(TimeoutError):
+        await until(lambda: _all_answered(subject), SECONDS)
+    if not await _all_answered(subject):
+        trial.findings.append(
+            f"{[w.unanswered for w in subject.witnesses.values()]} commits are not answered"
+        )
+    for stray in strays:
+        if stray.done() and not stray.cancelled():
+            error = stray.exception()
+            if error is not None and not isinstance(error, TreadleError | Refused | AssertionError):
+                trial.findings.append(f"not typed: {error!r}")
+
+
+async def _all_answered(subject: Subject) -> bool:
+    return all(witness.unanswered == 0 for witness in subject.witnesses.values())
+
+
+async def _runs_a_task(store: Any, name: str) -> list[str]:
+    async with Runner(store) as runner:
+        result = await runner.run(Agent(ScriptedModel(["done"])), "go", task_id=name)
+        report = await runner.verify(name)
+        await runner.verify()
+        if result.state != "completed" or report.findings:
+            return [f"a new task ends as {result.state}, {report.findings}"]
+    return []
+
+
+async def trial(
+    case: Case,
+    place: Path,
+    made: Callable[[Path], Any],
+    again: Callable[[Any, Path], Any],
+    plan: Any,
+    at: int,
+    fault: str,
+) -> Trial:
+    """Run a test with a fault; heal, examine and use the store, open it again, examine and use it."""
+    subject, found = Subject(made), Trial(0, met=False)
+    loop, unheard = asyncio.get_running_loop(), list[str]()
+
+    def heard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "never retrieved" not in context["message"]:
+            unheard.append(f"{context['message']}: {context.get('exception')!r}")
+
+    loop.set_exception_handler(heard)
+    plan.failing(at, fault)
+    try:
+        await _told_story(subject, case, place, found)
+        found.calls, found.met = plan.count, plan.count >= at
+        plan.heal()
+        async with asyncio.timeout(SECONDS):
+            for where, witness in subject.witnesses.items():
+                found.findings += await _afterwards(witness, where, again)
+    except TimeoutError:
+        found.findings.append("it hangs afterwards")
+    except Exception as error:
+        logging.getLogger(__name__).exception("cannot be used")
+        found.findings.append(f"cannot be used afterwards: {error!r}")
+    finally:
+        plan.heal()
+        for witness in subject.witnesses.values():
+            with suppress(TreadleError):
+                await witness.inner.close()
+        loop.set_exception_handler(None)
+    found.findings += unheard
+    return found
+
+
+async def _afterwards(witness: Witness, where: Path, again: Callable[[Any, Path], Any]) -> list[str]:
+    await witness.open()
+    said = [f"as it is: {f}" for f in await witness.examined(witness.inner) + await witness.used(1)]
+    await witness.close()
+    witness.inner = again(witness.inner, where)
+    await witness.open()
+    said += [f"opened again: {f}" for f in await witness.examined(witness.inner) + await witness.used(2)]
+    await witness.close()
+    await witness.open()
+    return said + await _runs_a_task(witness.inner, "run afterwards")
