@@ -5,6 +5,17 @@ Importing this imports no pydantic; defining the first tool does.
 
 from treadle.tools.function import FunctionTool, ToolOptions, tool
 from treadle.tools.observe import to_output
+from treadle.tools.processes import ProcessResult, run_process, run_process_sync
 from treadle.tools.threads import AbandonedCall, abandoned
 
-__all__ = ["AbandonedCall", "FunctionTool", "ToolOptions", "abandoned", "to_output", "tool"]
+__all__ = [
+    "AbandonedCall",
+    "FunctionTool",
+    "ProcessResult",
+    "ToolOptions",
+    "abandoned",
+    "run_process",
+    "run_process_sync",
+    "to_output",
+    "tool",
+]

@@ -64,10 +64,13 @@ class Job(Generic[T]):
 
     def run(self) -> _Outcome[T]:
         """Do the work in the calling thread; whatever it raises is an outcome."""
+        self.context.run(current_job.set, self)
         try:
             return _Outcome(self.context.run(self.work, self))
         except BaseException as error:  # noqa: BLE001 - raised again by the caller who waits, in its own loop
             return _Outcome(error=error)
+        finally:
+            self.context.run(current_job.set, None)  # no cycle through the context
 
     def report(self, outcome: _Outcome[T]) -> None:
         """Wake the loop that waits, if it still runs."""
@@ -79,6 +82,10 @@ class Job(Generic[T]):
     def _settle(self, outcome: _Outcome[T]) -> None:
         if not self.future.done():
             self.future.set_result(outcome)
+
+
+current_job: contextvars.ContextVar[Job[Any] | None] = contextvars.ContextVar("treadle_job", default=None)
+"""The job whose work runs here: how code deep inside it learns that it is to end."""
 
 
 class _Pool:

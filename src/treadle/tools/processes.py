@@ -1,0 +1,387 @@
+"""Programs that tools start: they end with the call that started them, and with the process that drives it.
+
+A program runs in a session of its own, so that it and all it starts can be reached as one group. A small watcher
+process, one for each process that starts programs, kills the groups of a driver that died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import IO, Final
+
+from treadle.errors import ToolError
+from treadle.tools.threads import Job, current_job, in_thread
+
+GRACE: Final = 0.5
+"""Seconds between SIGTERM and SIGKILL."""
+
+TICK: Final = 0.05
+"""How often, in seconds, to look whether a silent program has ended or is to be stopped."""
+
+MAX_BYTES: Final = 1_000_000
+"""How much of each output of a program is kept."""
+
+SHOWN: Final = 2_000
+"""How many characters of its output an error tells, from the end."""
+
+_CHUNK: Final = 65_536
+
+Argument = str | os.PathLike[str]
+
+
+@dataclass(slots=True, frozen=True)
+class ProcessResult:
+    """How a program ended.
+
+    Args:
+        exit_code: what it returned; the negative number of the signal that killed it.
+        stdout: what it wrote, as text; bytes that are no UTF-8 are replaced, and a cut in the middle says so.
+        stderr: the same of its errors.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+async def run_process(
+    program: Argument,
+    *arguments: Argument,
+    cwd: Argument | None = None,
+    env: Mapping[str, str] | None = None,
+    input: str | bytes | None = None,
+    timeout: float | None = None,
+    check: bool = True,
+    max_bytes: int = MAX_BYTES,
+) -> ProcessResult:
+    """Run a program, without a shell, and return how it ended.
+
+    When the caller is cancelled, the time is over or the program leaves others of its group behind, the group gets
+    SIGTERM, and half a second later SIGKILL. If this process dies, the group is killed.
+
+    Args:
+        program: its name or path.
+        arguments: as the program gets them, one by one; nothing in them is interpreted.
+        cwd: the folder it starts in; by default that of this process.
+        env: all its environment variables; by default those of this process.
+        input: what it reads from its standard input, which is empty otherwise.
+        timeout: seconds it may take; None for no limit of its own.
+        check: whether an exit code other than 0 is an error.
+        max_bytes: how much of stdout, and of stderr, is kept: one half from the start, the other from the end.
+
+    Raises:
+        ToolError: it took too long, or ended with another exit code than 0; the text tells the end of its output.
+        OSError: it could not be started.
+    """
+    running = _Program((program, *arguments), cwd, env, input, timeout, max_bytes)
+    served: list[Job[ProcessResult]] = []
+
+    def work(job: Job[ProcessResult]) -> ProcessResult:
+        served.append(job)
+        return running.run(lambda: job.stopping, check=check)
+
+    result = await in_thread(work, tool=running.name, task_id="", call_id="")
+    if served[0].stopping:
+        raise asyncio.CancelledError  # it ended by itself just then, but its caller is not to go on
+    return result
+
+
+def run_process_sync(
+    program: Argument,
+    *arguments: Argument,
+    cwd: Argument | None = None,
+    env: Mapping[str, str] | None = None,
+    input: str | bytes | None = None,
+    timeout: float | None = None,
+    check: bool = True,
+    max_bytes: int = MAX_BYTES,
+) -> ProcessResult:
+    """Do what `run_process` does, in a tool that is a plain function.
+
+    It ends when the call of that tool is cancelled, by raising `asyncio.CancelledError` in the tool's thread. A thread
+    that the tool itself starts does not hear of its cancellation, unless it runs in a copy of the tool's context.
+    """
+    job = current_job.get()
+    running = _Program((program, *arguments), cwd, env, input, timeout, max_bytes)
+    return running.run(lambda: job is not None and job.stopping, check=check)
+
+
+# ------------------------------------------------------------------------------------------- one program
+
+
+class _Output:
+    """The first and the last bytes of an output that may be of any length."""
+
+    def __init__(self, limit: int) -> None:
+        self._head_limit, self._tail_limit = limit - limit // 2, limit // 2
+        self._head, self._tail = bytearray(), bytearray()
+        self._length = 0
+
+    def add(self, data: bytes) -> None:
+        self._length += len(data)
+        room = self._head_limit - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > self._tail_limit + _CHUNK:
+            del self._tail[: len(self._tail) - self._tail_limit]
+
+    def text(self) -> str:
+        tail = self._tail[max(0, len(self._tail) - self._tail_limit) :]
+        cut = self._length - len(self._head) - len(tail)
+        if not cut:
+            return (self._head + tail).decode(errors="replace")
+        note = f"\n[... {cut:,} bytes were cut here ...]\n"
+        return self._head.decode(errors="replace") + note + tail.decode(errors="replace")
+
+
+class _Program:
+    """One program from its start until it is reaped and nothing of its group is left."""
+
+    def __init__(
+        self,
+        command: tuple[Argument, ...],
+        cwd: Argument | None,
+        env: Mapping[str, str] | None,
+        given: str | bytes | None,
+        timeout: float | None,
+        max_bytes: int,
+    ) -> None:
+        self.name = PurePath(command[0]).name
+        self._command, self._cwd, self._env, self._timeout = command, cwd, env, timeout
+        self._given = memoryview(given.encode() if isinstance(given, str) else given or b"")
+        self._outputs = _Output(max_bytes), _Output(max_bytes)
+        self._selector: selectors.BaseSelector
+
+    def run(self, asked_to_stop: Callable[[], bool], *, check: bool) -> ProcessResult:
+        """Run it in the calling thread."""
+        if asked_to_stop():
+            raise asyncio.CancelledError
+        process = self._start()
+        try:
+            stopped = self._attend(process, asked_to_stop)
+        finally:
+            _kill(process)
+            exit_code = process.wait()
+            self._read_what_is_left()
+            self._close(process)
+        if asked_to_stop():
+            raise asyncio.CancelledError
+        result = ProcessResult(exit_code, *(output.text() for output in self._outputs))
+        if stopped:
+            raise ToolError(
+                f"{self.name} took longer than {self._timeout:g} s and was stopped{_told(result)}"
+            )
+        if check and exit_code:
+            how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
+            raise ToolError(f"{self.name} ended with {how}{_told(result)}")
+        return result
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            self._command,
+            cwd=self._cwd,
+            env=self._env,
+            stdin=subprocess.PIPE if self._given else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        self._selector = selectors.DefaultSelector()
+        try:
+            _watcher.add(process.pid)
+            for stream, output in zip((process.stdout, process.stderr), self._outputs, strict=True):
+                assert stream is not None
+                os.set_blocking(stream.fileno(), False)
+                self._selector.register(stream, selectors.EVENT_READ, output)
+            if process.stdin is not None:
+                os.set_blocking(process.stdin.fileno(), False)
+                self._selector.register(process.stdin, selectors.EVENT_WRITE)
+        except BaseException:
+            _kill(process)
+            process.wait()
+            self._close(process)
+            raise
+        return process
+
+    def _attend(self, process: subprocess.Popen[bytes], asked_to_stop: Callable[[], bool]) -> bool:
+        """Feed and read it until it has ended, or was to end and did not in time; True when it took too long."""
+        late_at = time.monotonic() + self._timeout if self._timeout is not None else None
+        kill_at, is_late, pause = None, False, 0.001
+        while True:
+            ended = _has_ended(process)
+            if ended and not self._selector.get_map():
+                return is_late
+            now = time.monotonic()
+            if kill_at is None:
+                is_late = not ended and late_at is not None and now >= late_at
+                if ended or is_late or asked_to_stop():
+                    # Of one that ended by itself others are left: they hold its outputs open.
+                    _signal(process, signal.SIGTERM)
+                    kill_at = now + GRACE
+            elif now >= kill_at:
+                return is_late
+            if self._selector.get_map():
+                self._exchange(TICK)
+            else:
+                time.sleep(pause)
+                pause = min(2 * pause, TICK)
+
+    def _exchange(self, seconds: float) -> None:
+        """Write and read what can be, waiting at most so long for it."""
+        for key, _ in self._selector.select(seconds):
+            try:
+                if key.data is None:
+                    self._given = self._given[os.write(key.fd, self._given[:_CHUNK]) :]
+                    done = not self._given
+                else:
+                    data = os.read(key.fd, _CHUNK)
+                    key.data.add(data)
+                    done = not data
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:
+                done = True  # it does not want to read all it is given
+            if done:
+                self._hang_up(key.fileobj)
+
+    def _read_what_is_left(self) -> None:
+        """Read what lies in the pipes of a killed program, no further: somebody may still hold them open."""
+        for key in list(self._selector.get_map().values()):
+            if key.data is None:
+                self._hang_up(key.fileobj)
+        self._exchange(0)
+
+    def _hang_up(self, stream: object) -> None:
+        self._selector.unregister(stream)  # pyright: ignore[reportArgumentType]
+        stream.close()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+    def _close(self, process: subprocess.Popen[bytes]) -> None:
+        self._selector.close()
+        streams: tuple[IO[bytes] | None, ...] = (process.stdin, process.stdout, process.stderr)
+        for stream in streams:
+            if stream is not None:
+                stream.close()
+
+
+def _told(result: ProcessResult) -> str:
+    """Return the end of what a program said, as the rest of a sentence about it."""
+    said = (result.stderr.strip() or result.stdout.strip())[-SHOWN:]
+    return f": {said}" if said else ", and said nothing"
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended; where that can be told without reaping it, so that its group's number stays its own."""
+    if sys.platform == "darwin":
+        return process.poll() is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True  # somebody else in this process reaped it
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return  # nobody is left in it; or, as macOS says it, only who has ended and is not reaped
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    _signal(process, signal.SIGKILL)
+    _watcher.remove(process.pid)
+
+
+# ------------------------------------------------------------------------------------------ if we die
+
+# Reads "+ GROUP" and "- GROUP" until whoever writes is gone; then kills the groups that are left.
+_WATCH: Final = """
+trap '' TERM INT HUP QUIT
+groups=' '
+while read -r sign group; do
+  case $sign in
+    +) groups="$groups$group " ;;
+    -) groups="${groups%% $group *} ${groups#* $group }" ;;
+  esac
+done
+for group in $groups; do kill -s KILL -- "-$group"; done
+"""
+
+
+class _Watcher:
+    """A small process that kills the groups of this one when it is gone, however it went."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: set[int] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def add(self, group: int) -> None:
+        with self._lock:
+            self._groups.add(group)
+            if self._process is None or not self._tell("+", group):
+                self._begin()
+
+    def remove(self, group: int) -> None:
+        with self._lock:
+            if group in self._groups:
+                self._groups.remove(group)
+                self._tell("-", group)
+
+    def end(self) -> None:
+        """Let it kill what is left, when this process ends in good order."""
+        with self._lock:
+            if self._process is not None and self._process.stdin is not None:
+                self._process.stdin.close()
+                self._process.wait()
+                self._process = None
+
+    def forget(self) -> None:
+        """In a forked child: what is watched is its parent's, who would seem to live as long as the child."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.returncode = 0  # not the child's to wait for
+        self.__init__()
+
+    def _begin(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+        self._process = subprocess.Popen(
+            ("/bin/sh", "-c", _WATCH),
+            cwd="/",
+            env={},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+        for group in self._groups:
+            self._tell("+", group)
+
+    def _tell(self, sign: str, group: int) -> bool:
+        """Tell it of a group; False if it is not there any more."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{sign} {group}\n".encode())
+        except BrokenPipeError:
+            return False
+        return True
+
+
+_watcher = _Watcher()
+atexit.register(_watcher.end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_watcher.forget)
