@@ -37,6 +37,10 @@ SHOWN: Final = 2_000
 
 _CHUNK: Final = 65_536
 
+# The program starts when it can read a line, which is written once its group is watched. If we die before, it never
+# starts: there is no moment in which it could be left behind.
+_GATE: Final = 'read -r _ && exec "$@"'
+
 Argument = str | os.PathLike[str]
 
 
@@ -82,7 +86,7 @@ async def run_process(
 
     Raises:
         ToolError: it took too long, or ended with another exit code than 0; the text tells the end of its output.
-        OSError: it could not be started.
+        OSError: the folder or `/bin/sh` is not there. Of a program that is not, the exit code is 127.
     """
     running = _Program((program, *arguments), cwd, env, input, timeout, max_bytes)
     served: list[Job[ProcessResult]] = []
@@ -159,7 +163,7 @@ class _Program:
     ) -> None:
         self.name = PurePath(command[0]).name
         self._command, self._cwd, self._env, self._timeout = command, cwd, env, timeout
-        self._given = memoryview(given.encode() if isinstance(given, str) else given or b"")
+        self._given = memoryview(b"\n" + (given.encode() if isinstance(given, str) else given or b""))
         self._outputs = _Output(max_bytes), _Output(max_bytes)
         self._selector: selectors.BaseSelector
 
@@ -188,11 +192,12 @@ class _Program:
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
+        out, errors = self._outputs
         process = subprocess.Popen(
-            self._command,
+            ("/bin/sh", "-c", _GATE, self.name, *self._command),
             cwd=self._cwd,
             env=self._env,
-            stdin=subprocess.PIPE if self._given else subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
@@ -201,13 +206,12 @@ class _Program:
         self._selector = selectors.DefaultSelector()
         try:
             _watcher.add(process.pid)
-            for stream, output in zip((process.stdout, process.stderr), self._outputs, strict=True):
+            read, write = selectors.EVENT_READ, selectors.EVENT_WRITE
+            ends = (process.stdin, write, None), (process.stdout, read, out), (process.stderr, read, errors)
+            for stream, event, output in ends:
                 assert stream is not None
                 os.set_blocking(stream.fileno(), False)
-                self._selector.register(stream, selectors.EVENT_READ, output)
-            if process.stdin is not None:
-                os.set_blocking(process.stdin.fileno(), False)
-                self._selector.register(process.stdin, selectors.EVENT_WRITE)
+                self._selector.register(stream, event, output)
         except BaseException:
             _kill(process)
             process.wait()
