@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from treadle import Agent, Runner, RunOptions, ScriptedModel
-from treadle.ports import ThreadMember
+from treadle.ports import TaskFilter, TaskRow, ThreadMember
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
 
@@ -47,3 +48,42 @@ async def test_a_thread_deleted_just_as_a_task_begins_in_it_can_still_be_read(
         assert (await runner.run(agent, "And again.", thread_id="talk")).final_text == "3 heard"
         assert await audit_store(runner.store) == []
         assert (await runner.verify()).findings == ()
+
+
+class Listed(SQLiteStore):
+    """A store in which others do something just after all its tasks were listed."""
+
+    then: Callable[[], Awaitable[object]] | None = None
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        found = await super().rows(wanted)
+        then, self.then = self.then, None
+        if then is not None:
+            await then()
+        return found
+
+
+@pytest.mark.anyio
+async def test_a_thread_in_which_somebody_goes_on_while_it_is_pruned_stays(tmp_path: Path) -> None:
+    agent = Agent(ScriptedModel(lambda request: "Hello."))
+    store = Listed(tmp_path / "journal.db")
+    async with Runner(store) as runner:
+        await runner.run(agent, "Hello.", thread_id="talk")
+        await runner.run(agent, "Hello.", thread_id="done")
+        await asyncio.sleep(0.5)
+        store.then = lambda: runner.run(agent, "Here again.", thread_id="talk")
+        pruned = await runner.prune(0.4)
+        assert pruned.threads == ("done",)
+        assert len(await runner.get_thread("talk")) == 4
+
+
+@pytest.mark.anyio
+async def test_a_task_deleted_while_tasks_are_pruned_does_not_end_the_pruning(tmp_path: Path) -> None:
+    agent = Agent(ScriptedModel(lambda request: "Hello."))
+    store = Listed(tmp_path / "journal.db")
+    async with Runner(store) as runner:
+        for name in ("first", "second"):
+            await runner.run(agent, "Hello.", thread_id=name, task_id=f"in-{name}")
+        store.then = lambda: runner.delete_task("in-first")
+        pruned = await runner.prune(0)
+        assert pruned.threads == ("second",)

@@ -158,6 +158,9 @@ class Remembering(Views):
             threads.setdefault(row.thread_id, []).append(row)
         gone = PruneReport((), ())
         for thread_id, rows in threads.items():
+            if not any([await self._is_old(row, before, states, labels or {}) for row in rows]):
+                continue
+            rows = await self._rows_of(thread_id)  # somebody may have gone on in it since all were listed
             old = [row for row in rows if await self._is_old(row, before, states, labels or {})]
             gone = await self._prune_thread(thread_id, rows, old, gone, dry_run=dry_run)
         return gone
@@ -186,7 +189,10 @@ class Remembering(Views):
         fits = row.word in states and all(row.labels.get(key) == value for key, value in labels.items())
         if not fits or row.created >= before or self._driving.desk.is_driven(row):
             return False
-        records = await self._store.read(row.task_id, after=max(0, row.head - 1))
+        try:
+            records = await self._store.read(row.task_id, after=max(0, row.head - 1))
+        except TaskNotFound:
+            return False  # it was deleted meanwhile
         newest = [found for _, found in unfold(row.task_id, records, after=row.head - 1, previous=None)]
         return all(event.time < before for found in newest for event in found)
 
