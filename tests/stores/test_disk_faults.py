@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,10 @@ from treadle.core import events as e
 from treadle.core.tools import Happened
 from treadle.errors import StoreUnavailable, TaskNotFound, TreadleError
 from treadle.llm.scripted import call, text
+from treadle.ports import Claim, Committed, Record, TaskFilter
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
-from treadle.testing.conformance.owner import dump
+from treadle.testing.conformance.owner import Owner, dump, send
 
 pytestmark = pytest.mark.anyio
 
@@ -141,3 +144,45 @@ async def test_what_fits_on_a_full_disk_goes_on_and_what_does_not_is_said_to_be_
         disk.heal()
         assert (await runner.run(agent, "go", task_id="t", options=RunOptions())).state == "completed"
         assert (await runner.resume("half")).state == "completed"
+
+
+class Held:
+    """Records that the store waits for, so that what is asked of it meanwhile becomes one group."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+
+    def __iter__(self) -> Iterator[Record]:
+        self.let_go.wait(5)
+        return iter(())
+
+
+@pytest.mark.parametrize("whole_thread", [False, pytest.param(True, marks=pytest.mark.full)])
+async def test_a_delete_whose_log_could_not_be_cleaned_fails_nobody_it_was_written_with(
+    template: Path, disk: Disk, tmp_path: Path, whole_thread: bool
+) -> None:
+    at, met, deleted = 0, True, 0
+    while met:
+        at += 1
+        store = OneConnectionStore(tmp_path / f"{at}.db")
+        shutil.copy(template, store.path)
+        await store.open()
+        for name in ("doomed", "free"):
+            await (await Owner.create(store, name)).release()
+        owner, held = await Owner.create(store, "t"), Held()
+        restoring = asyncio.ensure_future(store.restore(replace(await store.row("free"), task_id="x"), held))
+        await asyncio.sleep(0)
+        disk.failing(at, "error once")
+        delete = store.delete_thread("thread-of-doomed") if whole_thread else store.delete("doomed")
+        asked = [delete, send(store, owner.commit(owner.record())), store.claim("free")]
+        asking = asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.sleep(0)
+        held.let_go.set()
+        told, met = await asyncio.wait_for(asking, 10), disk.count >= at
+        disk.heal()
+        await asyncio.gather(restoring, return_exceptions=True)
+        if "doomed" not in [row.task_id for row in await store.rows(TaskFilter())]:
+            deleted += 1
+            assert [type(result) for result in told] == [type(None), Committed, Claim], at
+        await store.close()
+    assert deleted > 2

