@@ -138,7 +138,9 @@ class Writer(WriterThread):
         self._connection.set_busy_timeout(CHECKPOINT_MS)
         try:
             pragma(self._connection, "wal_checkpoint(TRUNCATE)")
-        except apsw.Error:  # the group is committed, so none of it failed; the next checkpoint overwrites the log
+        except (
+            apsw.Error
+        ):  # the group is committed, so none of it failed; the next checkpoint overwrites the log
             return
         finally:
             self._connection.set_busy_timeout(BUSY_MS)
