@@ -25,6 +25,14 @@ def test_a_task_of_another_process_is_paused_and_goes_on_here(patient, treadle, 
     assert treadle("resume", "patient", "--json").document["final_text"] == "I stop."
 
 
+def test_a_task_of_another_process_is_interrupted_and_goes_on_here(patient, treadle, ended_process):
+    ended = treadle("interrupt", "patient")
+    assert (ended.code, "interrupted" in ended.out) == (0, True)
+    assert ended_process(patient).code == 6
+    treadle("send", "patient", "stop")
+    assert treadle("resume", "patient", "--json").document["final_text"] == "I stop."
+
+
 def test_a_task_of_another_process_is_cancelled_for_good(patient, treadle, ended_process):
     assert treadle("cancel", "patient").code == 0
     assert ended_process(patient).code == 7
@@ -44,6 +52,7 @@ def test_words_reach_a_task_of_another_process(patient, treadle, ended_process):
     ended = treadle("send", "patient", "stop")
     assert ended.code == 0
     assert "recorded" in ended.out
+    assert "treadle resume" not in ended.out  # a process is at work on it, or it is over
     there = ended_process(patient)
     assert there.code == 0
     assert there.document["final_text"] == "I stop."

@@ -1,7 +1,8 @@
-"""`pause`, `cancel`, `send` and `settle`: what a person says to a task, also to one that another process drives."""
+"""`pause`, `interrupt`, `cancel`, `send`, `settle`: what a person says to a task, also to one driven by another process."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 import typer
@@ -36,14 +37,21 @@ def pause(
     json: JsonOption = False,
 ) -> int:
     """Let running calls end and start nothing new; returns when the task has stopped (0 if it is paused)."""
+    return _stopped(ctx, task, "paused", store, lambda runner, key: runner.pause(key, reason=reason, by=by))
 
-    async def work(screen: Screen) -> int:
-        async with runner_on(store) as runner:
-            row = await row_named(runner, task)
-            result = await runner.pause(row.task_id, reason=reason, by=by)
-            return _reached("paused", screen, result, store)
 
-    return in_loop(ctx, work)
+def interrupt(
+    ctx: typer.Context,
+    task: TaskArgument,
+    reason: ReasonOption = None,
+    by: ByOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Stop what runs now; returns when the task has stopped (0 if it is interrupted), and it can be resumed."""
+    return _stopped(
+        ctx, task, "interrupted", store, lambda runner, key: runner.interrupt(key, reason=reason, by=by)
+    )
 
 
 def cancel(
@@ -55,20 +63,27 @@ def cancel(
     json: JsonOption = False,
 ) -> int:
     """End a task for good; returns when its last call has ended (0 if it is cancelled)."""
+    return _stopped(
+        ctx, task, "cancelled", store, lambda runner, key: runner.cancel(key, reason=reason, by=by)
+    )
+
+
+def _stopped(
+    ctx: typer.Context,
+    task: str,
+    wanted: str,
+    store: str | None,
+    stop: Callable[[TaskRunner, str], Awaitable[RunResult]],
+) -> int:
+    """Stop a task and print how it stands; the exit code is 0 if that is what was wanted, else that of its state."""
 
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
-            row = await row_named(runner, task)
-            result = await runner.cancel(row.task_id, reason=reason, by=by)
-            return _reached("cancelled", screen, result, store)
+            result = await stop(runner, (await row_named(runner, task)).task_id)
+            code = told(screen, result, store=store, agent=None, said=result.final_text)
+            return 0 if result.state == wanted else code
 
     return in_loop(ctx, work)
-
-
-def _reached(wanted: str, screen: Screen, result: RunResult, store: str | None) -> int:
-    """Print how the task stands; the exit code is 0 if that is what was wanted, else that of its state."""
-    code = told(screen, result, store=store, agent=None, said=result.final_text)
-    return 0 if result.state == wanted else code
 
 
 def send(
@@ -130,4 +145,5 @@ async def _recorded(runner: TaskRunner, task_id: str, screen: Screen, store: str
     """Print that what was said is durable, and how the task stands."""
     screen.line(("recorded", "green"))
     result = await runner.result(task_id)
-    told(screen, result, store=store, agent=None, said=result.final_text)
+    driven = (await runner.get_task(task_id)).driven
+    told(screen, result, store=store, agent=None, said=result.final_text, driven=driven)

@@ -8,7 +8,15 @@ from treadle.cli.timeline import arguments
 from treadle.runner.results import Pending, RunResult, TaskUsage
 
 
-def told(screen: Screen, result: RunResult, *, store: str | None, agent: str | None, said: str = "") -> int:
+def told(
+    screen: Screen,
+    result: RunResult,
+    *,
+    store: str | None,
+    agent: str | None,
+    said: str = "",
+    driven: bool = False,
+) -> int:
     """Print how a task stands and return the exit code that says so.
 
     Args:
@@ -17,6 +25,7 @@ def told(screen: Screen, result: RunResult, *, store: str | None, agent: str | N
         store: as given with `--store`, for the commands to type.
         agent: as given with `--agent`, likewise.
         said: what the model said last, on the screen already.
+        driven: whether a process is at work on the task, so that nobody has to go on with it.
     """
     screen.document(result)
     state = result.state
@@ -33,6 +42,8 @@ def told(screen: Screen, result: RunResult, *, store: str | None, agent: str | N
         pending(screen, result.pending, result.task_id, store)
     go_on = command_line("resume", result.task_id, store=store, agent=agent)
     match state:
+        case _ if driven:
+            screen.line(("  a process is at work on it", "dim"))
         case "interrupted" | "paused" | "failed" | "created" | "running" | "waiting":
             screen.line(("  go on with: ", "dim"), go_on)
         case "answered":

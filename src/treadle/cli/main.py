@@ -42,6 +42,7 @@ for _command in (
     views.tasks,
     views.show,
     control.pause,
+    control.interrupt,
     control.cancel,
     control.send,
     control.settle,

