@@ -1,4 +1,4 @@
-"""`pause`, `interrupt`, `cancel`, `send`, `settle`: what a person says to a task, also to one driven by another process."""
+"""`pause`, `interrupt`, `cancel`, `send`, `settle`: what a person says to a task, wherever it is driven."""
 
 from __future__ import annotations
 
