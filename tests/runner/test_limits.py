@@ -248,15 +248,6 @@ async def test_a_raised_limit_lets_the_task_go_on(
     assert [m.text for m in await runner.get_thread(result.thread_id)][-1] == "answer 4"
 
 
-@pytest.mark.parametrize("on_limit", ON_LIMIT)
-async def test_limits_raised_by_a_resume_come_before_the_agents_own(runner: Runner, on_limit: Any) -> None:
-    world = World(answers_in_turn=4, limits=Limits(steps=1))
-    first = await runner.run(world.agent, "go", options=RunOptions(on_limit=on_limit))
-    assert first.state == STATES[on_limit]
-    result = await runner.resume(first.task_id, options=RunOptions(limits=Limits(steps=9)))
-    assert (result.state, result.final_text) == ("completed", "answer 4")
-
-
 @pytest.mark.parametrize("on_limit", ["fail", "pause"])
 async def test_a_resume_without_a_raised_limit_stands_where_it_stood(runner: Runner, on_limit: Any) -> None:
     world = World()

@@ -1,5 +1,6 @@
 """Taking steps back: messages and pending work return, effects are compensated, the report does not lie."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -17,7 +18,18 @@ from tests.runner.cases import (
     step_to_answer,
     stepped,
 )
-from treadle import Agent, FailurePolicy, Happened, Limits, NotHappened, Runner, RunOptions, ScriptedModel
+from treadle import (
+    Agent,
+    FailurePolicy,
+    Happened,
+    Limits,
+    NotHappened,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    ToolCall,
+    tool,
+)
 from treadle.errors import (
     AgentUnknown,
     AlreadyFinalized,
@@ -402,6 +414,30 @@ async def test_force_rewinds_what_cannot_be_taken_back_and_says_so(runner: Runne
     assert rewound.calls == report.calls
 
 
+async def test_a_step_with_a_call_of_unknown_outcome_is_refused_and_by_force_said_to_be_unknown(
+    runner: Runner,
+) -> None:
+    ledger = Ledger()
+
+    async def unbook(booked: ToolCall, ctx: Any) -> None:
+        ledger.enter("unbook")
+
+    @tool(undo=unbook, timeout=0.05)
+    async def book() -> str:
+        """Book something, and never hear of it."""
+        await asyncio.sleep(30)
+        return "booked"
+
+    agent = Agent(ScriptedModel([call("book"), "done"]), name="clerk", tools=[book])
+    task = await runner.create_task(agent, "?", options=RunOptions(on_unknown_outcome="tell_model"))
+    assert [item.outcome for item in (await runner.run_step(task)).tool_executions] == ["unknown"]
+    with pytest.raises(IrreversibleStep, match=r"book \(s1-0\)"):
+        await runner.undo_step(task)
+    report = await runner.undo_step(task, force=True)
+    assert (verdicts(report), report.left) == ([("s1-0", "unknown")], ("s1-0",))
+    assert ledger.entries == []
+
+
 async def test_calls_that_failed_or_never_ran_are_nothing_to_compensate(runner: Runner) -> None:
     ledger = Ledger()
     agent = ledger.agent(both(call("book", where=7), call("nothing")), "done")
@@ -478,10 +514,6 @@ async def test_undone_again_and_again_a_task_can_still_be_verified(runner: Runne
 
 async def lost_compensation(store: Any, ledger: Ledger) -> str:
     """A task whose undo was cut while a compensation ran: nobody knows what it did."""
-    import asyncio
-
-    from treadle import tool
-
     entered = asyncio.Event()
 
     async def hang(made: Any, ctx: Any) -> None:
