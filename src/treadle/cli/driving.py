@@ -19,7 +19,12 @@ from treadle.wiring import Runner, open_store
 
 GRACE = 10.0
 
-_MARKS = {"adopted": ("▶ ", "blue"), "lost": ("! ", "yellow"), "failed": ("✗ ", "red")}
+_MARKS = {
+    "adopted": ("▶ ", "blue"),
+    "lost": ("! ", "yellow"),
+    "failed": ("✗ ", "red"),
+    "given_up": ("■ ", "red"),
+}
 
 
 def drive(

@@ -45,6 +45,8 @@ def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     if epoch == state.epoch and not state.in_line:
         state.driven += event.time - state.time
     state.epoch, state.time = epoch, event.time
+    if type(event) not in _NO_PROGRESS:
+        state.progress = epoch
     _RULES[type(event)](state, event)
 
 
@@ -530,5 +532,21 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.TaskReopened: _task_reopened,
     e.UnknownEvent: _nothing,
 }
+
+_NO_PROGRESS: frozenset[type[e.Event]] = frozenset(
+    {
+        e.ThreadAwaited,
+        e.ThreadEntered,
+        e.InstructionsSet,
+        e.VersionChanged,
+        e.StepStarted,
+        e.ModelStarted,
+        e.ModelStopped,
+        e.ToolStarted,
+        e.ToolStopped,
+        e.OutcomeUnresolved,
+    }
+)
+"""What each driver may record anew without getting anywhere."""
 
 _AFTER_THE_END: frozenset[type[e.Event]] = frozenset({e.TaskReopened, e.TaskForked, e.UnknownEvent})

@@ -127,6 +127,9 @@ class TaskState:
     history: Sequence[Message] = ()
     seq: int = 0
     epoch: int = 0
+    progress: int = 0
+    """the last ownership under which something happened that a driver does not only begin, or find begun, each time"""
+
     created: int = 0
     time: int = 0
     driven: int = 0

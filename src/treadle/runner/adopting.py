@@ -1,5 +1,8 @@
 """Adopting tasks: finding those that nobody drives and somebody should, and driving them, some at a time.
 
+A task may be what its drivers die of. One that two of them left without having got anywhere is driven alone among its
+like, so that what is innocent gets on; after five it is paused for a person to look at.
+
 Three kinds are found (`JournalStore.orphans`): those whose driver died or let its lease pass; those given back for
 somebody to drive on, after a shutdown or a settlement; and those with unread mail, whose sender died before its words
 were carried out. What a person stopped stays stopped.
@@ -15,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from treadle.core import events as e
 from treadle.core.fold import RUNNER
 from treadle.errors import Fenced, TaskBusy, TaskNotFound
 from treadle.ports import TaskRow
@@ -37,7 +41,13 @@ PAGE: Final = 200
 AGAIN_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """How long a task is left alone after it could not be driven, the first time, the second, and so on."""
 
-Kind = Literal["adopted", "stopped", "lost", "failed", "unknown_agent", "scan_failed"]
+SUSPECT: Final = 2
+"""How many drivers in a row left a task without having got anywhere, when it is taken for what they died of."""
+
+GIVEN_UP: Final = 5
+"""With how many it is paused instead of being driven again."""
+
+Kind = Literal["adopted", "stopped", "lost", "failed", "given_up", "unknown_agent", "scan_failed"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,8 +56,9 @@ class Adoption:
 
     Args:
         kind: `adopted` when it begins to drive a task; `stopped` when that has stopped, in `state`; `lost` when another
-            driver took it over; `failed` when it could not be driven and is tried again later; `unknown_agent`, once
-            for each, for an agent that this process was not given; `scan_failed` when the store could not be read.
+            driver took it over; `failed` when it could not be driven and is tried again later; `given_up` when it is
+            paused, since one driver after the other died of it; `unknown_agent`, once for each, for an agent that this
+            process was not given; `scan_failed` when the store could not be read.
         task_id: the task, if it is about one.
         agent: the agent's name.
         epoch: under which ownership it is, or was, driven.
@@ -100,6 +111,7 @@ class Adopter:
         self._adopting: dict[str, asyncio.Task[None]] = {}
         self._tries: dict[str, _Tries] = {}
         self._unknown: set[str] = set()
+        self._suspect: str | None = None
         self._over: Future[None] = Future()
         self._over.set_running_or_notify_cancel()
         driving.desk.on_news = self._news
@@ -183,6 +195,8 @@ class Adopter:
         """Drive an orphan to its next stop; whatever comes of it concerns no other task."""
         task_id = row.task_id
         try:
+            if not await self._may_drive(row):
+                return
             await self._drive(row)
             self._tries.pop(task_id, None)
         except (TaskBusy, TaskNotFound, Fenced):
@@ -196,7 +210,22 @@ class Adopter:
                 self._say("failed", text, row)
         finally:
             del self._adopting[task_id]
+            if self._suspect == task_id:
+                self._suspect = None
             self._heard.set()
+
+    async def _may_drive(self, row: TaskRow) -> bool:
+        """Whether a task is to be driven now: one that drivers may die of waits for others of its kind."""
+        if row.epoch < SUSPECT:
+            return True
+        state = (await self._driving.desk.load(row.task_id)).state
+        if row.epoch - state.progress < SUSPECT:
+            return True
+        suspect = self._driving.desk.owned.get(self._suspect) if self._suspect is not None else None
+        if self._suspect is not None and (suspect is None or suspect.state.progress < suspect.writer.epoch):
+            return False  # the next look finds it again
+        self._suspect = row.task_id
+        return True
 
     async def _drive(self, row: TaskRow) -> None:
         driving = self._driving
@@ -204,6 +233,10 @@ class Adopter:
             state = owned.state
             if not owned.wanted or state.ended is not None:
                 return  # there is mail to read, or an end to leave as it is: giving it back does that
+            lost = owned.writer.epoch - 1 - state.progress
+            if lost >= GIVEN_UP and state.undo is None:
+                await self._give_up(row, owned, lost)
+                return
             known = driving.version_for(state, driving.agent_for(row.agent, None, row.task_id))
             if state.shutdown and not state.pausing:
                 driving.go_on(owned, RUNNER)
@@ -215,6 +248,14 @@ class Adopter:
                 return
         word = results.resting_word(state)
         self._say("stopped", f"task {row.task_id} is {word}", row, owned)
+
+    async def _give_up(self, row: TaskRow, owned: Owned, lost: int) -> None:
+        """Pause a task that its drivers die of, and say so."""
+        why = f"its last {lost} drivers died, or lost it, before it got any further"
+        owned.writer.record(e.PauseRequested(RUNNER, why))
+        await self._driving.drive(owned, "attend", None, None)
+        text = f"task {row.task_id} is paused: {why}; find out why before you resume it"
+        self._say("given_up", text, row, owned)
 
     def _say(
         self,
