@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -16,6 +17,7 @@ import pytest
 from tests.stores.proxy import Moment, Proxy
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable, TaskBusy, TaskNotFound
 from treadle.ports import Committed, InboxItem, TaskFilter
+from treadle.stores import postgres_journal
 from treadle.stores.postgres import PostgresStore
 from treadle.testing.conformance.owner import Owner, add, dump, item, new_task, send, until
 from treadle.testing.postgres import PostgresServer
@@ -331,6 +333,7 @@ async def _has(found: set[str], wanted: str) -> bool:
 
 IDLE = """
 import asyncio, sys
+from treadle.stores import postgres_journal
 from treadle.stores.postgres import PostgresStore
 
 async def main():
@@ -536,3 +539,33 @@ async def test_deleting_and_writing_at_once_wait_for_each_other_and_never_in_a_c
         async with asyncio.timeout(30):
             await asyncio.gather(write(one, "a"), write(two, "b"), clear(two, "a"), clear(one, "b"))
         assert await one.rows(TaskFilter()) == []
+
+
+@pytest.mark.anyio
+async def test_a_process_that_is_stopped_within_a_transaction_does_not_keep_its_locks(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_journal, "AT_MOST", "SET LOCAL transaction_timeout = 200")
+    going_on, taken = Event(), postgres_journal.Group._take_heads
+    stopped = Event()
+
+    def stop_once(self: Any, *heads: Any) -> None:
+        if not stopped.is_set():
+            stopped.set()
+            going_on.wait(10)
+        taken(self, *heads)
+
+    monkeypatch.setattr(postgres_journal.Group, "_take_heads", stop_once)
+    open_ones = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+    async with opened(url) as store:
+        making = asyncio.ensure_future(make(store))
+        await asyncio.to_thread(stopped.wait, 5)
+        with psycopg.connect(url.partition("&schema")[0], autocommit=True) as other:
+
+            async def none_is_open() -> bool:
+                return other.execute(open_ones).fetchone() == (0,)
+
+            await until(none_is_open, 5)
+        going_on.set()
+        await making
+        assert (await store.row("new")).head > 0

@@ -31,10 +31,11 @@ from treadle.ports import (
 from treadle.stores import postgres_reading
 from treadle.stores.drivers import BEATS, Process
 from treadle.stores.postgres_batch import Batch, Head
-from treadle.stores.postgres_schema import Connection
+from treadle.stores.postgres_schema import IDLE_MS, Connection
 from treadle.stores.turns import BESIDE_OTHERS, Entry, Other, entry
 from treadle.stores.writing import NOTHING, Item
 
+AT_MOST: Final = f"SET LOCAL transaction_timeout = {IDLE_MS}"
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 SHARED: Final = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
 """Taken by every group; what needs the store for itself takes it alone."""
@@ -170,6 +171,9 @@ class Group:
         ask = self._connection.execute
         with self._connection.pipeline():
             ask(BEGIN)
+            if self._connection.info.server_version >= 17_00_00:
+                # Behind a pipeline the server's clock for idle transactions does not run.
+                ask(AT_MOST)
             ask(SHARED, (self._channel,))
             versions, turns = self._ask_threads(commits, claims)
             rows, seqs = ask(_TASKS, (tasks,)), ask(_HEADS, (tasks,))
