@@ -31,11 +31,11 @@ from treadle.ports import (
 from treadle.stores import postgres_reading
 from treadle.stores.drivers import BEATS, Process
 from treadle.stores.postgres_batch import Batch, Head
-from treadle.stores.postgres_schema import IDLE_MS, Connection
+from treadle.stores.postgres_schema import Connection
 from treadle.stores.turns import BESIDE_OTHERS, Entry, Other, entry
 from treadle.stores.writing import NOTHING, Item
 
-AT_MOST: Final = f"SET LOCAL transaction_timeout = {IDLE_MS}"
+AT_MOST: Final = "SET LOCAL transaction_timeout = 30000"
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 SHARED: Final = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
 """Taken by every group; what needs the store for itself takes it alone."""
