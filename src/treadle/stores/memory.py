@@ -376,8 +376,11 @@ class MemoryStore(JournalStore):
         for task in family:
             self._collect(task)
         bases = [part for task in family for part, _ in _chain(task)]
-        for task in self._drop_threads({*threads, *(task.new.thread_id for task in bases)}, family):
-            self._collect(task)
+        names = {*threads, *(task.new.thread_id for task in bases)}
+        # With a fork that goes, the thread it began with may go too.
+        while freed := self._drop_threads(names, family):
+            for task in freed:
+                self._collect(task)
 
     def _family(self, roots: list[_Task]) -> list[_Task]:
         """The tasks, their listed children, theirs, and so on."""

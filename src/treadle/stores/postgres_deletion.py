@@ -89,8 +89,10 @@ def _delete(connection: Connection, root: Literal["key", "thread"], name: str, m
     connection.execute(_BURY, (rows,))
     for row in rows:
         _collect(connection, row)
-    for row in _drop_threads(connection, threads):
-        _collect(connection, row)
+    # With a fork that goes, the thread it began with may go too.
+    while freed := _drop_threads(connection, threads):
+        for row in freed:
+            _collect(connection, row)
     return bool(members)
 
 

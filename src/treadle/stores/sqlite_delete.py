@@ -58,8 +58,10 @@ def delete(connection: Connection, members: list[Member], thread: str | None = N
     threads |= {thread} if thread is not None else set()
     for member in members:
         _collect(connection, member.row)
-    for row in _drop_threads(connection, threads):
-        _collect(connection, row)
+    # With a fork that goes, the thread it began with may go too.
+    while freed := _drop_threads(connection, threads):
+        for row in freed:
+            _collect(connection, row)
 
 
 def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:

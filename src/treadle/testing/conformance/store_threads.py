@@ -133,3 +133,20 @@ class ThreadConformance(StoreSubject):
             for name in "tuvfg":
                 with pytest.raises(TaskNotFound):
                     await store.read(name)
+
+    async def test_the_words_a_fork_began_with_go_with_it_also_when_it_has_words_in_its_own_thread(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "t")
+            before = "t"
+            for name in ("f", "g", "h"):
+                fork = await Owner.create(store, name, thread_id=f"of {name}", base=before, base_seq=2)
+                await fork.write(1, thread=add(0, f"of {name}"), release=True)
+                before = name
+            for name in ("t", "f", "g", "h"):
+                await store.delete(name)
+            for name in ("t", "f", "g", "h"):
+                with pytest.raises(TaskNotFound):
+                    await store.read(name)
+            assert await store.threads(10) == []
