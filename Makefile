@@ -1,7 +1,7 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, chaos, postgres, bench, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, chaos, postgres, bench, soak, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full crash chaos postgres bench docs lock
+.PHONY: fmt check test full crash chaos postgres bench soak docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -42,6 +42,9 @@ postgres: .venv
 
 bench: .venv
 	$(RUN)/python -m bench
+
+soak: .venv
+	$(RUN)/python -m bench.soak
 
 lock:
 	$(RUN)/uv lock

@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import os
 import resource
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +40,8 @@ def lent(store: str) -> Iterator[str]:
         yield store
 
 
-async def load(url: str, tasks: int, steps: int) -> None:
+async def load(url: str, tasks: int, steps: int) -> int:
+    """Run tasks at once and print what was measured; return how many did not complete."""
     models = [Fake(steps) for _ in range(tasks)]
     async with Runner(url) as runner:
         await runner.run(agent(Fake(2)), "warm up")
@@ -65,17 +67,18 @@ async def load(url: str, tasks: int, steps: int) -> None:
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for failure in failed[:3]:
         print(f"  {failure!r}")
+    return len(failed)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
     parser.add_argument("--store", default="sqlite")
     parser.add_argument("--tasks", type=int, default=1_000)
     parser.add_argument("--steps", type=int, default=5)
     given = parser.parse_args()
     with lent(given.store) as url:
-        asyncio.run(load(url, given.tasks, given.steps))
+        return 1 if asyncio.run(load(url, given.tasks, given.steps)) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

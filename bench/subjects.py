@@ -25,8 +25,8 @@ from treadle import (
 class Fake:
     """A model of `turns` turns: each but the last calls `add`; with `fan` the first calls `nap` that many times.
 
-    `at` holds when each turn was asked for. With `consumes`, every message is encoded once and kept, as a provider's
-    adapter would have to.
+    `at` holds when each turn was asked for; `pause` is the time in seconds before each streamed word. With `consumes`,
+    every message is encoded once and kept, as a provider's adapter would have to.
     """
 
     name = "bench:fake"
@@ -38,11 +38,12 @@ class Fake:
         delay: float = 0.0,
         fan: int = 0,
         words: int = 0,
+        pause: float = 0.0,
         called: str = "add",
         consumes: bool = False,
     ) -> None:
         self.turns, self.delay, self.fan, self.words = turns, delay, fan, words
-        self.called, self.consumes = called, consumes
+        self.pause, self.called, self.consumes = pause, called, consumes
         self.at: list[float] = []
         self._encoded: list[bytes] = []
 
@@ -54,6 +55,8 @@ class Fake:
         if self.delay:
             await asyncio.sleep(self.delay)
         for _ in range(self.words):
+            if self.pause:
+                await asyncio.sleep(self.pause)
             yield TextDelta("tok ")
         if self.fan and turn == 1:
             calls = tuple([ToolCall(f"c{n}", "nap", {"ms": 20}) for n in range(self.fan)])
