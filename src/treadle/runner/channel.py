@@ -35,17 +35,21 @@ class Watcher:
         self.lagging = False
 
     def put(self, items: Sequence[Event | Ephemeral | Stopped]) -> None:
-        """Add items and wake the consumer; from any thread."""
-        if len(self.items) + len(items) > BUFFER:
-            stopped = any(isinstance(item, Stopped) for item in items)
-            self.items.clear()
-            self.lagging = True
-            if stopped:
-                self.items.append(Stopped())
+        """Add items and wake the consumer, unless it is about to look anyway; from any thread."""
+        if self.lagging or len(self.items) + len(items) > BUFFER:
+            self._fall_behind(items)
         else:
             self.items.extend(items)
-        if self._waiting is not None:
+        waiting = self._waiting
+        if waiting is not None and not waiting.done():
             self.wake()
+
+    def _fall_behind(self, items: Sequence[Event | Ephemeral | Stopped]) -> None:
+        """Keep nothing but that the task stopped: the consumer reads the journal before it looks at items again."""
+        stopped = [item for item in (*self.items, *items) if isinstance(item, Stopped)]
+        self.items.clear()
+        self.items.extend(stopped[-1:])
+        self.lagging = True
 
     def wake(self) -> None:
         """Let the consumer look again; from any thread."""

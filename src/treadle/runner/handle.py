@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from treadle.core.events import Ephemeral, Event
@@ -32,25 +33,15 @@ class RunHandle:
         self._driven = asyncio.ensure_future(work)
         self._runner.hold(self._driven)
 
-    async def events(self, *, after: int = 0, deltas: bool = True) -> AsyncGenerator[Event | Ephemeral, None]:
+    def events(self, *, after: int = 0, deltas: bool = True) -> AsyncGenerator[Event | Ephemeral, None]:
         """Yield the task's events with sequence numbers greater than `after`, until it stops; can be opened again.
 
         Args:
             after: sequence number of the last event already seen.
             deltas: also yield what the model is writing just now, which is never stored.
         """
-        desk = self._runner.desk
-        watcher = desk.channels.subscribe(self.task_id)
-        try:
-            async for event in watch(
-                desk, self.task_id, watcher, after=after, deltas=deltas, behind=True, over=self._at_rest
-            ):
-                yield event
-        finally:
-            desk.channels.unsubscribe(self.task_id, watcher)
-
-    async def _at_rest(self) -> bool:
-        return await self._runner.at_rest(self.task_id)
+        at_rest = partial(self._runner.at_rest, self.task_id)
+        return watch(self._runner.desk, self.task_id, after=after, deltas=deltas, behind=True, over=at_rest)
 
     async def result(self) -> RunResult:
         """Return how the task stands once it stops."""

@@ -23,7 +23,7 @@ R = TypeVar("R")
 async def watch(
     desk: Desk,
     task_id: str,
-    watcher: Watcher,
+    watcher: Watcher | None = None,
     *,
     after: int,
     deltas: bool,
@@ -33,43 +33,49 @@ async def watch(
     """Yield a task's events after a sequence number, each once and in order, until it is over.
 
     A delta is held back until the events before it were yielded, and left out once later ones were. What the watcher's
-    buffer does not hold is read from the journal; `behind` says that there may be such events from the start.
+    buffer does not hold is read from the journal; `behind` says that there may be such events from the start. Without
+    a watcher it has its own, from the first event that is asked for.
     """
+    watcher = watcher if watcher is not None else desk.channels.subscribe(task_id)
     last = after
     held: deque[Ephemeral] = deque()
-    while True:
-        ended = await over()
-        stopped = False
-        while watcher.items:
-            item = watcher.items.popleft()
-            stopped = stopped or isinstance(item, Stopped)
-            if isinstance(item, Event):
-                if item.seq == last + 1:
+    try:
+        while True:
+            ended = await over()
+            stopped = False
+            while watcher.items:
+                item = watcher.items.popleft()
+                if isinstance(item, Ephemeral):
+                    if deltas and item.after <= last:
+                        yield item
+                    elif deltas:
+                        held.append(item)
+                    continue
+                if isinstance(item, Stopped):
+                    stopped = True
+                elif item.seq == last + 1:
                     last = item.seq
                     yield item
                 elif item.seq > last:
                     behind = True
                 while held and held[0].after <= last:
                     yield held.popleft()
-            elif not isinstance(item, Stopped) and deltas:
-                if item.after <= last:
-                    yield item
-                else:
-                    held.append(item)
-        if behind or watcher.lagging or ended:
-            watcher.lagging = behind = False
-            for _, found in unfold(task_id, await _read(desk, task_id, last), after=last, previous=None):
-                for event in found:
-                    last = event.seq
-                    yield event
-            while held and held[0].after <= last:
-                delta = held.popleft()
-                if delta.after == last:  # of those before, what they announced has been told
-                    yield delta
-        if ended:
-            return
-        if not stopped:
-            await watcher.wait(desk.patience(task_id))
+            if behind or watcher.lagging or ended:
+                watcher.lagging = behind = False
+                for _, found in unfold(task_id, await _read(desk, task_id, last), after=last, previous=None):
+                    for event in found:
+                        last = event.seq
+                        yield event
+                while held and held[0].after <= last:
+                    delta = held.popleft()
+                    if delta.after == last:  # of those before, what they announced has been told
+                        yield delta
+            if ended:
+                return
+            if not stopped:
+                await watcher.wait(desk.patience(task_id))
+    finally:
+        desk.channels.unsubscribe(task_id, watcher)
 
 
 async def _read(desk: Desk, task_id: str, after: int) -> list[Record]:
