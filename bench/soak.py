@@ -45,9 +45,8 @@ from treadle.errors import TaskNotFound
 from treadle.models import call, fail, text
 
 ROUND_SECONDS = 2.5
-MOST_MEMORY = 0.05
-"""How much of the memory at the end of warm-up may be added by its end."""
-MOST_BLOCKS = 0.02
+MOST_GROWTH = 0.05
+"""Which share of the memory and blocks after warm-up may be added: a runner keeps the newest few hundred agents."""
 TABLES = ("tasks", "records", "inbox", "blobs", "blob_refs", "threads", "members")
 
 
@@ -81,9 +80,9 @@ async def post() -> str:
     return ""
 
 
-def worker(*turns: object, name: str = "worker", again: bool = False) -> Agent[None]:
+def worker(*turns: object, name: str = "worker") -> Agent[None]:
     """An agent with all tools and a script."""
-    return Agent(ScriptedModel([*turns]), name=name, tools=[look, reckon, write, post])
+    return Agent(ScriptedModel([*turns], keep=1), name=name, tools=[look, reckon, write, post])
 
 
 class Stories:
@@ -286,7 +285,7 @@ def judge(samples: list[dict[str, float]]) -> list[str]:
         values = [sample[name] for sample in steady]
         if name in ("memory, MiB", "blocks"):
             risen = growth(values)
-            bad = risen > values[0] * (MOST_BLOCKS if name == "blocks" else MOST_MEMORY)
+            bad = risen > values[0] * MOST_GROWTH
             told = f"slope {risen:+,.1f} in all"
         else:
             late = len(samples) // 3
