@@ -260,6 +260,7 @@ def _rows(url: str) -> tuple[int, int]:
         import psycopg
 
         with psycopg.connect(url) as connection:
+            connection.execute("SET search_path TO treadle")  # the default schema
             found = connection.execute(f"SELECT {sizes}").fetchone()
             return (found[0] if found else 0), 0
     file = apsw.Connection(url, flags=apsw.SQLITE_OPEN_READWRITE)
