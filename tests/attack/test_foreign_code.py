@@ -14,6 +14,8 @@ from treadle.core.messages import Text, ToolCall
 from treadle.core.model import ModelAnswer, TextDelta, Usage
 from treadle.core.tools import ToolSpec
 from treadle.llm.scripted import call
+from treadle.ports import Commit, CommitDone
+from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
@@ -162,3 +164,51 @@ async def test_whoever_stops_waiting_for_a_drive_to_end_does_not_break_it() -> N
     release.set()
     assert (await handle.result()).state == "interrupted"
     await runner.aclose()
+
+
+async def test_a_timer_that_a_tool_leaves_behind_does_not_hit_the_call_after_it() -> None:
+    @tool(read_only=True)
+    async def forgetful() -> str:
+        me = asyncio.current_task()
+        assert me is not None
+        asyncio.get_running_loop().call_later(0.02, me.cancel)
+        return "done"
+
+    @tool(read_only=True)
+    async def slow() -> str:
+        await asyncio.sleep(0.1)
+        return "slept"
+
+    agent = Agent(ScriptedModel([call("forgetful"), call("slow"), "Both ran."]), tools=[forgetful, slow])
+    async with asyncio.timeout(5), Runner("memory:") as runner:
+        result = await runner.run(agent, "go")
+    assert [(done.name, done.outcome) for done in result.tool_executions] == [
+        ("forgetful", "ok"),
+        ("slow", "ok"),
+    ]
+    assert result.final_text == "Both ran."
+
+
+async def test_the_time_of_a_write_counts_from_its_start_and_not_from_its_wait_for_the_disk(
+    tmp_path: Path,
+) -> None:
+    class Slow(SQLiteStore):
+        """Takes longer to write than the tool may take."""
+
+        def commit(self, commit: Commit, done: CommitDone) -> None:
+            asyncio.get_running_loop().call_later(0.1, super().commit, commit, done)
+
+    starts = 0
+
+    @tool(timeout=0.05)
+    async def post() -> str:
+        nonlocal starts
+        starts += 1
+        return "posted"
+
+    agent = Agent(ScriptedModel([call("post"), "Done."]), tools=[post])
+    async with Runner(Slow(tmp_path / "j.db")) as runner:
+        result = await runner.run(agent, "go")
+        kinds = [event.kind async for event in runner.handle(result.task_id).events()]
+    assert (result.state, starts) == ("completed", 1)
+    assert kinds.count("tool_started") == 1

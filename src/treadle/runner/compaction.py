@@ -72,7 +72,10 @@ async def compact(driving: Driving, wanted: Wanted, run: Run) -> CompactionRepor
         if not older:
             break
         previous = await desk.summary(summary) if summary is not None else None
-        words = [await desk.turn(member, first=member is turns[0]) for member in older]
+        words = [
+            await desk.turn(member, first_of=wanted.thread_id if member is turns[0] else None)
+            for member in older
+        ]
         text, held = memory.transcript(previous, words, wanted.tokens)
         scope = e.SummaryRequested(older[held - 1].version, version)
         new = await _task(driving, wanted, turns, text, scope)

@@ -154,7 +154,7 @@ class Desk:
         """Return the words of a thread: what each of its tasks said, in the order they were finalized."""
         _, members = await self.store.thread(thread_id, version=version)
         turns = [member for member in members if not member.covers]
-        words = [await self.turn(member, first=number == 0) for number, member in enumerate(turns)]
+        words = [await self.turn(m, first_of=thread_id if m is turns[0] else None) for m in turns]
         return [message for turn in words for message in turn]
 
     async def thread_history(self, thread_id: str, version: int) -> tuple[list[Message], bool]:
@@ -169,26 +169,27 @@ class Desk:
                 history += await self.turn(member)
         return history, True
 
-    async def turn(self, member: ThreadMember, *, first: bool = False) -> list[Message]:
-        """Return the words of one member of a thread; the first one brings along all it was forked with."""
-        state = await self._member_state(member, whole=first)
-        own = state.messages if first else state.messages[state.own_from :]
+    async def turn(self, member: ThreadMember, *, first_of: str | None = None) -> list[Message]:
+        """Return the words of one member of a thread; the first one of a thread brings along all it was forked with."""
+        state = await self._member_state(member, first_of)
+        own = state.messages if first_of is not None else state.messages[state.own_from :]
         return [_renamed(message, member.version) for message in own]
 
     async def summary(self, member: ThreadMember) -> str:
         """Return the text of a summary."""
         return (await self._member_state(member)).output_text
 
-    async def _member_state(self, member: ThreadMember, *, whole: bool = False) -> TaskState:
-        """Return a member's state at its place in the thread; `whole` with the words it began with."""
+    async def _member_state(self, member: ThreadMember, first_of: str | None = None) -> TaskState:
+        """Return a member's state at its place in the thread; that of a thread's first with the words it began with."""
         state = start(member.task_id)
         for epoch, found in unfold(member.task_id, await self.store.read(member.task_id, upto=member.seq)):
             for event in found:
-                if whole and type(event) is e.TaskCreated and event.base:
-                    # A thread deleted just before has fewer versions now: what it begins with is never itself.
-                    await self.begin_with_history(state, event.thread, min(event.base, member.version - 1))
-                elif whole and type(event) is e.ThreadEntered and event.base is not None:
-                    await self.begin_with_history(state, state.thread, min(event.base, member.version - 1))
+                base = event.base if isinstance(event, e.TaskCreated | e.ThreadEntered) else None
+                if base and first_of is not None:
+                    thread = event.thread if isinstance(event, e.TaskCreated) else state.thread
+                    # A thread deleted just before has fewer versions now: what a task begins with is never itself.
+                    there = min(base, member.version - 1) if thread == first_of else base
+                    await self.begin_with_history(state, thread, there)
                 apply(state, event, epoch)
         if state.seq < member.seq:
             raise missing_tail(member.task_id, state.seq, member.seq)

@@ -102,7 +102,7 @@ class Flights:
             )
             work = partial(perform.call_tool, stage, flight, effect, arguments)
             if spec.timeout is not None:
-                flight.timer = self._loop.call_later(spec.timeout, self.cut, flight, "timeout")
+                flight.on_entry = partial(self._give_time, flight, spec.timeout)
         elif type(effect) is CallModel:
             attempt = effect.step.model_attempt + 1
             record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final))
@@ -114,6 +114,10 @@ class Flights:
         else:
             work = partial(perform.reconcile, stage, flight, effect)  # type: ignore[arg-type]
         return flight, work
+
+    def _give_time(self, flight: Flight, seconds: float) -> None:
+        if flight.cut is None:
+            flight.timer = self._loop.call_later(seconds, self.cut, flight, "timeout")
 
     def _admitted(self, stage: Stage, effect: CallTool) -> Any:
         """Return the arguments of a call as its tool wants them; None when the call ended as invalid."""

@@ -178,7 +178,8 @@ class Drive:
 
     def _hand_over(self) -> None:
         """Let a new carrier go on with the drive; the one before, if any, is left with its effect."""
-        self._carrier = self._loop.create_task(self._carry(), context=self._context)
+        # Made like this it never begins before it is known, whatever factory of tasks the loop has.
+        self._carrier = asyncio.Task(self._carry(), loop=self._loop, context=self._context)
         self._carrier.add_done_callback(self._carried)
 
     def _carried(self, carrier: asyncio.Task[None]) -> None:
@@ -431,16 +432,19 @@ class Drive:
 
     async def _fly_alone(self, effect: Effect) -> None:
         """Start a lone effect and wait for its end; afterwards the drive may be in the hands of another carrier."""
-        if self._submits_soon and type(effect) is CallModel:
-            # A model and tools that never wait are not to keep the event loop from others.
-            await asyncio.sleep(0)
         if self._is_called or self._carrier is None:
             return
         prepared = self._flights.prepare(effect)
-        if prepared is not None:
-            self._submit_soon()
-            for event in await self._flights.alone(*prepared, self._carrier) or ():
+        if prepared is None:
+            return
+        self._submit_soon()
+        ends = await self._flights.alone(*prepared, self._carrier)
+        if ends is not None:
+            for event in ends:
                 self._record(event)
+            if type(effect) is not CallModel:
+                # Tools are anybody's code: what one leaves behind, such as a timer, is not to hit what comes after it.
+                self._hand_over()
 
     async def _next_end(self) -> None:
         """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""

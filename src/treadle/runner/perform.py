@@ -74,6 +74,13 @@ class Flight:
     cut: Cut | None = None
     ends: list[e.Event] | None = None
     timer: asyncio.TimerHandle | None = None
+    on_entry: Callable[[], None] | None = None
+
+    def enter(self) -> None:
+        """Say that code that may act is reached now; its time counts from here, not from its wait for the disk."""
+        self.entered = True
+        if self.on_entry is not None:
+            self.on_entry()
 
     @property
     def name(self) -> str:
@@ -175,7 +182,7 @@ async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: A
         if call.effect != "read":
             # Were the answer that asked for it lost, the same place and key might go to another call.
             await stage.durable()
-        flight.entered = True
+        flight.enter()
         result = await tool.call(arguments, ctx)
         return [tool_end(call, result, stage.kit.max_chars)]
     except asyncio.CancelledError:
@@ -266,7 +273,7 @@ async def undo_call(stage: Stage, flight: Flight, effect: UndoCall) -> list[e.Ev
     ctx = replace(ctx, call_id=call_id, idempotency_key=f"{stage.state.task_id}/{call_id}")
     try:
         await stage.durable()
-        flight.entered = True
+        flight.enter()
         await tool.undo(call.as_tool_call, ctx)
         return [e.ToolEnded(call.step, call_id, "ok")]
     except asyncio.CancelledError:
