@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import parse_qsl
 
 from treadle.agents.agent import Agent
 from treadle.core.messages import Content, File, Message, Text
@@ -151,6 +150,8 @@ def open_store(
 
 def _lease(url: str, asked: str, instead: float | None) -> float:
     """Return how long a lease is that a store's URL asks for; raises `ConfigurationError` for what it cannot ask."""
+    from urllib.parse import parse_qsl
+
     from treadle.stores.drivers import LEASE_SECONDS, checked_lease
 
     settings = dict(parse_qsl(asked, keep_blank_values=True))

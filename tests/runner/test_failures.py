@@ -1,5 +1,6 @@
 """What failures of models and tools do to a task, under each policy, and what a resume repeats."""
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.runner.acts import (
 from treadle import Agent, FailurePolicy, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import TaskFailed
 from treadle.llm.scripted import call, call_raw, fail, text, turn
+from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
 
@@ -309,3 +311,35 @@ async def test_a_text_answer_with_delay_still_fails_only_once(runner: Runner) ->
     first = await runner.run(agent, "go")
     events = await kinds(runner, first.task_id)
     assert events.count("model_failed") == events.count("step_failed") == events.count("task_ended") == 1
+
+
+async def test_words_that_came_before_a_failed_call_is_tried_again_stay_behind_its_result(
+    runner: Runner,
+) -> None:
+    began, broken = asyncio.Event(), True
+
+    @tool
+    async def save() -> str:
+        began.set()
+        await asyncio.sleep(60)
+        return "saved"
+
+    @tool(read_only=True)
+    async def look() -> str:
+        if broken:
+            raise RuntimeError("broken")
+        return "seen"
+
+    options = RunOptions(on_failure=FailurePolicy(tool="fail"), on_unknown_outcome="fail")
+    agent = Agent(ScriptedModel([turn(calls=[call("save"), call("look")]), "Done."]), tools=[save, look])
+    handle = await runner.start(agent, "go", options=options)
+    await began.wait()
+    await runner.send(handle.task_id, "quick")
+    assert (await handle.interrupt()).state == "interrupted"
+    assert (await runner.resume(handle.task_id)).state == "failed"  # the outcome of `save` is not known
+    assert (await runner.resume(handle.task_id)).state == "failed"  # `look` is broken
+    broken = False
+    result = await runner.resume(handle.task_id)
+    assert [message.role for message in result.messages] == ["user", "assistant", "tool", "user", "assistant"]
+    assert result.messages[3].text == "quick"
+    assert await audit_store(runner.store) == []

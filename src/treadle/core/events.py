@@ -8,8 +8,8 @@ events: they tell watchers what is being written just now and are never journall
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform, get_args
 
 from treadle.core.messages import Content, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, Usage
@@ -34,22 +34,45 @@ class Failure:
     retry_after: float | None = None
 
 
-@dataclass(slots=True)
+E = TypeVar("E")
+
+
+@dataclass_transform(field_specifiers=(field,))
+def event(cls: type[E]) -> type[E]:
+    """Make a slotted dataclass; its equality and text are those of the base, which spares a third of the import."""
+    made: Any = dataclass(slots=True, repr=False, eq=False)(cls)
+    made.names = tuple([item.name for item in fields(made) if item.compare])
+    return made
+
+
+@event
 class Event:
     """The envelope of every event."""
 
     kind: ClassVar[str] = ""
+    names: ClassVar[tuple[str, ...]] = ()
     seq: int = field(default=0, kw_only=True, compare=False)
     time: int = field(default=0, kw_only=True, compare=False)
 
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.names)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        values = [f"{name}={getattr(self, name)!r}" for name in ("seq", "time", *self.names)]
+        return f"{type(self).__qualname__}({', '.join(values)})"
+
 
 # ------------------------------------------------------------------------------------------ the task
 
 
-@dataclass(slots=True)
+@event
 class TaskCreated(Event):
     """A task exists. `base` is the version of the thread whose words it starts from."""
 
@@ -65,7 +88,7 @@ class TaskCreated(Event):
     depth: int = 0
 
 
-@dataclass(slots=True)
+@event
 class TaskForked(Event):
     """All events before this one are those of `parent`; from here on this task goes its own way."""
 
@@ -76,21 +99,21 @@ class TaskForked(Event):
     options: Json = None
 
 
-@dataclass(slots=True)
+@event
 class ThreadAwaited(Event):
     """The task waits for its thread, which other tasks have: `holders`. Waiting is not counted as driven time."""
 
     holders: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@event
 class ThreadEntered(Event):
     """The task has its thread. `base` is the version of the thread whose words it starts from; None leaves them."""
 
     base: int | None = None
 
 
-@dataclass(slots=True)
+@event
 class SummaryRequested(Event):
     """The task's answer is to stand, for models, for the words its thread held at `version`, up to version `covers`."""
 
@@ -98,21 +121,21 @@ class SummaryRequested(Event):
     version: int
 
 
-@dataclass(slots=True)
+@event
 class MessagesImported(Event):
     """Words from elsewhere: all that the task adds to its thread."""
 
     messages: tuple[Message, ...]
 
 
-@dataclass(slots=True)
+@event
 class InstructionsSet(Event):
     """The agent's instructions, as they were worked out for this task."""
 
     text: str
 
 
-@dataclass(slots=True)
+@event
 class VersionChanged(Event):
     """The task goes on with another version of its agent."""
 
@@ -120,7 +143,7 @@ class VersionChanged(Event):
     previous: str
 
 
-@dataclass(slots=True)
+@event
 class OptionsChanged(Event):
     """The task goes on with other options, such as raised limits."""
 
@@ -128,7 +151,7 @@ class OptionsChanged(Event):
     by: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class InputReceived(Event):
     """Somebody's words arrived; the next step that starts reads them."""
 
@@ -142,7 +165,7 @@ class InputReceived(Event):
 # ------------------------------------------------------------------------------------------- a step
 
 
-@dataclass(slots=True)
+@event
 class StepStarted(Event):
     """A step began; the only place where unread words enter the conversation."""
 
@@ -151,7 +174,7 @@ class StepStarted(Event):
     attempt: int = 1
 
 
-@dataclass(slots=True)
+@event
 class ModelStarted(Event):
     """A request went out to the model. `final` asks for a last answer without tools."""
 
@@ -161,7 +184,7 @@ class ModelStarted(Event):
     final: bool = False
 
 
-@dataclass(slots=True)
+@event
 class ModelReturned(Event):
     """The model answered; ids of the calls in `message` are their places in the task."""
 
@@ -171,7 +194,7 @@ class ModelReturned(Event):
     usage: Usage = NO_USAGE
 
 
-@dataclass(slots=True)
+@event
 class ModelFailed(Event):
     """The model did not answer."""
 
@@ -179,7 +202,7 @@ class ModelFailed(Event):
     error: Failure
 
 
-@dataclass(slots=True)
+@event
 class ModelStopped(Event):
     """A request was given up before its answer arrived: it is asked again when the task goes on."""
 
@@ -187,7 +210,7 @@ class ModelStopped(Event):
     reason: StopReason
 
 
-@dataclass(slots=True)
+@event
 class ToolStarted(Event):
     """A call began: durable before a call that may write starts. With `undoes` it takes back that call."""
 
@@ -199,7 +222,7 @@ class ToolStarted(Event):
     undoes: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class ToolStopped(Event):
     """A begun call was given up: reads and idempotent calls start again, of a writing call the outcome is unknown."""
 
@@ -209,7 +232,7 @@ class ToolStopped(Event):
     error: Failure | None = None
 
 
-@dataclass(slots=True)
+@event
 class ToolEnded(Event):
     """The one end of a call, also of one that never ran. `observation` None means: the output as text."""
 
@@ -222,7 +245,7 @@ class ToolEnded(Event):
     error: Failure | None = None
 
 
-@dataclass(slots=True)
+@event
 class OutcomeSettled(Event):
     """Somebody or `reconcile=` found out whether a lost call took effect."""
 
@@ -234,7 +257,7 @@ class OutcomeSettled(Event):
     inbox: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class OutcomeUnresolved(Event):
     """`reconcile=` could not tell whether a lost call took effect: a person or the options decide."""
 
@@ -243,7 +266,7 @@ class OutcomeUnresolved(Event):
     error: Failure | None = None
 
 
-@dataclass(slots=True)
+@event
 class StepCompleted(Event):
     """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer."""
 
@@ -254,7 +277,7 @@ class StepCompleted(Event):
     reason: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class StepFailed(Event):
     """A step could not be finished; it stays the next one."""
 
@@ -262,7 +285,7 @@ class StepFailed(Event):
     error: Failure
 
 
-@dataclass(slots=True)
+@event
 class StepSkipped(Event):
     """Somebody gave up a failed step; the task goes on without it."""
 
@@ -271,7 +294,7 @@ class StepSkipped(Event):
     inbox: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class InputEdited(Event):
     """Somebody replaced the words that the next step will read."""
 
@@ -280,7 +303,7 @@ class InputEdited(Event):
     by: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class CallEdited(Event):
     """Somebody changed the arguments of a call that has not begun."""
 
@@ -291,7 +314,7 @@ class CallEdited(Event):
     by: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class ResultReplaced(Event):
     """In a fork: what if this call had returned something else."""
 
@@ -303,7 +326,7 @@ class ResultReplaced(Event):
 # ------------------------------------------------------------------------------------------ control
 
 
-@dataclass(slots=True)
+@event
 class PauseRequested(Event):
     """Running calls may end, nothing new starts."""
 
@@ -312,7 +335,7 @@ class PauseRequested(Event):
     inbox: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class InterruptRequested(Event):
     """What runs is stopped; the task can be resumed."""
 
@@ -321,7 +344,7 @@ class InterruptRequested(Event):
     inbox: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class Resumed(Event):
     """A paused or interrupted task goes on."""
 
@@ -329,7 +352,7 @@ class Resumed(Event):
     inbox: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class CancelRequested(Event):
     """The task is to end, for good."""
 
@@ -338,7 +361,7 @@ class CancelRequested(Event):
     inbox: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class LimitReached(Event):
     """A limit was reached: `limit` is the name of the field of `Limits`."""
 
@@ -347,7 +370,7 @@ class LimitReached(Event):
     used: float
 
 
-@dataclass(slots=True)
+@event
 class CommandRejected(Event):
     """A command from the inbox did not fit the task any more."""
 
@@ -356,7 +379,7 @@ class CommandRejected(Event):
     inbox: str
 
 
-@dataclass(slots=True)
+@event
 class UndoRequested(Event):
     """Steps are to be taken back: those after index `to`; `calls` are compensated first, in this order."""
 
@@ -381,7 +404,7 @@ class UndoneCall:
     why: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class Rewound(Event):
     """The task stands again where it stood after step index `to`; what comes next is a new branch."""
 
@@ -390,7 +413,7 @@ class Rewound(Event):
     calls: tuple[UndoneCall, ...] = ()
 
 
-@dataclass(slots=True)
+@event
 class TaskEnded(Event):
     """An attempt ended. `thread_version` is the thread's version with this task in it, 0 if it is not in it.
 
@@ -405,7 +428,7 @@ class TaskEnded(Event):
     kept: bool = False
 
 
-@dataclass(slots=True)
+@event
 class TaskReopened(Event):
     """An ended task goes on in another attempt; its words leave its thread."""
 
@@ -414,7 +437,7 @@ class TaskReopened(Event):
     by: str | None = None
 
 
-@dataclass(slots=True)
+@event
 class UnknownEvent(Event):
     """An event of a kind that this version does not know, kept as inert data."""
 
@@ -425,7 +448,7 @@ class UnknownEvent(Event):
 # --------------------------------------------------------------------------------- ephemeral deltas
 
 
-@dataclass(slots=True)
+@event
 class Delta:
     """Some more of what a model is writing. `channel` is `text`, `reasoning` or `arguments`."""
 
@@ -437,7 +460,7 @@ class Delta:
     """sequence number of the last event when this was written"""
 
 
-@dataclass(slots=True)
+@event
 class ToolProgress:
     """A tool says how far it is."""
 

@@ -147,9 +147,10 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
 
 
 def _step_started(state: TaskState, event: e.StepStarted) -> None:
-    step = state.step
+    step, answered = state.step, False
     if step is not None and step.id == event.step:
-        if step.error is not None and step.error.source == "tool" and step.error.kind != "unknown":
+        answered = step.error is not None and step.error.source == "tool"
+        if step.error is not None and answered and step.error.kind != "unknown":
             _propose_again(state, step)
         step.attempt, step.status, step.error = event.attempt, "running", None
     else:
@@ -157,8 +158,8 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         step.started, step.started_seq = event.time, event.seq
         state.step = step
     state.error, state.began = None, True
-    if step.open:
-        return  # between calls and their results nobody else may speak
+    if step.open or answered:
+        return  # between calls and their results nobody else may speak, also when some are to be tried again later
     for words in state.unread:
         state.messages.append(_spoken(words))
         step.input += words.parts

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from treadle.errors import ModelUnknown
 from treadle.llm.providers import Anthropic, NamedModel, Ollama, OpenAIChat, PydanticAIModel
@@ -93,6 +92,8 @@ def local_ollama(timeout: float = 0.25, *, url: str = "http://127.0.0.1:11434") 
 
 def _get(url: str, path: str, deadline: float) -> bytes:
     """One GET under one deadline for everything; the timeouts of `urllib` are for each read only."""
+    from urllib.parse import urlsplit
+
     place = urlsplit(url)
     host, port = place.hostname or "127.0.0.1", place.port or 80
     with socket.create_connection((host, port), timeout=max(deadline - time.monotonic(), 0.01)) as wire:

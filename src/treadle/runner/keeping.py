@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from treadle.runner import exporting, given, importing, verifying
-from treadle.runner.exporting import ExportReport
-from treadle.runner.importing import ImportReport
+from treadle.runner import given
 from treadle.runner.verbs import verb
-from treadle.runner.verifying import VerifyReport
 from treadle.runner.views import Ref, Views, id_of
+
+if TYPE_CHECKING:
+    from treadle.runner.exporting import ExportReport
+    from treadle.runner.importing import ImportReport
+    from treadle.runner.verifying import VerifyReport
 
 
 class Keeping(Views):
@@ -26,6 +28,8 @@ class Keeping(Views):
         Raises:
             TaskNotFound: there is no such task.
         """
+        from treadle.runner import verifying
+
         if task is None:
             await self._store.open()
             report = await verifying.verify(self._store, None)
@@ -47,6 +51,8 @@ class Keeping(Views):
             TaskNotFound: there is no such task.
             JournalCorrupt: a task cannot be read; leave it out by naming the others.
         """
+        from treadle.runner import exporting
+
         file = (
             None
             if hasattr(to, "write")
@@ -68,6 +74,8 @@ class Keeping(Views):
             ImportRefused: the file is no export, or was cut or changed; `line` says where. Nothing was imported.
             TaskConflict: another task of the same id is here. Nothing was imported.
         """
+        from treadle.runner import importing
+
         file = given.path("import_tasks: source", source)
         await self._store.open()
         return await importing.import_tasks(self._store, file)

@@ -15,9 +15,7 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.ports import Model
 from treadle.runner.adopting import AT_MOST, Tell, log
 from treadle.runner.bridge import BRIDGE
-from treadle.runner.exporting import ExportReport
 from treadle.runner.handle import RunHandle
-from treadle.runner.importing import ImportReport
 from treadle.runner.options import RunOptions
 from treadle.runner.results import (
     CompactionReport,
@@ -32,7 +30,12 @@ from treadle.runner.results import (
     UndoReport,
 )
 from treadle.runner.stream import EventStream, StepStream, Stream
-from treadle.runner.verifying import VerifyReport
+
+if TYPE_CHECKING:
+    from treadle.runner.exporting import ExportReport
+    from treadle.runner.importing import ImportReport
+    from treadle.runner.verifying import VerifyReport
+
 
 S = TypeVar("S", bound="Stream[Any]")
 

@@ -3,10 +3,16 @@
 Importing this imports no pydantic; defining the first tool does.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from treadle.tools.function import FunctionTool, ToolOptions, tool
 from treadle.tools.observe import to_output
-from treadle.tools.processes import ProcessResult, run_process, run_process_sync
 from treadle.tools.threads import AbandonedCall, abandoned
+
+if TYPE_CHECKING:
+    from treadle.tools.processes import ProcessResult, run_process, run_process_sync
 
 __all__ = [
     "AbandonedCall",
@@ -19,3 +25,12 @@ __all__ = [
     "to_output",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what runs programs when a tool first asks for it."""
+    if name in ("ProcessResult", "run_process", "run_process_sync"):
+        from treadle.tools import processes
+
+        return getattr(processes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
