@@ -209,10 +209,10 @@ async def test_seconds_count_only_time_that_is_driven(runner: Runner) -> None:
 async def test_seconds_are_counted_over_all_attempts(runner: Runner) -> None:
     gate = Gate(read_only=True)
     agent = Agent(ScriptedModel([call("work"), "Done."]), name="slow", tools=[gate.tool])
-    handle = await runner.start(agent, "go", options=RunOptions(limits=Limits(seconds=0.5)))
+    handle = await runner.start(agent, "go", options=RunOptions(limits=Limits(seconds=1.0)))
     for _ in range(2):
         await gate.entered.wait()
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.35)
         await handle.interrupt()
         gate.entered.clear()
         if gate.starts < 2:
@@ -220,7 +220,7 @@ async def test_seconds_are_counted_over_all_attempts(runner: Runner) -> None:
     began = time.monotonic()
     result = await runner.resume(handle.task_id)
     assert result.state == "degraded"
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 0.9
 
 
 LOOSER = [
