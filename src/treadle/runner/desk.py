@@ -292,7 +292,9 @@ class Desk:
         if not owned.writer.released and not isinstance(
             owned.writer.failure, (Fenced, TaskExists, ThreadBusy)
         ):
-            self.unreleased[owned.state.task_id] = owned.writer.epoch
+            # A drive that stalled may have been succeeded, and the task come back here under a newer epoch since.
+            known = self.unreleased.get(owned.state.task_id, 0)
+            self.unreleased[owned.state.task_id] = max(known, owned.writer.epoch)
         if owned.writer.released and owned.state.ended is None:
             self.keep(Loaded(owned.state, owned.writer.digest))
         owned.channel.publish((Stopped(),))
