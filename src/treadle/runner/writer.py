@@ -16,7 +16,7 @@ from treadle.core import codec
 from treadle.core.events import Event
 from treadle.core.fold import apply
 from treadle.core.state import TaskState
-from treadle.errors import StoreUnavailable
+from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import (
     Commit,
     Committed,
@@ -218,9 +218,11 @@ class JournalWriter:
             # It may be written and only its acknowledgement lost: nobody may write on from what is known here.
             self._fail(error)
             raise
-        except Exception:
+        except Exception as error:
             self._taken[:0] = commit.taken
             await self.durable()  # what was refused for lack of an earlier commit failed with that one
+            if isinstance(error, Fenced):
+                self._fail(error)
             raise
         self.released = verdict.released
         if event is not None and record is not None:
