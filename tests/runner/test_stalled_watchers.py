@@ -1,20 +1,117 @@
-"""Watchers that do not read hold nothing that they would never be shown."""
+"""Watchers read one bounded log: those that do not read hold nothing, and slow nothing."""
 
 from __future__ import annotations
+
+import asyncio
+import threading
+import time
 
 import pytest
 
 from treadle.core.events import Delta
-from treadle.runner.channel import BUFFER, Stopped, Watcher
+from treadle.runner.channel import BUFFER, REST, Channel, Stopped
 
 pytestmark = pytest.mark.anyio
 
 
+def piece(text: str = "x") -> Delta:
+    return Delta(step="s1", channel="text", text=text, after=3)
+
+
 async def test_a_stalled_watcher_kept_thousands_of_pieces_it_would_never_be_shown() -> None:
-    watcher = Watcher()
+    channel = Channel()
+    stalled, other = channel.join(deltas=True), channel.join(deltas=True)
     for _ in range(BUFFER + 500):
-        watcher.put([Delta(step="s1", channel="text", text="x", after=3)])
-    assert watcher.lagging
-    assert len(watcher.items) == 0
-    watcher.put([Stopped()])
-    assert [type(item) for item in watcher.items] == [Stopped]
+        channel.tell(piece())
+        assert len(other.take()) == 1
+    assert list(stalled.take()) == []
+    assert stalled.missed
+    stalled.skip()
+    channel.publish([Stopped(3)])
+    assert [type(item) for item in stalled.take()] == [Stopped]
+
+
+async def test_a_log_is_bounded_and_empty_once_nobody_watches() -> None:
+    channel = Channel()
+    watcher = channel.join(deltas=True)
+    held = []
+    for _ in range(5 * BUFFER):
+        channel.tell(piece())
+        held.append(len(channel._items))  # pyright: ignore[reportPrivateUsage]
+    assert max(held) == BUFFER
+    channel.leave(watcher)
+    assert channel._items == []  # pyright: ignore[reportPrivateUsage]
+    channel.publish([Stopped(3)])
+    assert list(channel.join(deltas=True).take()) == []
+
+
+async def test_whoever_wants_no_deltas_sleeps_through_them() -> None:
+    channel = Channel()
+    watcher = channel.join(deltas=False)
+    watcher.skip()
+    waiting = asyncio.ensure_future(watcher.wait())
+    await asyncio.sleep(0)
+    assert not channel.listeners
+    channel.tell(piece())
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    channel.publish([Stopped(3)])
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_many_watchers_are_woken_for_deltas_now_and_then_and_for_events_at_once() -> None:
+    channel, watchers = Channel(), 100
+    woken: list[float] = []
+
+    async def follow() -> None:
+        watcher = channel.join(deltas=True)
+        watcher.skip()
+        while True:
+            await watcher.wait()
+            watcher.skip()
+            woken.append(time.monotonic())
+
+    following = [asyncio.ensure_future(follow()) for _ in range(watchers)]
+    await asyncio.sleep(0)
+    began = time.monotonic()
+    while time.monotonic() - began < watchers * REST * 4:
+        channel.tell(piece())
+        await asyncio.sleep(0)
+    for_deltas = len(woken) / watchers
+    assert 1 <= for_deltas <= 5
+    await asyncio.sleep(watchers * REST * 2)
+    channel.tell(piece())
+    await asyncio.sleep(0.001)
+    channel.tell(piece())
+    rung = time.monotonic()
+    channel.publish([Stopped(3)])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert woken[-1] >= rung
+    for one in following:
+        one.cancel()
+
+
+async def test_no_word_is_slept_through_whichever_thread_it_comes_from() -> None:
+    channel, words = Channel(), 5_000
+    watcher = channel.join(deltas=True)
+    watcher.skip()
+
+    def speak() -> None:
+        for n in range(words):
+            channel.tell(piece(str(n)))
+            if n % 50 == 0:
+                time.sleep(0.0002)
+        channel.publish([Stopped(3)])
+
+    speaker = threading.Thread(target=speak)
+    speaker.start()
+    heard: list[object] = []
+    async with asyncio.timeout(5):
+        while not heard or not isinstance(heard[-1], Stopped):
+            heard.extend(watcher.take())
+            assert not watcher.missed
+            if not heard or not isinstance(heard[-1], Stopped):
+                await watcher.wait()
+    speaker.join()
+    assert [item.text for item in heard if isinstance(item, Delta)] == [str(n) for n in range(words)]

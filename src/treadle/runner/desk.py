@@ -297,7 +297,7 @@ class Desk:
             self.unreleased[owned.state.task_id] = max(known, owned.writer.epoch)
         if owned.writer.released and owned.state.ended is None:
             self.keep(Loaded(owned.state, owned.writer.digest))
-        owned.channel.publish((Stopped(),))
+        owned.channel.publish((Stopped(owned.state.seq if owned.writer.released else None),))
         self.channels.drop(owned.state.task_id)
         self.line.stir(owned.state.thread)
         self.on_news()

@@ -542,11 +542,10 @@ class Driving:
 
         None too if it came too late to be an event: after the end.
         """
-        watcher = self.desk.channels.subscribe(task_id)
+        watcher = self.desk.channels.subscribe(task_id, deltas=False)
         try:
             while True:
-                watcher.items.clear()
-                watcher.lagging = False
+                watcher.skip()
                 waits = await self._is_unread(task_id, item_id)
                 if not waits or not self.desk.is_driven(await self.row(task_id)):
                     break
@@ -568,11 +567,10 @@ class Driving:
 
     async def stopped(self, task_id: str) -> TaskRow:
         """Return a task's row once nobody drives it."""
-        watcher = self.desk.channels.subscribe(task_id)
+        watcher = self.desk.channels.subscribe(task_id, deltas=False)
         try:
             while True:
-                watcher.items.clear()
-                watcher.lagging = False
+                watcher.skip()
                 if not self.desk.is_owned(task_id):
                     row = await self.row(task_id)
                     if not self.desk.is_driven(row):

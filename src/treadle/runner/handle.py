@@ -41,7 +41,7 @@ class RunHandle:
             deltas: also yield what the model is writing just now, which is never stored.
         """
         at_rest = partial(self._runner.at_rest, self.task_id)
-        return watch(self._runner.desk, self.task_id, after=after, deltas=deltas, behind=True, over=at_rest)
+        return watch(self._runner.desk, self.task_id, after=after, deltas=deltas, over=at_rest)
 
     async def result(self) -> RunResult:
         """Return how the task stands once it stops."""

@@ -105,8 +105,8 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
                 answer = item
             elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
-            elif channel.watchers:
-                channel.publish((delta(step.id, item, stage.state.seq),))
+            elif channel.listeners:
+                channel.tell(delta(step.id, item, stage.state.seq))
         if answer is not None:
             check_answer(answer)
     except asyncio.CancelledError:
@@ -349,8 +349,8 @@ def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) ->
     state, channel = stage.state, stage.channel
 
     def progress(value: Any) -> None:
-        if channel.watchers:
-            channel.publish((e.ToolProgress(call.step, call.id, value, state.seq),))
+        if channel.listeners:
+            channel.tell(e.ToolProgress(call.step, call.id, value, state.seq))
 
     return ToolContext(
         state.task_id,

@@ -27,24 +27,28 @@ async def watch(
     *,
     after: int,
     deltas: bool,
-    behind: bool,
-    over: Callable[[], Awaitable[bool]],
+    over: Callable[[bool], Awaitable[bool]],
 ) -> AsyncGenerator[Event | Ephemeral, None]:
     """Yield a task's events after a sequence number, each once and in order, until it is over.
 
-    A delta is held back until the events before it were yielded, and left out once later ones were. What the watcher's
-    buffer does not hold is read from the journal; `behind` says that there may be such events from the start. Without
-    a watcher it has its own, from the first event that is asked for.
+    A delta is held back until the events before it were yielded, and left out once later ones were. What the watcher
+    is not shown is read from the journal. Without a watcher it has its own, from the first event that is asked for,
+    and what happened before is read from the journal too. `over` is asked when the task may have stopped, and told
+    whether it is known to have been given back here.
     """
-    watcher = watcher if watcher is not None else desk.channels.subscribe(task_id)
+    behind = watcher is None
+    watcher = watcher if watcher is not None else desk.channels.subscribe(task_id, deltas=deltas)
     last = after
     held: deque[Ephemeral] = deque()
+    stopped, final = False, None
     try:
         while True:
-            ended = await over()
+            ended = False
+            if watcher.look or stopped:
+                watcher.look = False
+                ended = await over(stopped and final is not None)
             stopped = False
-            while watcher.items:
-                item = watcher.items.popleft()
+            for item in watcher.take():
                 if isinstance(item, Ephemeral):
                     if deltas and item.after <= last:
                         yield item
@@ -52,7 +56,7 @@ async def watch(
                         held.append(item)
                     continue
                 if isinstance(item, Stopped):
-                    stopped = True
+                    stopped, final = True, item.seq
                 elif item.seq == last + 1:
                     last = item.seq
                     yield item
@@ -60,8 +64,8 @@ async def watch(
                     behind = True
                 while held and held[0].after <= last:
                     yield held.popleft()
-            if behind or watcher.lagging or ended:
-                watcher.lagging = behind = False
+            if behind or watcher.missed or (ended and last != final):
+                watcher.missed = behind = False
                 for _, found in unfold(task_id, await _read(desk, task_id, last), after=last, previous=None):
                     for event in found:
                         last = event.seq
@@ -114,17 +118,15 @@ class Stream(Generic[R]):
             return await self._work()
 
         self._task = asyncio.ensure_future(work())
-        self._task.add_done_callback(lambda _: watcher.put((Stopped(),)))
-        self._events = watch(
-            self._desk, self.task_id, watcher, after=after, deltas=True, behind=False, over=self._over
-        )
+        self._task.add_done_callback(lambda _: watcher.stir())
+        self._events = watch(self._desk, self.task_id, watcher, after=after, deltas=True, over=self._over)
         return self
 
     async def _head(self) -> int:
         """Return where the task's journal ends before this stream drives it on."""
         return 0
 
-    async def _over(self) -> bool:
+    async def _over(self, given_back: bool) -> bool:
         return self._task is not None and self._task.done()
 
     def __aiter__(self) -> AsyncIterator[Event | Ephemeral]:

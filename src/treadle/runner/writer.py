@@ -144,8 +144,7 @@ class JournalWriter:
         else:
             if verdict.place is not None:
                 self.place = verdict.place
-            if self._channel.watchers:
-                self._channel.publish(events)
+            self._channel.publish(events)
         if self.failure is None and (self._more or self._waiters):
             self._submit_pending()
             if self._in_flight:
