@@ -6,9 +6,10 @@ Nothing here does anything. An adapter of a port passes that port's conformance 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, runtime_checkable
 
+from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
 from treadle.core.messages import Content, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
@@ -49,7 +50,7 @@ class Model(Protocol):
 # ----------------------------------------------------------------------------------------------- tools
 
 
-@dataclass(slots=True)
+@mutable
 class ToolContext(Generic[C]):
     """What a tool may know of the call it serves; a parameter annotated with it is filled in, unseen by the model.
 
@@ -77,7 +78,7 @@ class ToolContext(Generic[C]):
             self.on_progress(value)
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ToolOutput:
     """The three faces of a result, for tools that want to choose them; a plain return value is all three.
 
@@ -154,7 +155,7 @@ class Memory(Protocol):
 # --------------------------------------------------------------------------------------------- journals
 
 
-@dataclass(slots=True)
+@mutable
 class Record:
     """One commit of one task: some events in a row, encoded together.
 
@@ -177,7 +178,7 @@ class Record:
     upto: int | None = None
 
 
-@dataclass(slots=True)
+@mutable
 class NewTask:
     """A task row to create. With `base`, it is a fork: events 1 to `base_seq` are those of task `base`."""
 
@@ -192,7 +193,7 @@ class NewTask:
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(slots=True)
+@mutable
 class ThreadChange:
     """A change of a thread, in the same transaction as the record it comes with.
 
@@ -213,7 +214,7 @@ OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
 """How a task comes into its thread while other tasks are driven there; see `Commit.enter`."""
 
 
-@dataclass(slots=True)
+@mutable
 class Place:
     """Where a task stands among those that are driven in its thread.
 
@@ -233,7 +234,7 @@ class Place:
     number: int = 0
 
 
-@dataclass(slots=True)
+@mutable
 class Commit:
     """What one task wants written, all in one transaction or not at all.
 
@@ -272,7 +273,7 @@ class Commit:
     enter: OnBusyThread | None = None
 
 
-@dataclass(slots=True)
+@mutable
 class Committed:
     """A commit is durable. `released` tells whether ownership was given up, `place` answers `Commit.enter`."""
 
@@ -300,7 +301,7 @@ class ThreadMoved(Refused):
         self.version = version
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Mark:
     """Where a task's journal ended when its row was last written: what a missing tail is noticed by.
 
@@ -315,7 +316,7 @@ class Mark:
     """of the record that holds it; empty when there is none"""
 
 
-@dataclass(slots=True)
+@mutable
 class Driver:
     """A process that drives tasks.
 
@@ -333,7 +334,7 @@ class Driver:
     lease: int | None = None
 
 
-@dataclass(slots=True)
+@mutable
 class TaskRow:
     """A task as its store lists it. `driver` is who owns it now, or owned it when it died."""
 
@@ -372,7 +373,7 @@ class TaskRow:
         return "running" if self.driver.alive else "interrupted"
 
 
-@dataclass(slots=True)
+@mutable
 class Claim:
     """Ownership of a task: the new epoch and where its journal ends."""
 
@@ -388,7 +389,7 @@ class Claim:
     """whether the task was an orphan for more than its mail: its last driver died, or it was given back as wanted"""
 
 
-@dataclass(slots=True)
+@mutable
 class InboxItem:
     """Words or a command for a task from anyone but its owner. The sender chooses the id; the same id twice is one."""
 
@@ -398,7 +399,7 @@ class InboxItem:
     created: int
 
 
-@dataclass(slots=True)
+@mutable
 class ThreadMember:
     """A task whose words are part of a thread: those of events 1 to `seq`, without what it took over from others."""
 
@@ -412,7 +413,7 @@ class ThreadMember:
     """for a summary, the version up to which it stands for the words of the members before it; else 0"""
 
 
-@dataclass(slots=True)
+@mutable
 class ThreadRow:
     """A thread as its store lists it: its version, and how many tasks are members, summaries left out."""
 
@@ -421,7 +422,7 @@ class ThreadRow:
     members: int
 
 
-@dataclass(slots=True)
+@mutable
 class TaskFilter:
     """Which tasks to list: all given fields must match; `state` means a row's `word`.
 

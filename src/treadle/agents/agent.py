@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, cast
 
+from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
 from treadle.core.model import ModelSettings
 from treadle.core.tools import ToolSpec
@@ -18,7 +18,7 @@ from treadle.ports import C, Model, Tool
 WorkerName = Literal["function_calling"]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class RunContext(Generic[C]):
     """What instructions given as a function may look at: called once per task, before its first request."""
 

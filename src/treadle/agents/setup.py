@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from treadle.core.data import frozen
 from treadle.core.tools import ToolSpec
 from treadle.policy.limits import Limits
 
@@ -15,7 +16,7 @@ ToolFailurePolicy = Literal["continue", "fail", "degrade", "pause"]
 OnUnknownOutcome = Literal["wait", "tell_model", "fail"]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Setup:
     """What `decide` needs to know besides the state.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
 
 from treadle.agents.agent import Agent
+from treadle.core.data import mutable
 from treadle.errors import AgentUnknown, ConfigurationError
 from treadle.llm.registry import default_model, local_ollama, resolve
 
@@ -25,7 +26,7 @@ WAYS: Final = (
 )
 
 
-@dataclass(slots=True)
+@mutable
 class Known:
     """The agents that the project lists, and which places could not be read, with the reason."""
 

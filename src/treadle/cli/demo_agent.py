@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,6 +29,7 @@ from treadle import (
     ToolContext,
     tool,
 )
+from treadle.core.data import frozen
 from treadle.core.messages import ToolResult
 from treadle.llm.scripted import Turn, call, text, turn
 
@@ -63,7 +64,7 @@ tools return them. Unless the user's last message wants something else, work in 
 6. answer in two sentences: the grand total, and the strongest region."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Sabotage:
     """Given as a run's context: the writing call of this number, once it took effect, kills its own process."""
 

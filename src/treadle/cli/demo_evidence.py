@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from treadle.cli import demo_agent
 from treadle.core import events as e
+from treadle.core.data import frozen, mutable
 from treadle.core.events import Event
 
 UNDO = "-undo"
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Claim:
     """A sentence with the figures it rests on, and whether it is true."""
 
@@ -22,7 +23,7 @@ class Claim:
     text: str
 
 
-@dataclass(slots=True)
+@mutable
 class Call:
     """One call: what a journal says of it, and the lines of the tools' log under its key."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.opening import JsonOption, StoreOption, screen_of
 from treadle.cli.screen import Screen
+from treadle.core.data import mutable
 from treadle.errors import StoreError
 from treadle.llm.registry import default_model, local_ollama
 from treadle.wiring import open_store
@@ -40,7 +41,7 @@ VARIABLES: Final = (
 """Of these it is told whether they are set, never to what."""
 
 
-@dataclass(slots=True)
+@mutable
 class Diagnosis:
     """What was found. `problems` need mending; `hints` would help."""
 

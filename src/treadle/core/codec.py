@@ -19,10 +19,11 @@ import json
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
+from treadle.core.data import mutable
 from treadle.core.events import EVENTS, Event, UnknownEvent
 from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult
 
@@ -62,7 +63,7 @@ def _decode_bytes(value: str | None) -> bytes | None:
     return None if value is None else base64.b64decode(value)
 
 
-@dataclass(slots=True)
+@mutable
 class _Plan:
     """How one class is written: per field its name, its default if it has one, and the two directions (None: as is)."""
 

@@ -7,9 +7,9 @@ effects (all that is wanted now, in flight or not: the difference to what runs i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from treadle.core.data import mutable
 from treadle.core.events import Event
 from treadle.core.state import CallState, StepState
 
@@ -26,14 +26,14 @@ WaitReason = Literal[
 ]
 
 
-@dataclass(slots=True)
+@mutable
 class Record:
     """Journal this event: it follows from the state."""
 
     event: Event
 
 
-@dataclass(slots=True)
+@mutable
 class CallModel:
     """Ask the model. `final` wants an answer without tools."""
 
@@ -42,7 +42,7 @@ class CallModel:
     final: bool = False
 
 
-@dataclass(slots=True)
+@mutable
 class CallTool:
     """Execute a call the model asked for."""
 
@@ -50,7 +50,7 @@ class CallTool:
     call: CallState
 
 
-@dataclass(slots=True)
+@mutable
 class UndoCall:
     """Take a finished call back, by its tool's `undo=`."""
 
@@ -58,7 +58,7 @@ class UndoCall:
     call: CallState
 
 
-@dataclass(slots=True)
+@mutable
 class Reconcile:
     """Find out by the tool's `reconcile=` whether a lost call took effect."""
 
@@ -66,7 +66,7 @@ class Reconcile:
     call: CallState
 
 
-@dataclass(slots=True)
+@mutable
 class Wait:
     """Nothing can be done now, and why; `calls` are those that wait for a person."""
 

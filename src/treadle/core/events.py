@@ -8,9 +8,10 @@ events: they tell watchers what is being written just now and are never journall
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform, get_args
+from dataclasses import field
+from typing import ClassVar, Literal, TypeAlias, get_args
 
+from treadle.core.data import frozen, mutable
 from treadle.core.messages import Content, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, Usage
 from treadle.core.tools import EffectClass
@@ -22,7 +23,7 @@ EndState = Literal["completed", "degraded", "failed", "cancelled"]
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error"]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Failure:
     """An error as it is kept: what kind, in whose words, and where it came from."""
 
@@ -34,45 +35,22 @@ class Failure:
     retry_after: float | None = None
 
 
-E = TypeVar("E")
-
-
-@dataclass_transform(field_specifiers=(field,))
-def event(cls: type[E]) -> type[E]:
-    """Make a slotted dataclass; its equality and text are those of the base, which spares a third of the import."""
-    made: Any = dataclass(slots=True, repr=False, eq=False)(cls)
-    made.names = tuple([item.name for item in fields(made) if item.compare])
-    return made
-
-
-@event
+@mutable
 class Event:
     """The envelope of every event."""
 
     kind: ClassVar[str] = ""
-    names: ClassVar[tuple[str, ...]] = ()
     seq: int = field(default=0, kw_only=True, compare=False)
     time: int = field(default=0, kw_only=True, compare=False)
 
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
 
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.names)
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-
-    def __repr__(self) -> str:
-        values = [f"{name}={getattr(self, name)!r}" for name in ("seq", "time", *self.names)]
-        return f"{type(self).__qualname__}({', '.join(values)})"
-
 
 # ------------------------------------------------------------------------------------------ the task
 
 
-@event
+@mutable
 class TaskCreated(Event):
     """A task exists. `base` is the version of the thread whose words it starts from."""
 
@@ -88,7 +66,7 @@ class TaskCreated(Event):
     depth: int = 0
 
 
-@event
+@mutable
 class TaskForked(Event):
     """All events before this one are those of `parent`; from here on this task goes its own way."""
 
@@ -99,21 +77,21 @@ class TaskForked(Event):
     options: Json = None
 
 
-@event
+@mutable
 class ThreadAwaited(Event):
     """The task waits for its thread, which other tasks have: `holders`. Waiting is not counted as driven time."""
 
     holders: tuple[str, ...] = ()
 
 
-@event
+@mutable
 class ThreadEntered(Event):
     """The task has its thread. `base` is the version of the thread whose words it starts from; None leaves them."""
 
     base: int | None = None
 
 
-@event
+@mutable
 class SummaryRequested(Event):
     """The task's answer is to stand, for models, for the words its thread held at `version`, up to version `covers`."""
 
@@ -121,21 +99,21 @@ class SummaryRequested(Event):
     version: int
 
 
-@event
+@mutable
 class MessagesImported(Event):
     """Words from elsewhere: all that the task adds to its thread."""
 
     messages: tuple[Message, ...]
 
 
-@event
+@mutable
 class InstructionsSet(Event):
     """The agent's instructions, as they were worked out for this task."""
 
     text: str
 
 
-@event
+@mutable
 class VersionChanged(Event):
     """The task goes on with another version of its agent."""
 
@@ -143,7 +121,7 @@ class VersionChanged(Event):
     previous: str
 
 
-@event
+@mutable
 class OptionsChanged(Event):
     """The task goes on with other options, such as raised limits."""
 
@@ -151,7 +129,7 @@ class OptionsChanged(Event):
     by: str | None = None
 
 
-@event
+@mutable
 class InputReceived(Event):
     """Somebody's words arrived; the next step that starts reads them."""
 
@@ -165,7 +143,7 @@ class InputReceived(Event):
 # ------------------------------------------------------------------------------------------- a step
 
 
-@event
+@mutable
 class StepStarted(Event):
     """A step began; the only place where unread words enter the conversation."""
 
@@ -174,7 +152,7 @@ class StepStarted(Event):
     attempt: int = 1
 
 
-@event
+@mutable
 class ModelStarted(Event):
     """A request went out to the model. `final` asks for a last answer without tools."""
 
@@ -184,7 +162,7 @@ class ModelStarted(Event):
     final: bool = False
 
 
-@event
+@mutable
 class ModelReturned(Event):
     """The model answered; ids of the calls in `message` are their places in the task."""
 
@@ -194,7 +172,7 @@ class ModelReturned(Event):
     usage: Usage = NO_USAGE
 
 
-@event
+@mutable
 class ModelFailed(Event):
     """The model did not answer."""
 
@@ -202,7 +180,7 @@ class ModelFailed(Event):
     error: Failure
 
 
-@event
+@mutable
 class ModelStopped(Event):
     """A request was given up before its answer arrived: it is asked again when the task goes on."""
 
@@ -210,7 +188,7 @@ class ModelStopped(Event):
     reason: StopReason
 
 
-@event
+@mutable
 class ToolStarted(Event):
     """A call began: durable before a call that may write starts. With `undoes` it takes back that call."""
 
@@ -222,7 +200,7 @@ class ToolStarted(Event):
     undoes: str | None = None
 
 
-@event
+@mutable
 class ToolStopped(Event):
     """A begun call was given up: reads and idempotent calls start again, of a writing call the outcome is unknown."""
 
@@ -232,7 +210,7 @@ class ToolStopped(Event):
     error: Failure | None = None
 
 
-@event
+@mutable
 class ToolEnded(Event):
     """The one end of a call, also of one that never ran. `observation` None means: the output as text."""
 
@@ -245,7 +223,7 @@ class ToolEnded(Event):
     error: Failure | None = None
 
 
-@event
+@mutable
 class OutcomeSettled(Event):
     """Somebody or `reconcile=` found out whether a lost call took effect."""
 
@@ -257,7 +235,7 @@ class OutcomeSettled(Event):
     inbox: str | None = None
 
 
-@event
+@mutable
 class OutcomeUnresolved(Event):
     """`reconcile=` could not tell whether a lost call took effect: a person or the options decide."""
 
@@ -266,7 +244,7 @@ class OutcomeUnresolved(Event):
     error: Failure | None = None
 
 
-@event
+@mutable
 class StepCompleted(Event):
     """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer."""
 
@@ -277,7 +255,7 @@ class StepCompleted(Event):
     reason: str | None = None
 
 
-@event
+@mutable
 class StepFailed(Event):
     """A step could not be finished; it stays the next one."""
 
@@ -285,7 +263,7 @@ class StepFailed(Event):
     error: Failure
 
 
-@event
+@mutable
 class StepSkipped(Event):
     """Somebody gave up a failed step; the task goes on without it."""
 
@@ -294,7 +272,7 @@ class StepSkipped(Event):
     inbox: str | None = None
 
 
-@event
+@mutable
 class InputEdited(Event):
     """Somebody replaced the words that the next step will read."""
 
@@ -303,7 +281,7 @@ class InputEdited(Event):
     by: str | None = None
 
 
-@event
+@mutable
 class CallEdited(Event):
     """Somebody changed the arguments of a call that has not begun."""
 
@@ -314,7 +292,7 @@ class CallEdited(Event):
     by: str | None = None
 
 
-@event
+@mutable
 class ResultReplaced(Event):
     """In a fork: what if this call had returned something else."""
 
@@ -326,7 +304,7 @@ class ResultReplaced(Event):
 # ------------------------------------------------------------------------------------------ control
 
 
-@event
+@mutable
 class PauseRequested(Event):
     """Running calls may end, nothing new starts."""
 
@@ -335,7 +313,7 @@ class PauseRequested(Event):
     inbox: str | None = None
 
 
-@event
+@mutable
 class InterruptRequested(Event):
     """What runs is stopped; the task can be resumed."""
 
@@ -344,7 +322,7 @@ class InterruptRequested(Event):
     inbox: str | None = None
 
 
-@event
+@mutable
 class Resumed(Event):
     """A paused or interrupted task goes on."""
 
@@ -352,7 +330,7 @@ class Resumed(Event):
     inbox: str | None = None
 
 
-@event
+@mutable
 class CancelRequested(Event):
     """The task is to end, for good."""
 
@@ -361,7 +339,7 @@ class CancelRequested(Event):
     inbox: str | None = None
 
 
-@event
+@mutable
 class LimitReached(Event):
     """A limit was reached: `limit` is the name of the field of `Limits`."""
 
@@ -370,7 +348,7 @@ class LimitReached(Event):
     used: float
 
 
-@event
+@mutable
 class CommandRejected(Event):
     """A command from the inbox did not fit the task any more."""
 
@@ -379,7 +357,7 @@ class CommandRejected(Event):
     inbox: str
 
 
-@event
+@mutable
 class UndoRequested(Event):
     """Steps are to be taken back: those after index `to`; `calls` are compensated first, in this order."""
 
@@ -394,7 +372,7 @@ class UndoRequested(Event):
 UndoVerdict = Literal["compensated", "not_compensated", "nothing_to_compensate", "unknown"]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class UndoneCall:
     """What became of one call of an undone step."""
 
@@ -404,7 +382,7 @@ class UndoneCall:
     why: str | None = None
 
 
-@event
+@mutable
 class Rewound(Event):
     """The task stands again where it stood after step index `to`; what comes next is a new branch."""
 
@@ -413,7 +391,7 @@ class Rewound(Event):
     calls: tuple[UndoneCall, ...] = ()
 
 
-@event
+@mutable
 class TaskEnded(Event):
     """An attempt ended. `thread_version` is the thread's version with this task in it, 0 if it is not in it.
 
@@ -428,7 +406,7 @@ class TaskEnded(Event):
     kept: bool = False
 
 
-@event
+@mutable
 class TaskReopened(Event):
     """An ended task goes on in another attempt; its words leave its thread."""
 
@@ -437,7 +415,7 @@ class TaskReopened(Event):
     by: str | None = None
 
 
-@event
+@mutable
 class UnknownEvent(Event):
     """An event of a kind that this version does not know, kept as inert data."""
 
@@ -448,7 +426,7 @@ class UnknownEvent(Event):
 # --------------------------------------------------------------------------------- ephemeral deltas
 
 
-@event
+@mutable
 class Delta:
     """Some more of what a model is writing. `channel` is `text`, `reasoning` or `arguments`."""
 
@@ -460,7 +438,7 @@ class Delta:
     """sequence number of the last event when this was written"""
 
 
-@event
+@mutable
 class ToolProgress:
     """A tool says how far it is."""
 

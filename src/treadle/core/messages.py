@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias, cast, overload
+
+from treadle.core.data import frozen
 
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -13,7 +14,7 @@ Json: TypeAlias = Any
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Text:
     """Words. `meta` is the provider's own data about this part, carried back to it unread."""
 
@@ -21,7 +22,7 @@ class Text:
     meta: Json = None
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Image:
     """A picture, from exactly one of a local path (read when the task is created), a URL, or bytes.
 
@@ -39,7 +40,7 @@ class Image:
     meta: Json = None
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class File:
     """A document, from exactly one of a local path (read when the task is created), a URL, or bytes."""
 
@@ -51,7 +52,7 @@ class File:
     meta: Json = None
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Reasoning:
     """A model's thinking. `meta` holds what its provider wants back, such as signatures."""
 
@@ -59,7 +60,7 @@ class Reasoning:
     meta: Json = None
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ToolCall:
     """A model asks for a tool.
 
@@ -77,7 +78,7 @@ class ToolCall:
     output: Json = None
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ToolResult:
     """What the model sees of a finished call: the observation."""
 
@@ -96,7 +97,7 @@ Content: TypeAlias = Text | Image | File
 Part: TypeAlias = Text | Image | File | Reasoning | ToolCall | ToolResult
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Message:
     """One turn of somebody: a role and content parts. `meta` is the provider's own data about the whole."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal, TypeAlias
 
+from treadle.core.data import frozen, mutable
 from treadle.core.messages import Json, Message
 from treadle.core.tools import ToolSpec
 
@@ -16,7 +17,7 @@ ToolChoice: TypeAlias = str
 """`auto`, `none`, `required`, or the name of one tool."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Usage:
     """Tokens of one or several model calls. `cached` is part of input, `reasoning` part of output.
 
@@ -52,7 +53,7 @@ NO_USAGE: Final = Usage()
 """Nothing spent: what sums start from."""
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ModelSettings:
     """Settings sent with each request of an agent.
 
@@ -71,7 +72,7 @@ class ModelSettings:
     extra: dict[str, Json] = field(default_factory=dict[str, Json])
 
 
-@dataclass(slots=True)
+@mutable
 class ModelRequest:
     """One question to a model: everything it sees, and where in which task it is asked.
 
@@ -90,21 +91,21 @@ class ModelRequest:
     output_schema: Json = None
 
 
-@dataclass(slots=True)
+@mutable
 class TextDelta:
     """Some more words of the answer being streamed."""
 
     text: str
 
 
-@dataclass(slots=True)
+@mutable
 class ReasoningDelta:
     """Some more of the model's thinking."""
 
     text: str
 
 
-@dataclass(slots=True)
+@mutable
 class ToolCallDelta:
     """Some more of a tool call being written: `index` is the call's place in the answer."""
 
@@ -113,7 +114,7 @@ class ToolCallDelta:
     arguments: str = ""
 
 
-@dataclass(slots=True)
+@mutable
 class ModelAnswer:
     """The whole answer. Ids of its tool calls may be the provider's own: the core puts its own in their place."""
 

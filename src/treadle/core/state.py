@@ -7,9 +7,10 @@ costs what those steps hold and never a pass over the task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from treadle.core.data import mutable
 from treadle.core.events import (
     EndState,
     Failure,
@@ -27,7 +28,7 @@ CallStatus = Literal["proposed", "begun", "lost", "unresolved", "ended"]
 UndoStatus = Literal["none", "begun", "lost", "done", "failed", "skipped"]
 
 
-@dataclass(slots=True)
+@mutable
 class CallState:
     """One tool call on the task's present branch."""
 
@@ -58,7 +59,7 @@ class CallState:
         return ToolCall(self.id, self.name, copied(self.arguments), output=copied(self.output))
 
 
-@dataclass(slots=True)
+@mutable
 class Mark:
     """Where a task stood at the end of a step: enough to stand there again."""
 
@@ -69,7 +70,7 @@ class Mark:
     reasons: int
 
 
-@dataclass(slots=True)
+@mutable
 class StepState:
     """One step on the task's present branch."""
 
@@ -111,7 +112,7 @@ class StepState:
         return self.model == "idle" and not self.calls
 
 
-@dataclass(slots=True)
+@mutable
 class UndoState:
     """An undo that was requested and has not rewound yet."""
 
@@ -119,7 +120,7 @@ class UndoState:
     queue: list[CallState]
 
 
-@dataclass(slots=True)
+@mutable
 class TaskState:
     """A task as its events say it is. `history` is what its thread held before, and never changes."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
+from treadle.core.data import frozen
 from treadle.core.messages import Json
 
 EffectClass = Literal["read", "idempotent", "write"]
@@ -15,7 +16,7 @@ def _no_parameters() -> Json:
     return {"type": "object", "properties": {}}
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ToolSpec:
     """A tool as the model and the core see it.
 
@@ -60,19 +61,19 @@ class ToolSpec:
         return "idempotent" if self.idempotent else "write"
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Happened:
     """The call whose outcome was unknown did take effect; `output` is what it would have returned."""
 
     output: Json = None
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class NotHappened:
     """The call whose outcome was unknown took no effect, so it may start now."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Unknown:
     """Whether the call took effect cannot be found out here."""
 

@@ -7,9 +7,10 @@ import inspect
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
+from treadle.core.data import frozen
 from treadle.core.messages import Json, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import (
     Finish,
@@ -29,7 +30,7 @@ CHUNK = 160
 """Characters of a streamed piece, when a turn does not say."""
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Turn:
     """One scripted answer; `text`, `call` and `turn` build it, `+` joins two."""
 
@@ -51,7 +52,7 @@ class Turn:
         )
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Fail:
     """One scripted failure; `fail` builds it."""
 

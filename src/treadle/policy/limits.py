@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
+from treadle.core.data import frozen
 from treadle.core.state import TaskState
 from treadle.errors import ConfigurationError
 
 DEFAULT_STEPS: Final = 200
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Limits:
     """Hard limits of one task; what is left at None is not limited, but for steps.
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Any, Final
 
+from treadle.core.data import frozen
 from treadle.errors import ToolError
 
 MAX_ABANDONED: Final = 16
 """With this many abandoned calls still running, no new tool call starts."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class AbandonedCall:
     """A call that was cancelled twice and still runs.
 

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from treadle.core import events as e
+from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
 from treadle.errors import Fenced, TaskBusy, TaskNotFound
 from treadle.ports import TaskRow
@@ -50,7 +50,7 @@ GIVEN_UP: Final = 5
 Kind = Literal["adopted", "stopped", "lost", "failed", "given_up", "unknown_agent", "scan_failed"]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Adoption:
     """What an adopter did or met.
 
@@ -85,7 +85,7 @@ def log(adoption: Adoption) -> None:
     _LOG.log(_LEVELS.get(adoption.kind, logging.WARNING), adoption.text)
 
 
-@dataclass(slots=True)
+@mutable
 class _Tries:
     """How often a task could not be driven, and when to try again, in seconds of the loop's clock."""
 

@@ -7,12 +7,12 @@ the same task, and one that was made is not made again. Its end and the summary'
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
+from treadle.core.data import mutable
 from treadle.core.messages import Message, Text
 from treadle.errors import AgentUnknown, ConfigurationError, ThreadNotFound
 from treadle.ports import Model, ThreadMember
@@ -31,7 +31,7 @@ INSTRUCTIONS: Final = (
 Run = Callable[[NewRun], Awaitable[RunResult]]
 
 
-@dataclass(slots=True)
+@mutable
 class Wanted:
     """What a caller wants of a compaction: how many of the newest turns stay as they are, and who summarises."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import RLock, get_ident
 from typing import Final
 
 from treadle.core import codec
 from treadle.core import events as e
+from treadle.core.data import mutable
 from treadle.core.fold import apply
 from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
@@ -33,7 +34,7 @@ DRIVER_LOOK: Final = 0.5
 """Seconds after which whoever waits for a task looks whether the process that drives it still lives."""
 
 
-@dataclass(slots=True)
+@mutable
 class Loaded:
     """A task as its journal says, and the digest of its last record."""
 
@@ -43,7 +44,7 @@ class Loaded:
     """which thread loaded it"""
 
 
-@dataclass(slots=True)
+@mutable
 class Owned:
     """A task that this process owns: to record in, to drive, and in the end to give back."""
 

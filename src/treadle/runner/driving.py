@@ -7,12 +7,12 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
 from treadle.core import events as e
+from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
 from treadle.core.messages import Content, Json
@@ -58,7 +58,7 @@ def system_time() -> int:
     return time.time_ns() // 1000
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Parts:
     """What the composition root hands to a runner."""
 
@@ -72,7 +72,7 @@ class Parts:
     clock: Callable[[], int] = system_time
 
 
-@dataclass(slots=True)
+@mutable
 class NewRun:
     """What a caller asks for with a new task."""
 

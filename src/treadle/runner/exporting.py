@@ -6,10 +6,10 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
 from treadle.errors import StoreUnavailable
 from treadle.ports import JournalStore, TaskRow, ThreadMember
@@ -17,7 +17,7 @@ from treadle.runner.portable import FORMAT, ExportWriter
 from treadle.runner.verifying import every_row, pages
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ExportReport:
     """What was exported: ids of tasks, also those that others were forked from or share a thread with."""
 
@@ -27,7 +27,7 @@ class ExportReport:
     bytes: int
 
 
-@dataclass(slots=True)
+@mutable
 class _Thread:
     version: int
     members: list[ThreadMember]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from treadle.core.data import frozen, mutable
 from treadle.core.journal import unfold
 from treadle.errors import ImportRefused, JournalCorrupt, TaskConflict, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
@@ -18,7 +18,7 @@ from treadle.runner.portable import FORMAT, ExportReader, Section
 _BREATH: Final = 256
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ImportReport:
     """What was imported. `known` names the tasks that were there already, the same in every event."""
 
@@ -28,7 +28,7 @@ class ImportReport:
     events: int
 
 
-@dataclass(slots=True)
+@mutable
 class _Export:
     """An export that was read to its end: where its tasks lie, and its threads with the lines they stand in."""
 

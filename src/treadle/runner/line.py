@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
 from treadle.agents.setup import Setup
 from treadle.core import events as e
+from treadle.core.data import mutable
 from treadle.core.effects import Decision, Wait
 from treadle.core.state import TaskState
 from treadle.errors import ThreadBusy
@@ -81,7 +81,7 @@ def _number(waiting: tuple[int, Callable[[], None]]) -> int:
     return waiting[0]
 
 
-@dataclass(slots=True)
+@mutable
 class Ways:
     """What a task needs on its way into its thread, from whoever drives it.
 

@@ -14,12 +14,12 @@ import asyncio
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import Context, copy_context
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
+from treadle.core.data import mutable
 from treadle.core.effects import CallModel, Decision, Effect, Reconcile, Record, Wait
 from treadle.core.fold import RUNNER
 from treadle.core.state import StepState, TaskState
@@ -53,7 +53,7 @@ STATE_WORDS: Final = {
 }
 
 
-@dataclass(slots=True)
+@mutable
 class Terms:
     """What a drive goes by: where it stops, the rules it decides by, the options and the worker."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from typing import Any, Literal, cast, get_args, get_type_hints
 
 from treadle.agents.agent import Agent
 from treadle.agents.setup import ModelFailurePolicy, OnLimit, OnUnknownOutcome, Setup, ToolFailurePolicy
+from treadle.core.data import frozen
 from treadle.core.events import EVENTS
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
@@ -16,7 +17,7 @@ from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class FailurePolicy:
     """What a failure of each source does to the task.
 
@@ -32,7 +33,7 @@ class FailurePolicy:
         _check_words(self)
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Breakpoint:
     """A condition that pauses a task: give exactly one.
 
@@ -61,7 +62,7 @@ class Breakpoint:
             raise ConfigurationError(f"Breakpoint.event must be one of {known}, got {event!r}")
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class RunOptions:
     """Options of a run; a field left at None is taken from the runner's options, or has the default named here.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from treadle.agents.agent import Agent
@@ -16,6 +16,7 @@ from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.answer import WrongAnswer, check_answer, with_places
 from treadle.core.codec import is_writable
+from treadle.core.data import frozen, mutable
 from treadle.core.effects import CallModel, CallTool, Reconcile, UndoCall
 from treadle.core.fold import RETRY_MARK
 from treadle.core.messages import Content, File, Image, Message, Text
@@ -33,7 +34,7 @@ Cut = Literal["interrupted", "timeout", "abandoned"]
 """Why an effect in flight was stopped."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Kit:
     """What an agent brings to a drive under certain options: worked out once for all its tasks.
 
@@ -50,7 +51,7 @@ class Kit:
     tell_steps: int | None
 
 
-@dataclass(slots=True)
+@mutable
 class Stage:
     """What effects of one drive are performed with."""
 
@@ -64,7 +65,7 @@ class Stage:
     """what the model sees of the conversation, if not all of it; may raise `ModelError`"""
 
 
-@dataclass(slots=True)
+@mutable
 class Flight:
     """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
 

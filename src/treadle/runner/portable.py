@@ -19,10 +19,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, BinaryIO, Final, TypeVar, cast, get_origin
 
 from treadle.core import codec
+from treadle.core.data import mutable
 from treadle.core.messages import Json
 from treadle.errors import ImportRefused
 from treadle.ports import InboxItem, Mark, Record, TaskRow, ThreadMember
@@ -249,7 +250,7 @@ class ExportReader:
 _KINDS: Final[dict[type, str]] = {str: "text", int: "a whole number", dict: "an object", list: "a list"}
 
 
-@dataclass(slots=True)
+@mutable
 class Section:
     """A task in an export: its row, where its records are, and what they end with."""
 

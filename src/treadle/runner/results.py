@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, cast
 
 from treadle.core import events as e
+from treadle.core.data import frozen
 from treadle.core.messages import Content, Json, Message
 from treadle.core.model import Usage
 from treadle.core.observation import as_text
@@ -28,7 +29,7 @@ StateWord = Literal[
 ]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class TaskUsage:
     """What a task spent, over all its attempts and branches.
 
@@ -59,7 +60,7 @@ def _usage(tokens: Usage, model_calls: int, tool_calls: int, agent: str | None =
     return TaskUsage(*parts, model_calls, tool_calls, tokens.estimated, {agent: mine})
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ToolExecution:
     """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended."""
 
@@ -77,7 +78,7 @@ class ToolExecution:
     display: str | None = None
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Pending:
     """Something a task waits for a person to decide; `request_id` is what `settle` takes."""
 
@@ -88,7 +89,7 @@ class Pending:
     text: str
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class StepInfo:
     """Which step: its id, its index from 1, the words it read, how often it was tried, how it stands."""
 
@@ -99,7 +100,7 @@ class StepInfo:
     status: str = "running"
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class TaskStepOutput:
     """What one step did. `duration` in seconds; `messages` are those this step added to the conversation."""
 
@@ -123,7 +124,7 @@ class TaskStepOutput:
         return f"{self.step.step_id} {self.state}{': ' if done else ''}{done}"
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Task:
     """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now."""
 
@@ -147,7 +148,7 @@ class Task:
         return self.task_id
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class TaskSummary:
     """A task as a list shows it; `created` in microseconds since 1970, UTC."""
 
@@ -161,7 +162,7 @@ class TaskSummary:
     labels: dict[str, str]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class TaskPage:
     """Some tasks, newest first; `cursor` asks for the next page, None when there is none."""
 
@@ -169,7 +170,7 @@ class TaskPage:
     cursor: str | None
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ThreadSummary:
     """A thread in a list: its version, and how many tasks have words in it."""
 
@@ -178,7 +179,7 @@ class ThreadSummary:
     turns: int
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ThreadPage:
     """Some threads, by id; `cursor` asks for the next page, None when there is none."""
 
@@ -186,7 +187,7 @@ class ThreadPage:
     cursor: str | None
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class CompactionReport:
     """What a compaction did to what models see of a thread; `complete` is false when a summary could not be made.
 
@@ -204,7 +205,7 @@ class CompactionReport:
     tokens_after: int
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class PruneReport:
     """What was deleted, or would be: whole threads, and all tasks, those of the threads included."""
 
@@ -212,7 +213,7 @@ class PruneReport:
     tasks: tuple[str, ...]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class UndoReport:
     """What an undo did. `complete` is false when a compensation stopped it; `left` then names the calls still to do."""
 
@@ -229,7 +230,7 @@ class UndoReport:
         return tuple(call.call for call in self.calls if call.verdict in ("not_compensated", "unknown"))
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Difference:
     """The first place where two tasks went different ways, None in `index` if they did not."""
 
@@ -249,7 +250,7 @@ class Difference:
         return self.field is None
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class RunResult:
     """How a task stands where it stopped.
 

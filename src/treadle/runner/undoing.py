@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from treadle.agents.lifecycle import may_have_acted, undo_report
 from treadle.core import events as e
+from treadle.core.data import frozen
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished
 from treadle.runner.results import UndoReport, all_steps
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class UndoPlan:
     """The event that asks for an undo, and whether it needs the tools' own code."""
 

@@ -6,11 +6,12 @@ Nothing is repaired here, and nothing that a journal names is run or imported.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal
 
 from treadle.core import events as e
 from treadle.core.conversation import faults
+from treadle.core.data import frozen, mutable
 from treadle.core.fold import IllegalEvent, apply
 from treadle.core.journal import missing_tail, replaced_tail, unfold
 from treadle.core.state import TaskState, start
@@ -25,7 +26,7 @@ _ROWS: Final = 200
 Problem = Literal["journal", "order", "conversation", "row", "thread", "base"]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Finding:
     """Something that is not as it was written.
 
@@ -46,7 +47,7 @@ class Finding:
         return f"{self.task_id} at event {self.seq}: {self.text}"
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class TaskVerified:
     """What was read of one task. `unknown` counts events of kinds this version does not know: no damage."""
 
@@ -57,7 +58,7 @@ class TaskVerified:
     unknown: int = 0
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class VerifyReport:
     """What `verify` read and what it found."""
 
@@ -188,7 +189,7 @@ def _plain(error: JournalCorrupt) -> str:
     return str(error).removeprefix(f"task {error.task_id}: ")
 
 
-@dataclass(slots=True)
+@mutable
 class _Reading:
     """A journal while it is read: checked, folded, and let go of."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from treadle.core import codec
+from treadle.core.data import mutable
 from treadle.core.events import Event
 from treadle.core.fold import apply
 from treadle.core.state import TaskState
@@ -30,7 +30,7 @@ from treadle.ports import (
 from treadle.runner.channel import Channel
 
 
-@dataclass(slots=True)
+@mutable
 class Ownership:
     """Under which epoch a task is written, and the digest its next record follows."""
 

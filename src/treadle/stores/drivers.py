@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import socket
 import time
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+from treadle.core.data import frozen
 from treadle.errors import ConfigurationError
 
 LEASE_SECONDS: Final = 60.0
@@ -27,7 +27,7 @@ BEATS: Final = 6
 """How many heartbeats a lease lasts: a driver that is late with some of them does not lose its tasks."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Process:
     """A process as the `drivers` table names it.
 

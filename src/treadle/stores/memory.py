@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from uuid import uuid4
 
+from treadle.core.data import mutable
 from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail, replaced_tail
 from treadle.errors import (
@@ -76,7 +77,7 @@ class _Task:
         return self.records[-1].seq if self.records else self.new.base_seq
 
 
-@dataclass(slots=True)
+@mutable
 class _Member:
     version: int
     task: _Task
@@ -87,13 +88,13 @@ class _Member:
     covers: int = 0
 
 
-@dataclass(slots=True)
+@mutable
 class _Thread:
     version: int = 0
     members: list[_Member] = field(default_factory=list[_Member])
 
 
-@dataclass(slots=True)
+@mutable
 class _Blob:
     data: bytes
     records: int = 0

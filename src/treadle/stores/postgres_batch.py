@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import Any, Final
 
+from treadle.core.data import mutable
 from treadle.ports import InboxItem, NewTask, Record
 from treadle.stores.postgres_schema import Connection
 
@@ -31,7 +32,7 @@ mark_digest = u.mark_digest, turn = u.turn, wanted = u.wanted FROM unnest(%b::bi
 AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted) WHERE t.id = u.id"""
 
 
-@dataclass(slots=True)
+@mutable
 class Head:
     """Where a task stands in this transaction. `new` is still to be inserted, as a fork of row `base`."""
 
@@ -52,7 +53,7 @@ class Head:
     base: int | None = None
 
 
-@dataclass(slots=True)
+@mutable
 class Batch:
     """What is to be written; `send` writes it and forgets it.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from treadle.core.data import mutable
 from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.stores import postgres_reading
 from treadle.stores.postgres_schema import Connection
@@ -35,7 +35,7 @@ _DROP_BLOBS: Final = """DELETE FROM blobs b WHERE digest = ANY(%s)
 AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.digest = b.digest)"""
 
 
-@dataclass(slots=True)
+@mutable
 class _Member:
     """A task that is to go."""
 

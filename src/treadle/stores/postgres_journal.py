@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, LiteralString, cast
 
+from treadle.core.data import mutable
 from treadle.core.journal import missing_tail, replaced_tail
 from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, TreadleError
 from treadle.ports import (
@@ -83,7 +84,7 @@ _DEPOSE: Final = """UPDATE tasks SET turn = NULL, epoch = epoch + 1, driver = %s
 WHERE id = %s AND driver = %s AND turn = 0"""
 
 
-@dataclass(slots=True)
+@mutable
 class Owner:
     """A process as it owns tasks, between transactions.
 

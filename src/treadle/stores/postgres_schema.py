@@ -6,7 +6,7 @@ A password is kept in the connection parameters alone: neither an address as tex
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import resources
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -16,6 +16,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 
+from treadle.core.data import frozen
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable
 from treadle.stores.drivers import LEASE_SECONDS, checked_lease
 
@@ -50,7 +51,7 @@ _PASSING: Final = (
 )
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Address:
     """Which database and schema, and how to get there.
 

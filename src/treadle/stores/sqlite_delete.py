@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from treadle.core.data import mutable
 from treadle.stores.sqlite_schema import Connection
 
 _FAMILY = """WITH RECURSIVE family(id) AS (
@@ -25,7 +24,7 @@ _BURY = """UPDATE tasks SET deleted = 1, state = '', agent = '', labels = '{}', 
 mark_seq = NULL, mark_digest = NULL, turn = NULL WHERE id = ?"""
 
 
-@dataclass(slots=True)
+@mutable
 class Member:
     """A task that is to go."""
 

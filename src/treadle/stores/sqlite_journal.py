@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from treadle.core.data import mutable
 from treadle.core.journal import missing_tail, replaced_tail
 from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import (
@@ -53,7 +53,7 @@ _FORGET_DEAD = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) F
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 
 
-@dataclass(slots=True)
+@mutable
 class _Head:
     """Where a task stands. `row` is 0 for a task that is about to be created."""
 

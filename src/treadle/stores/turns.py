@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 
+from treadle.core.data import mutable
 from treadle.errors import ThreadBusy
 from treadle.ports import OnBusyThread, Place
 
 
-@dataclass(slots=True)
+@mutable
 class Other:
     """Another task with a place in the thread: 0 has it, others wait, smallest first."""
 
@@ -19,7 +19,7 @@ class Other:
     driver: int
 
 
-@dataclass(slots=True)
+@mutable
 class Entry:
     """A task's new place, not written yet, and the tasks that lose the thread by it since their drivers died."""
 

@@ -11,10 +11,11 @@ every task of a store and audits them, forks against their parents included. As 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 from treadle.core import events as e
+from treadle.core.data import mutable
 from treadle.core.fold import IllegalEvent, apply
 from treadle.core.journal import unfold
 from treadle.core.messages import Message
@@ -69,7 +70,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+@mutable(kw_only=True)
 class Evidence:
     """What others than the journals saw of the tasks of a store; what is not given is not checked.
 
@@ -104,7 +105,7 @@ class Evidence:
         )
 
 
-@dataclass(slots=True)
+@mutable
 class JournalOf:
     """A task as a store holds it: each event with the epoch it was written under, and the thread it began in."""
 
@@ -160,7 +161,7 @@ def audit(
 # ------------------------------------------------------------------------------------------------ fold
 
 
-@dataclass(slots=True)
+@mutable
 class _Place:
     """Where a task stands, as far as an undo gives it back."""
 
@@ -172,7 +173,7 @@ class _Place:
     output: Any
 
 
-@dataclass(slots=True)
+@mutable
 class _Places:
     """Where the task stood: before its first step, and at the end of each step of the present branch."""
 

@@ -7,10 +7,10 @@ Pure functions that return violations; nothing here uses the engine's own fold, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from treadle.core import events as e
+from treadle.core.data import frozen, mutable
 from treadle.core.fold import RETRY_MARK, UNDO_SUFFIX
 from treadle.core.messages import Message, ToolCall, ToolResult
 from treadle.core.tools import EffectClass
@@ -67,7 +67,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
 """Which numbered invariant each check belongs to."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Violation:
     """An invariant that does not hold: its name, of which task, at which event, and what is wrong."""
 
@@ -80,7 +80,7 @@ class Violation:
         return f"{NUMBERS[self.name]} {self.name}: task {self.task}, event {self.seq}: {self.text}"
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class LedgerEntry:
     """What a tool itself wrote down, outside of the journal: it started, or it did what it does.
 
@@ -214,7 +214,7 @@ def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 # ----------------------------------------------------------------------------------------------- calls
 
 
-@dataclass(slots=True)
+@mutable
 class _Call:
     """What a call's events said so far: `begun` has no end yet; `lost` is a begun write that was given up."""
 

@@ -9,16 +9,16 @@ import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote
 
 from treadle.core import events as e
+from treadle.core.data import frozen
 from treadle.ports import Record, TaskRow
 from treadle.testing.audit_events import LedgerEntry, Violation
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Acknowledged:
     """What somebody was told: an event, by its number, or that something of a kind is durable.
 
@@ -35,7 +35,7 @@ class Acknowledged:
     time: int = 0
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Stream:
     """What one watcher of a task saw: sequence numbers and kinds, and after which event it began to watch."""
 

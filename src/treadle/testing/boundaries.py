@@ -25,6 +25,7 @@ from uuid import uuid4
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
+from treadle.core.data import mutable
 from treadle.core.events import END_STATES
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import MissingExtra, TaskNotFound
@@ -52,7 +53,7 @@ Script: TypeAlias = Callable[[TaskRunner, Agent[Any], str], Coroutine[Any, Any, 
 """What is done to a task, as `(runner, agent, task_id)`; entered anew after each kill, it has to look where it is."""
 
 
-@dataclass(slots=True)
+@mutable
 class CrashReport:
     """What was tried and what was found.
 
@@ -127,7 +128,7 @@ def crash_at_every_boundary(
 # ------------------------------------------------------------------------------------- in the killed process
 
 
-@dataclass(slots=True)
+@mutable
 class Life:
     """What a process is to do with a task."""
 

@@ -9,13 +9,13 @@ Three of them cannot be broken yet, since what they are about is not there; `NOT
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from treadle.core.data import frozen
 from treadle.testing.audit_events import NUMBERS, Invariant
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Rule:
     """One numbered invariant.
 

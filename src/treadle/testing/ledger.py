@@ -18,17 +18,18 @@ import os
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from treadle.core.data import frozen, mutable
 from treadle.core.tools import EffectClass
 from treadle.ports import ToolContext
 from treadle.testing.audit_events import LedgerEntry
 from treadle.testing.crash import Crash
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Entry:
     """One line of a ledger.
 
@@ -66,7 +67,7 @@ class Entry:
         )
 
 
-@dataclass(slots=True)
+@mutable
 class Noted:
     """What is noted together with an effect that has happened."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import permutations
 from typing import Any
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
+from treadle.core.data import mutable
 from treadle.core.messages import Message
 from treadle.errors import ConfigurationError
 from treadle.llm.registry import resolve
@@ -27,7 +28,7 @@ from treadle.testing.wrapped import WrappedModel, WrappedTool
 from treadle.wiring import Runner
 
 
-@dataclass(slots=True)
+@mutable
 class Orders:
     """What came of all orders.
 

@@ -16,10 +16,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import IO, Final
 
+from treadle.core.data import frozen
 from treadle.errors import ToolError
 from treadle.tools.threads import Job, current_job, in_thread
 
@@ -44,7 +44,7 @@ _GATE: Final = 'read -r _ && exec "$@"'
 Argument = str | os.PathLike[str]
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class ProcessResult:
     """How a program ended.
 

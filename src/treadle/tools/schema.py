@@ -10,10 +10,10 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
 
+from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.observation import error_text, near_name, scrubbed
 from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
@@ -31,7 +31,7 @@ _SECTIONS = re.compile(
 )
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class Arguments:
     """What a function takes: the schema a model sees, and how to turn a model's arguments into keyword arguments.
 

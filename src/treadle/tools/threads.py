@@ -13,9 +13,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from treadle.core.data import frozen
 from treadle.errors import ToolError
 from treadle.tools.faults import contained
 
@@ -31,7 +31,7 @@ IDLE_SECONDS = 30.0
 """A thread without work for so long ends."""
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class AbandonedCall:
     """A call that was cancelled twice and still runs in its thread; `since` is monotonic seconds."""
 
@@ -41,7 +41,7 @@ class AbandonedCall:
     since: float
 
 
-@dataclass(slots=True, frozen=True)
+@frozen
 class _Outcome(Generic[T]):
     value: T | None = None
     error: BaseException | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args
 
+from treadle.core.data import frozen
 from treadle.core.model import Usage
 from treadle.errors import ConfigurationError
 
@@ -15,14 +16,14 @@ Cut = Literal["reset", "close", "eof", "error"]
 what should have followed, or (streams only) an error event of the provider."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Text:
     """Words of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reasoning:
     """Thinking: an Anthropic thinking block, or `reasoning_content` of OpenAI-compatible servers."""
 
@@ -30,14 +31,14 @@ class Reasoning:
     signature: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """Words with which the model declines."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A tool call; `arguments` is sent as it is, valid JSON or not. Without `id` a fresh one is made."""
 
@@ -64,7 +65,7 @@ class How(TypedDict, total=False):
     cut_after: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Delivery:
     """How the bytes of an answer reach the client.
 
@@ -103,7 +104,7 @@ class Delivery:
 PLAIN = Delivery()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Turn:
     """One answer of the model. Made by `turn`."""
 
@@ -118,7 +119,7 @@ class Turn:
         return [part for part in self.parts if isinstance(part, kind)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Failure:
     """An HTTP error in the provider's own envelope. Made by `fail`."""
 
@@ -130,7 +131,7 @@ class Failure:
     answers: Literal[False] = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Raw:
     """A response given byte for byte. Made by `raw`."""
 
@@ -141,7 +142,7 @@ class Raw:
     how: Delivery = PLAIN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class HangUp:
     """The connection ends before any byte of a response. Made by `hang_up`."""
 

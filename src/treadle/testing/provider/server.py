@@ -8,11 +8,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from types import TracebackType
 from typing import Any
 
+from treadle.core.data import frozen
 from treadle.errors import MissingExtra
 from treadle.testing.provider.anthropic import AnthropicMessages
 from treadle.testing.provider.delivery import Reply, Running
@@ -38,7 +39,7 @@ except ImportError as error:
     raise MissingExtra("testing", "The scripted provider") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ProviderRequest:
     """One request the server received.
 

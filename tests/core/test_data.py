@@ -1,0 +1,124 @@
+"""Our data classes do what the standard library's do."""
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+
+import pytest
+
+from treadle.core.data import frozen, mutable
+from treadle.core.messages import Image, Text, ToolCall
+
+
+@frozen
+class Point:
+    """A value with everything that a field can have."""
+
+    x: int
+    y: int = 2
+    tags: list[str] = field(default_factory=list[str], kw_only=True)
+    secret: str = field(default="", repr=False, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.x < 0:
+            raise ValueError("x is negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The same, made by the standard library."""
+
+    x: int
+    y: int = 2
+    tags: list[str] = field(default_factory=list[str], kw_only=True)
+    secret: str = field(default="", repr=False, compare=False, kw_only=True)
+
+
+@mutable
+class Counter:
+    """A record whose fields may be set."""
+
+    n: int = 0
+
+
+@frozen
+class Nothing:
+    """A value that holds nothing."""
+
+
+def test_a_value_is_written_and_compared_as_the_standard_library_would() -> None:
+    ours, theirs = Point(1, tags=["a"], secret="s"), Reference(1, tags=["a"], secret="s")
+    assert repr(ours) == repr(theirs).replace("Reference", "Point")
+    assert ours == Point(1, 2, tags=["a"], secret="another")
+    assert ours != Point(1, 3, tags=["a"])
+    assert ours != theirs
+    assert [item.name for item in fields(ours)] == [item.name for item in fields(theirs)]
+    assert Text("a") != ToolCall("a", "b", {})
+
+
+def test_values_that_are_equal_have_one_hash() -> None:
+    assert {Text("a"), Text("a"), Text("b")} == {Text("b"), Text("a")}
+    assert hash(Nothing()) == hash(Nothing())
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Point(1))
+
+
+def test_a_value_does_not_change() -> None:
+    point = Point(1)
+    with pytest.raises(FrozenInstanceError, match="cannot assign to 'x': a Point does not change"):
+        point.x = 2  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(FrozenInstanceError, match="cannot delete 'x'"):
+        del point.x
+    with pytest.raises(FrozenInstanceError):
+        point.z = 2  # pyright: ignore[reportAttributeAccessIssue]
+    assert point == Point(1)
+
+
+def test_a_default_that_is_made_is_made_for_each() -> None:
+    one, other = Point(1), Point(1)
+    assert one.tags == []
+    assert one.tags is not other.tags
+
+
+def test_a_value_is_checked_when_it_is_made_and_when_it_is_replaced() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        Point(-1)
+    with pytest.raises(ValueError, match="negative"):
+        replace(Point(1), x=-1)
+    assert replace(Point(1, tags=["a"]), y=5) == Point(1, 5, tags=["a"])
+
+
+def test_a_constructor_refuses_what_does_not_fit() -> None:
+    with pytest.raises(TypeError, match=r"Point.__init__\(\) missing 1 required positional argument: 'x'"):
+        Point()  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        Point(1, z=1)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="takes 1 positional argument"):
+        Image("a.png")  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize(
+    "made", [Point(1, 3, tags=["a"], secret="s"), Counter(3), Text("a", {"k": [1]}), Nothing()]
+)
+def test_what_is_copied_or_pickled_is_equal_and_whole(made: object) -> None:
+    for other in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert other == made
+        assert other is not made
+    if isinstance(made, Point):
+        assert copy.deepcopy(made).tags is not made.tags
+        assert copy.copy(made).secret == "s"
+
+
+def test_a_record_changes_and_has_no_hash() -> None:
+    counter = Counter()
+    counter.n += 1
+    assert counter == Counter(1)
+    assert not hasattr(counter, "__dict__")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(counter)
+
+
+def test_a_pattern_takes_a_value_apart() -> None:
+    match Point(1, 5):
+        case Point(x, y):
+            assert (x, y) == (1, 5)
