@@ -19,7 +19,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -65,51 +65,47 @@ def _decode_bytes(value: str | None) -> bytes | None:
 
 @mutable
 class _Plan:
-    """How one class is written: per field its name, its default if it has one, and the two directions (None: as is)."""
+    """How one class is written, into the document given, and read from a document, which is used up."""
 
-    cls: type
-    required: tuple[tuple[str, _Step | None], ...]
-    optional: tuple[tuple[str, Any, _Step | None], ...]
-    decoders: dict[str, _Step]
-
-    def encode(self, value: Any, document: dict[str, Any]) -> dict[str, Any]:
-        for name, encoder in self.required:
-            item = getattr(value, name)
-            document[name] = item if encoder is None else encoder(item)
-        for name, default, encoder in self.optional:
-            item = getattr(value, name)
-            if item is not default and (item != default or type(item) is not type(default)):
-                document[name] = item if encoder is None else encoder(item)
-        return document
-
-    def decode(self, document: dict[str, Any]) -> Any:
-        for name, decoder in self.decoders.items():
-            if name in document:
-                document[name] = decoder(document[name])
-        return self.cls(**document)
+    encode: Callable[[Any, dict[str, Any]], dict[str, Any]]
+    decode: Callable[[dict[str, Any]], Any]
 
 
 @cache
 def _plan(cls: type) -> _Plan:
+    """Compile both directions of a class: one statement for each field, none for what is written as it is."""
     hints = typing.get_type_hints(cls)
-    required: list[tuple[str, _Step | None]] = []
-    optional: list[tuple[str, Any, _Step | None]] = []
-    decoders: dict[str, _Step] = {}
+    places: dict[str, Any] = {"_cls": cls}
+    writing, reading = ["def encode(made, document):"], ["def decode(document):"]
     for item in fields(cls):
-        if cls in EVENTS.values() and item.name in ("seq", "time"):
+        name = item.name
+        if cls in EVENTS.values() and name in ("seq", "time"):
             continue
-        default = item.default
-        if item.default_factory is not MISSING:
-            default = item.default_factory()
-        encode, decode = _directions(hints[item.name])
-        encoder = None if encode is _same else encode
-        if default is MISSING:
-            required.append((item.name, encoder))
-        else:
-            optional.append((item.name, default, encoder))
-        if decode is not _same:
-            decoders[item.name] = decode
-    return _Plan(cls, tuple(required), tuple(optional), decoders)
+        write, read = _directions(hints[name])
+        value = f"made.{name}"
+        if write is not _same:
+            places[f"_write_{name}"] = write
+            value = f"_write_{name}({value})"
+        condition = _unlike_default(item, places)
+        writing.append(f" {condition}document[{name!r}] = {value}")
+        if read is not _same:
+            places[f"_read_{name}"] = read
+            reading.append(f" if {name!r} in document: document[{name!r}] = _read_{name}(document[{name!r}])")
+    lines = [*writing, " return document", *reading, " return _cls(**document)"]
+    exec("\n".join(lines), places)  # noqa: S102  made of the names of fields alone
+    return _Plan(places["encode"], places["decode"])
+
+
+def _unlike_default(item: Field[Any], places: dict[str, Any]) -> str:
+    """Return the condition under which a field is written: always, or if it does not have its default."""
+    default = item.default_factory() if item.default_factory is not MISSING else item.default
+    if default is MISSING:
+        return ""
+    if default is None:
+        return f"if made.{item.name} is not None: "
+    places[f"_default_{item.name}"] = default
+    made, default = f"made.{item.name}", f"_default_{item.name}"
+    return f"if {made} is not {default} and ({made} != {default} or type({made}) is not type({default})): "
 
 
 def _directions(hint: Any) -> tuple[_Step, _Step]:
@@ -260,21 +256,15 @@ def _numbered(documents: list[Any], version: int, last_seq: int, time: int) -> l
             document = upcast(document)
         seq += 1
         time += document.pop("d", 0)
-        event = _decode_event(document)
+        tag = document.pop("k", "")
+        cls = EVENTS.get(tag)
+        try:
+            event: Event = UnknownEvent(tag, document) if cls is None else _plan(cls).decode(document)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UnreadableRecord(f"a {tag} event cannot be read: {error}") from error
         event.seq, event.time = seq, time
         events.append(event)
     return events
-
-
-def _decode_event(document: dict[str, Any]) -> Event:
-    tag = document.pop("k", "")
-    cls = EVENTS.get(tag)
-    if cls is None:
-        return UnknownEvent(tag, document)
-    try:
-        return _plan(cls).decode(document)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UnreadableRecord(f"a {tag} event cannot be read: {error}") from error
 
 
 def as_document(event: Event) -> dict[str, Any]:

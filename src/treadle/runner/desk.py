@@ -6,8 +6,10 @@ State of a task at rest is kept for a while, so that the next step of a long tas
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from threading import RLock, get_ident
 from typing import Final
@@ -30,8 +32,32 @@ from treadle.runner.writer import JournalWriter, Ownership
 KEPT: Final = 128
 """How many tasks at rest keep their state in memory."""
 
+CHUNK: Final = 256
+"""How many records of a long task are read in one go, before others get their turn."""
+
 DRIVER_LOOK: Final = 0.5
 """Seconds after which whoever waits for a task looks whether the process that drives it still lives."""
+
+
+def _apply(state: TaskState, event: e.Event, epoch: int) -> None:
+    try:
+        apply(state, event, epoch)
+    except Exception as error:
+        # The chain fits, so it was written like this: by a foreign hand, or by a version with a defect.
+        raise JournalCorrupt(str(error), task_id=state.task_id, seq=event.seq) from error
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """Keep the garbage collector from looking through a growing state again and again: none of it is garbage."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @mutable
@@ -109,26 +135,27 @@ class Desk:
             else None
         )
         previous = known if state.seq else b""
-        for number, (epoch, found) in enumerate(
-            unfold(state.task_id, records, after=state.seq, previous=previous)
-        ):
-            for event in found:
-                if type(event) is e.TaskCreated and event.base:
-                    await self.begin_with_history(state, event.thread, event.base)
-                elif type(event) is e.ThreadEntered and event.base is not None:
-                    await self.begin_with_history(state, state.thread, event.base)
-                try:
-                    apply(state, event, epoch)
-                except Exception as error:
-                    # The chain fits, so it was written like this: by a foreign hand, or by a version with a defect.
-                    raise JournalCorrupt(str(error), task_id=state.task_id, seq=event.seq) from error
-            record = records[number]
-            loaded.digest = record.digest
-            if record.upto is not None and number == len(records) - 1:
-                # A fork without records of its own: its first is chained to where it was cut off.
-                loaded.digest = codec.branch_digest(record.digest, record.upto)
-            if number % 256 == 255:
+        found = unfold(state.task_id, records, after=state.seq, previous=previous)
+        for begin in range(0, len(records), CHUNK):
+            if begin:
                 await asyncio.sleep(0)
+            with _uncollected():
+                for record, (epoch, events) in zip(records[begin : begin + CHUNK], found, strict=False):
+                    for event in events:
+                        if isinstance(event, (e.TaskCreated, e.ThreadEntered)):
+                            await self._enter(state, event)
+                        _apply(state, event, epoch)
+                    loaded.digest = record.digest
+        if records and records[-1].upto is not None:
+            # A fork without records of its own: its first is chained to where it was cut off.
+            loaded.digest = codec.branch_digest(records[-1].digest, records[-1].upto)
+
+    async def _enter(self, state: TaskState, event: e.TaskCreated | e.ThreadEntered) -> None:
+        if isinstance(event, e.ThreadEntered):
+            if event.base is not None:
+                await self.begin_with_history(state, state.thread, event.base)
+        elif event.base:
+            await self.begin_with_history(state, event.thread, event.base)
 
     async def begin_with_history(self, state: TaskState, thread_id: str, version: int) -> None:
         """Let a task that has said nothing yet start from the words its thread holds at a version."""
