@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -27,6 +28,7 @@ from typing import Any
 
 from treadle import Runner, RunOptions
 from treadle.core.events import END_STATES
+from treadle.errors import StoreUnavailable
 from treadle.ports import TaskFilter
 
 SCAN = 1.0
@@ -59,6 +61,10 @@ class Driver:
     succeeded: bool = False
     """woken after having been stopped for longer than its lease"""
 
+    stops: list[tuple[float, float]] = field(default_factory=list)
+    waits: list[tuple[float, float]] = field(default_factory=list)
+    """of what it adopted: from when it saw that nobody drove it, to when it had it"""
+
     lost: list[tuple[str, int]] = field(default_factory=list)
     said: list[dict[str, Any]] = field(default_factory=list)
 
@@ -68,6 +74,8 @@ class Driver:
             for line in lines:
                 entry = json.loads(line)
                 self.said.append(entry)
+                if entry["kind"] == "adopted":
+                    self.waits.append((time.monotonic() - entry["waited"], time.monotonic()))
                 if entry["kind"] == "lost" and self.succeeded:
                     self.lost.append((entry["task_id"], entry["epoch"]))
 
@@ -80,7 +88,19 @@ class Report:
     unwarranted: int = 0
     """commits refused by drivers that had not been stopped, or of tasks that nobody took over"""
 
+    unheard: list[float] = field(default_factory=list)
+    """of each orphan, the seconds from its driver's last heartbeat until another owned it: lease and scan, at most"""
+
     taken_up: list[float] = field(default_factory=list)
+    """the part of that from when the store listed it as an orphan"""
+
+    waited: list[float] = field(default_factory=list)
+    """the part of that from when the adopter that took it saw it first: what is the engine's own"""
+
+    paused: int = 0
+    """tasks given up as what their drivers die of: there is none such here"""
+
+    load: float = 0.0
     unended: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
@@ -91,21 +111,34 @@ class Report:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        latest, middle = max(self.taken_up, default=0.0), sorted(self.taken_up)
-        p99 = middle[int(len(middle) * 0.99)] if middle else 0.0
         blows = (
             f"{self.stops} stops beyond the lease, {self.kills} kills, {self.restarts} restarts of the server"
         )
-        orphans = f"{len(self.taken_up)} orphans taken up, p99 {p99:.2f} s, at most {latest:.2f} s"
         return "\n".join(
             [
-                f"{self.seconds:.0f} s: {blows}",
-                f"{self.epochs} ownerships; {orphans} after they were orphans",
+                f"{self.seconds:.0f} s at load {self.load:.1f}: {blows}",
+                f"{self.epochs} ownerships; {len(self.taken_up)} orphans taken up",
+                f"  after the last heartbeat of their drivers  {spread(self.unheard)}",
+                f"  after the store listed them                {spread(self.taken_up)}",
+                f"  after whoever took them saw them           {spread(self.waited)}",
                 f"{self.refused} stale commits refused (drivers woken after their succession)",
-                f"{len(self.violations)} violations, {len(self.unended)} tasks not ended, exits {self.exits}",
+                f"{len(self.violations)} violations, {self.paused} innocents given up",
+                f"{len(self.unended)} tasks not ended, exits {self.exits}",
                 *self.violations[:20],
             ]
         )
+
+
+def share(values: list[float], part: float) -> float:
+    """Return the value that so large a part of them do not exceed."""
+    return sorted(values)[min(int(len(values) * part), len(values) - 1)] if values else 0.0
+
+
+def spread(values: list[float]) -> str:
+    """Say how values are spread."""
+    return (
+        f"p50 {share(values, 0.5):.2f} s, p99 {share(values, 0.99):.2f} s, at most {share(values, 1):.2f} s"
+    )
 
 
 class Storm:
@@ -202,6 +235,7 @@ class Storm:
                 # A heartbeat may have been written just before it was stopped.
                 driver.succeeded = driver.succeeded or slept > self.plan.lease
                 self.report.stops += slept > self.plan.lease
+                driver.stops.append((driver.stopped, time.monotonic()))
                 driver.stopped = None
                 driver.process.send_signal(signal.SIGCONT)
 
@@ -223,23 +257,33 @@ class Storm:
             self.report.unended = [row.task_id for row in rows if row.state not in END_STATES]
             self.report.epochs = sum(row.epoch for row in rows)
             if not self.report.unended:
-                return
+                break
             await asyncio.sleep(0.3)
+        self.report.load = os.getloadavg()[1]
 
     # ----------------------------------------------------------------------------------------- judging
 
     async def _watch_orphans(self, runner: Runner) -> None:
         """Note how long each orphan stays one; those begun with are waiting for the first driver and do not count."""
-        since: dict[tuple[str, int], float] = {}
+        since: dict[tuple[str, int], tuple[float, float]] = {}
         first = {(row.task_id, row.epoch) for row in await runner.store.orphans(1_000)}
         while True:
-            rows = await runner.store.orphans(1_000)
-            now = time.monotonic()
-            orphans = {(row.task_id, row.epoch) for row in rows} - first
-            for gone in since.keys() - orphans:
-                self.report.taken_up.append(now - since.pop(gone))
-            for orphan in orphans:
-                since.setdefault(orphan, now)
+            with suppress(StoreUnavailable):  # its server is being restarted
+                rows = await runner.store.orphans(1_000)
+                now = time.time()
+                orphans = {(row.task_id, row.epoch): row.driver for row in rows}
+                for gone in since.keys() - orphans.keys():
+                    listed, heard = since.pop(gone)
+                    self.report.taken_up.append(now - listed)
+                    self.report.unheard.append(now - heard)
+                for orphan, driver in orphans.items():
+                    if orphan not in first:
+                        ends = (
+                            now
+                            if driver is None or not driver.lease
+                            else driver.lease / 1e6 - self.plan.lease
+                        )
+                        since.setdefault(orphan, (now, ends))
             await asyncio.sleep(0.1)
 
     async def _judge(self, runner: Runner) -> None:
@@ -254,6 +298,10 @@ class Storm:
             warranted = sum(newest[task] > epoch for task, epoch in driver.lost)
             self.report.refused += warranted
             told = sum(entry["kind"] == "lost" for entry in driver.said)
+            self.report.paused += sum(entry["kind"] == "given_up" for entry in driver.said)
+            self.report.waited += [
+                to - since for since, to in driver.waits if all(e < since or b > to for b, e in driver.stops)
+            ]
             self.report.unwarranted += told - warranted
         command = [sys.executable, "-m", "treadle.testing.auditor", self.plan.store, "--ended"]
         command += ["--ledger", str(self.ledger)]

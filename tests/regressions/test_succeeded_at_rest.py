@@ -17,9 +17,9 @@ async def test_who_is_refused_on_giving_a_task_back_knows_that_another_drives_it
     async with Runner(path, agents=[agent]) as stalled, Runner(path, agents=[agent]) as other:
         await stalled.create_task(agent, "Work", task_id="t")
         owned = await stalled.desk.claim("t")
-        apsw.Connection(str(path)).execute(
-            "UPDATE drivers SET lease = 1"
-        )  # as if it had been stopped for long
+        connection = apsw.Connection(str(path))
+        connection.set_busy_timeout(5_000)
+        connection.execute("UPDATE drivers SET lease = 1")  # as if it had been stopped for long
         epoch = (await other.store.claim("t")).epoch
 
         with pytest.raises(Fenced):

@@ -218,6 +218,8 @@ class Timeline:
                 self._line(("▸ ", "dim"), (f"attempt {event.attempt} ({event.reason})", "dim"), _by(event.by))
             case e.CommandRejected():
                 self._line(("! ", "yellow"), f"{event.command} came too late: {event.reason}")
+            case e.DriverSurvived():
+                self._line(("! ", "yellow"), (f"driver {event.epoch} lost the task, and lives", "dim"))
             case e.InputEdited():
                 self._line(("› ", "bold"), words(event.parts), ("  (edited)", "dim"), _by(event.by))
             case e.UnknownEvent():

@@ -358,6 +358,14 @@ class CommandRejected(Event):
 
 
 @mutable
+class DriverSurvived(Event):
+    """The driver that owned the task under `epoch` lost it, or gave it back, and lives: it did not die of it."""
+
+    epoch: int
+    inbox: str | None = None
+
+
+@mutable
 class UndoRequested(Event):
     """Steps are to be taken back: those after index `to`; `calls` are compensated first, in this order."""
 
@@ -484,6 +492,7 @@ TaskEvent: TypeAlias = (
     | Resumed
     | CancelRequested
     | CommandRejected
+    | DriverSurvived
     | UndoRequested
     | Rewound
     | TaskEnded

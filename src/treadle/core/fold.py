@@ -527,6 +527,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.Resumed: _resumed,
     e.CancelRequested: _cancel_requested,
     e.CommandRejected: _nothing,
+    e.DriverSurvived: _nothing,
     e.UndoRequested: _undo_requested,
     e.Rewound: _rewound,
     e.TaskEnded: _task_ended,

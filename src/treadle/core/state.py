@@ -129,7 +129,8 @@ class TaskState:
     seq: int = 0
     epoch: int = 0
     progress: int = 0
-    """the last ownership under which something happened that a driver does not only begin, or find begun, each time"""
+    """the last ownership under which something happened that a driver does not only begin, or find begun, each time,
+    or one of its drivers was heard of that might have died of the task"""
 
     created: int = 0
     time: int = 0

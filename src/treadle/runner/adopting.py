@@ -1,7 +1,8 @@
 """Adopting tasks: finding those that nobody drives and somebody should, and driving them, some at a time.
 
-A task may be what its drivers die of. One that two of them left without having got anywhere is driven alone among its
-like, so that what is innocent gets on; after five it is paused for a person to look at.
+A task may be what its drivers die of. One that three of them in a row left without having got anywhere, and without
+being heard of again, is driven alone among its like, so that what is innocent gets on; after five it is paused for a
+person to look at.
 
 Three kinds are found (`JournalStore.orphans`): those whose driver died or let its lease pass; those given back for
 somebody to drive on, after a shutdown or a settlement; and those with unread mail, whose sender died before its words
@@ -25,10 +26,14 @@ from treadle.ports import TaskRow
 from treadle.runner import results
 from treadle.runner.desk import Owned
 from treadle.runner.driving import Driving
+from treadle.runner.inbox import SURVIVED
 from treadle.runner.loop import CLOSING, Drive
 
-SCAN_SECONDS: Final = 1.0
-"""How often to look for orphans when nothing is heard: a lease that passes makes no noise."""
+SCAN_SECONDS: Final = 0.5
+"""How often to look for orphans when nothing is heard: a lease that passes makes no noise.
+
+Who is found is to be driven within a second, on a busy machine too: that leaves half of it for claiming and loading.
+"""
 
 BREATH_SECONDS: Final = 0.2
 """How long to wait after a look before the next, however much is heard."""
@@ -41,11 +46,14 @@ PAGE: Final = 200
 AGAIN_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """How long a task is left alone after it could not be driven, the first time, the second, and so on."""
 
-SUSPECT: Final = 2
+SUSPECT: Final = 3
 """How many drivers in a row left a task without having got anywhere, when it is taken for what they died of."""
 
 GIVEN_UP: Final = 5
 """With how many it is paused instead of being driven again."""
+
+ALONE_SECONDS: Final = 30.0
+"""How long a suspect that gets nowhere keeps the next one waiting."""
 
 Kind = Literal["adopted", "stopped", "lost", "failed", "given_up", "unknown_agent", "scan_failed"]
 
@@ -63,6 +71,7 @@ class Adoption:
         agent: the agent's name.
         epoch: under which ownership it is, or was, driven.
         state: how the task stands.
+        waited: of an adopted task, the seconds since this adopter first saw that nobody drove it.
         text: what happened, in words.
     """
 
@@ -72,6 +81,7 @@ class Adoption:
     agent: str | None = None
     epoch: int | None = None
     state: str | None = None
+    waited: float | None = None
 
 
 Tell = Callable[[Adoption], None]
@@ -111,7 +121,11 @@ class Adopter:
         self._adopting: dict[str, asyncio.Task[None]] = {}
         self._tries: dict[str, _Tries] = {}
         self._unknown: set[str] = set()
+        self._seen: dict[tuple[str, int], float] = {}
+        """when each orphan of the last look was first seen, by task and epoch"""
+
         self._suspect: str | None = None
+        self._alone_until = 0.0
         self._over: Future[None] = Future()
         self._over.set_running_or_notify_cancel()
         driving.desk.on_news = self._news
@@ -164,10 +178,13 @@ class Adopter:
 
     async def _scan(self) -> None:
         """Begin to adopt orphans, oldest first, as long as there is room."""
-        after = None
+        after, before, now = None, self._seen, self._loop.time()
+        self._seen = {}
         while len(self._adopting) < self._at_most:
             page = await self._driving.store.orphans(PAGE, after=after)
             for row in page:
+                key = (row.task_id, row.epoch)
+                self._seen[key] = before.get(key, now)
                 if len(self._adopting) < self._at_most and self._takes(row):
                     adopting = self._loop.create_task(self._adopt(row))
                     self._adopting[row.task_id] = adopting
@@ -176,7 +193,14 @@ class Adopter:
             after = page[-1].task_id
 
     def _takes(self, row: TaskRow) -> bool:
-        if row.task_id in self._adopting or self._driving.desk.is_owned(row.task_id):
+        if self._driving.desk.is_owned(row.task_id):
+            stale = self._driving.desk.owned[row.task_id].writer
+            if stale.epoch < row.epoch and stale.failure is None:
+                # This process stalled, and who took the task from it has died: what it still drives is in the way.
+                with suppress(RuntimeError):  # its loop is closed
+                    stale.loop.call_soon_threadsafe(stale.check)
+            return False
+        if row.task_id in self._adopting:
             return False
         tries = self._tries.get(row.task_id)
         if tries is not None and tries.again > self._loop.time():
@@ -216,31 +240,38 @@ class Adopter:
 
     async def _may_drive(self, row: TaskRow) -> bool:
         """Whether a task is to be driven now: one that drivers may die of waits for others of its kind."""
-        if row.epoch < SUSPECT:
+        if row.driver is None or row.epoch < SUSPECT:
             return True
         state = (await self._driving.desk.load(row.task_id)).state
-        if row.epoch - state.progress < SUSPECT:
+        if row.epoch - state.progress < SUSPECT or await self._has_survivor(row.task_id):
             return True
-        suspect = self._driving.desk.owned.get(self._suspect) if self._suspect is not None else None
-        if self._suspect is not None and (suspect is None or suspect.state.progress < suspect.writer.epoch):
-            return False  # the next look finds it again
-        self._suspect = row.task_id
+        if self._suspect is not None and self._loop.time() < self._alone_until:
+            suspect = self._driving.desk.owned.get(self._suspect)
+            if suspect is None or suspect.state.progress < suspect.writer.epoch:
+                return False  # the next look finds it again
+        self._suspect, self._alone_until = row.task_id, self._loop.time() + ALONE_SECONDS
         return True
 
+    async def _has_survivor(self, task_id: str) -> bool:
+        """Whether a driver that lost the task has said since that it lives."""
+        return any(item.kind == SURVIVED for item in await self._driving.store.inbox(task_id))
+
     async def _drive(self, row: TaskRow) -> None:
-        driving = self._driving
+        driving, since = self._driving, self._seen.get((row.task_id, row.epoch), self._loop.time())
         async with driving.own(row.task_id) as owned:
             state = owned.state
             if not owned.wanted or state.ended is not None:
                 return  # there is mail to read, or an end to leave as it is: giving it back does that
             lost = owned.writer.epoch - 1 - state.progress
-            if lost >= GIVEN_UP and state.undo is None:
+            if lost and row.driver is None and row.epoch == owned.writer.epoch - 1:
+                owned.writer.record(e.DriverSurvived(row.epoch))  # it gave the task back
+            elif lost >= GIVEN_UP and state.undo is None and not await self._has_survivor(row.task_id):
                 await self._give_up(row, owned, lost)
                 return
             known = driving.version_for(state, driving.agent_for(row.agent, None, row.task_id))
             if state.shutdown and not state.pausing:
                 driving.go_on(owned, RUNNER)
-            self._say("adopted", f"task {row.task_id} adopted", row, owned)
+            self._say("adopted", f"task {row.task_id} adopted", row, owned, waited=self._loop.time() - since)
             try:
                 await driving.drive(owned, "undo" if state.undo is not None else "end", known, None)
             except Fenced as refusal:
@@ -251,7 +282,7 @@ class Adopter:
 
     async def _give_up(self, row: TaskRow, owned: Owned, lost: int) -> None:
         """Pause a task that its drivers die of, and say so."""
-        why = f"its last {lost} drivers died, or lost it, before it got any further"
+        why = f"its last {lost} drivers died, or were not heard of again, before it got any further"
         owned.writer.record(e.PauseRequested(RUNNER, why))
         await self._driving.drive(owned, "attend", None, None)
         text = f"task {row.task_id} is paused: {why}; find out why before you resume it"
@@ -264,11 +295,13 @@ class Adopter:
         row: TaskRow | None = None,
         owned: Owned | None = None,
         agent: str | None = None,
+        waited: float | None = None,
     ) -> None:
         task_id = row.task_id if row is not None else None
         epoch = owned.writer.epoch if owned is not None else None
         state = results.resting_word(owned.state) if owned is not None else None
-        self._tell(Adoption(kind, text, task_id, row.agent if row is not None else agent, epoch, state))
+        name = row.agent if row is not None else agent
+        self._tell(Adoption(kind, text, task_id, name, epoch, state, waited))
 
 
 def _unheard() -> None:

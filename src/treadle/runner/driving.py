@@ -46,6 +46,7 @@ from treadle.ports import (
 )
 from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
+from treadle.runner.inbox import SURVIVED
 from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
@@ -322,6 +323,17 @@ class Driving:
         finally:
             self.desk.lay_down(owned)
             self._give_back_later(owned.state.task_id)
+            if isinstance(owned.writer.failure, Fenced):
+                await self._say_it_lives(owned)
+
+    async def _say_it_lives(self, owned: Owned) -> None:
+        """Say of a task that was taken from this driver, to whoever drives it now, that it did not die of it."""
+        task_id, epoch = owned.state.task_id, owned.writer.epoch
+        with suppress(TreadleError):  # unheard, it counts as dead
+            row = await self.store.row(task_id)
+            if row.driver is not None and row.epoch > epoch:
+                item = InboxItem(f"{SURVIVED}-{epoch}", SURVIVED, {"epoch": epoch}, self.parts.clock())
+                await self.store.post(task_id, item)
 
     def _give_back_later(self, task_id: str, tries: int = 0) -> None:
         """See to it that a task which could not be given back is, as soon as its store can be written again."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from treadle.core import events as e
 from treadle.core.codec import decode_part
 from treadle.core.fold import UNDO_SUFFIX
@@ -9,6 +11,9 @@ from treadle.core.state import TaskState
 from treadle.errors import NotFound, TaskStateError
 from treadle.ports import InboxItem
 from treadle.runner.undoing import plan
+
+SURVIVED: Final = "survived"
+"""The kind of item by which a driver that lost a task says that it did not die of it."""
 
 
 def as_event(state: TaskState, item: InboxItem) -> e.Event:
@@ -22,6 +27,8 @@ def as_event(state: TaskState, item: InboxItem) -> e.Event:
 
 def _event(state: TaskState, item: InboxItem) -> e.Event:
     inbox, data = item.item_id, item.data
+    if item.kind == SURVIVED:
+        return e.DriverSurvived(int(data["epoch"]), inbox)
     by, reason = data.get("by"), data.get("reason")
     if state.cancelling and item.kind != "cancel":
         return e.CommandRejected(item.kind, "the task is being cancelled", inbox)

@@ -172,6 +172,15 @@ class JournalWriter:
         if self.failure is not None:
             raise self.failure
 
+    def check(self) -> None:
+        """Have the store say whether this process still owns the task: if not, writing has failed from then on."""
+
+        def done(verdict: Committed | Exception) -> None:
+            if isinstance(verdict, Fenced):
+                self._fail(verdict)
+
+        self._store.commit(Commit(self._state.task_id, self.epoch), done)
+
     async def commit_alone(
         self,
         event: Event | None,

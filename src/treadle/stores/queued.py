@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import finalize
@@ -98,7 +99,8 @@ class QueuedStore(JournalStore, Generic[W]):
 
     def _give_back(self, writer: W, task_id: str, ended: asyncio.Future[Claim]) -> None:
         if not ended.cancelled() and ended.exception() is None:
-            writer.submit(Item("disown", (task_id, ended.result().epoch)))
+            with suppress(StoreUnavailable):  # it closes: with its goodbye all is free that it owned
+                writer.submit(Item("disown", (task_id, ended.result().epoch)))
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
