@@ -13,9 +13,7 @@ from treadle.testing.forks import ForkServer
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[ForkServer]:
-    server = ForkServer(
-        "tests.crash.golden", "treadle.cli.main", "treadle.testing.boundaries:warm_up", cwd=ROOT
-    )
+    server = ForkServer("tests.crash.golden", "treadle.cli.main", "treadle.testing.lives:warm_up", cwd=ROOT)
     yield server
     server.close()
 

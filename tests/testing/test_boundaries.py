@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel
-from treadle.errors import StoreUnavailable
+from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.stores.memory import MemoryStore
-from treadle.testing import boundaries
+from treadle.testing import boundaries, lives
 from treadle.testing.boundaries import CrashReport
 from treadle.testing.crash import Crash, CrashingStore
 from treadle.testing.wrapped import WrappedStore
@@ -68,6 +68,25 @@ def test_a_broken_engine_is_found_out(shop: Callable[[str], Path]) -> None:
         "shop_to_crash:agent", "Tea?", cwd=shop(defect), recovery=False, only=lambda place: "pay" in place
     )
     assert any(line.startswith(name) for line in report.broken), report
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ("nomod:agent", r"in {cwd}: nomod cannot be imported: ModuleNotFoundError: No module named 'nomod'"),
+        ("shop_to_crash:clerk", "shop_to_crash:clerk is not there: .* has no attribute 'clerk'"),
+        ("shop_to_crash", "'shop_to_crash' does not say where it is: write module:name"),
+    ],
+)
+def test_an_agent_that_is_not_there_is_named(shop: Callable[[str], Path], agent: str, said: str) -> None:
+    folder = shop("")
+    with pytest.raises(ConfigurationError, match=said.format(cwd=folder)):
+        boundaries.crash_at_every_boundary(agent, "Tea?", cwd=folder)
+
+
+def test_what_is_no_agent_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lives.live(str(tmp_path), "t", [], "treadle.models:text", "Tea?", "memory:", "") == lives.NOT_THERE
+    assert "treadle.models:text is no Agent, but <function text" in capsys.readouterr().err
 
 
 @pytest.mark.anyio

@@ -60,6 +60,8 @@ class PostgresStore(QueuedStore[PostgresWriter]):
         self._to = address(url, schema, lease_seconds)
         self._patience = patience
         self._readers: _Readers | None = None
+        self.new_writer: Callable[[Address, float], PostgresWriter] = PostgresWriter
+        """Makes what writes; a test may put one there that is watched."""
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
@@ -75,7 +77,7 @@ class PostgresStore(QueuedStore[PostgresWriter]):
         return self._to.url
 
     def _new_writer(self) -> PostgresWriter:
-        return PostgresWriter(self._to, self._patience)
+        return self.new_writer(self._to, self._patience)
 
     def _close_readers(self) -> None:
         readers, self._readers = self._readers, None

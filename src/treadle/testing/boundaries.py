@@ -15,42 +15,28 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
-from treadle.agents.agent import Agent
-from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.events import END_STATES
-from treadle.core.tools import Happened, NotHappened
-from treadle.errors import MissingExtra, TaskNotFound
-from treadle.llm.scripted import ScriptedModel, call, text
+from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.ports import JournalStore
-from treadle.runner.results import RunResult
-from treadle.runner.runner import TaskRunner
 from treadle.testing.audit import Acknowledged, Evidence, LedgerEntry, Stream, audit_store
-from treadle.testing.crash import Crash, CrashingStore, places_in
+from treadle.testing.crash import places_in
 from treadle.testing.forks import KILLED, ForkServer, output_of
 from treadle.testing.ledger import Ledger
-from treadle.testing.watched import ILL_FORMED, watched
-from treadle.wiring import Runner, open_store
+from treadle.testing.lives import NOT_THERE, PATIENCE, SHOWN, Life
+from treadle.testing.watched import ILL_FORMED
+from treadle.wiring import open_store
 
-PATIENCE: Final = 30
-"""How many processes one task may take."""
+TRIES: Final = 8
+"""How many tasks may come to no new boundary on the way to one: what had begun when another was killed may differ."""
 
-TRIES: Final = 3
-"""How many tasks are to come to one boundary: which calls had begun when another was killed may differ."""
-
-SHOWN: Final = "shown"
-"""The name of the note that a process was shown an event."""
-
-Script: TypeAlias = Callable[[TaskRunner, Agent[Any], str], Coroutine[Any, Any, RunResult]]
-"""What is done to a task, as `(runner, agent, task_id)`; entered anew after each kill, it has to look where it is."""
+Way: TypeAlias = tuple[str, ...]
+"""Where the processes of a task were killed, one after the other."""
 
 
 @mutable
@@ -60,7 +46,8 @@ class CrashReport:
     Args:
         answer: state and text the task ended with when nothing was killed.
         places: the boundaries, in the order they were first passed.
-        hits: how often a process was killed at each.
+        hits: how often a process was killed at each; what one transaction writes has its boundaries together.
+        kills: how many processes were killed.
         tasks: how many tasks were driven to their end.
         broken: every promise that did not hold, one line each; the task's name tells where it was killed.
     """
@@ -68,6 +55,7 @@ class CrashReport:
     answer: tuple[str, str] = ("", "")
     places: list[str] = field(default_factory=list[str])
     hits: Counter[str] = field(default_factory=Counter[str])
+    kills: int = 0
     tasks: int = 0
     broken: list[str] = field(default_factory=list[str])
 
@@ -77,11 +65,15 @@ class CrashReport:
         return [place for place in self.places if not self.hits[place]]
 
     def __str__(self) -> str:
-        kills = sum(self.hits.values())
-        head = (
-            f"{kills} kills at {len(self.places)} places in {self.tasks} tasks: {len(self.broken)} violations"
+        return "\n".join(
+            [self.head, *(f"{self.hits[place]:5}  {place}" for place in self.places), *self.broken]
         )
-        return "\n".join([head, *(f"{self.hits[place]:5}  {place}" for place in self.places), *self.broken])
+
+    @property
+    def head(self) -> str:
+        """All counts in one line."""
+        at = f"{self.tasks} tasks, {self.kills} kills at {len(self.places)} places"
+        return f"{at}, {len(self.missed)} never hit, {len(self.broken)} violations"
 
 
 def crash_at_every_boundary(
@@ -110,115 +102,25 @@ def crash_at_every_boundary(
         env: what is added to their environment.
 
     Raises:
+        ConfigurationError: what `agent` or `script` names is not there, or is something else.
         RuntimeError: the task does not come to an end without any kill, or a process ended in another way.
     """
+    for place in filter(None, (agent, script)):
+        if not all(place.partition(":")):
+            raise ConfigurationError(f"{place!r} does not say where it is: write module:name")
     # No kill of a process takes back what the system was given, so the files need no disk to survive on.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  a folder of our own in it
     with tempfile.TemporaryDirectory(prefix="treadle-crash-", dir=memory) as folder:
         place = Path(folder)
         life = Life(agent, input, store or str(place / "journal.db"), script)
-        server = ForkServer(life.module, "treadle.testing.boundaries:warm_up", cwd=cwd)
+        on_server = open_store(life.store).url.startswith("postgresql")
+        driver = "treadle.testing.crash_postgres" if on_server else "treadle.stores.sqlite"
+        server = ForkServer(life.module, driver, "treadle.testing.lives:warm_up", cwd=cwd)
         try:
             trials = _Trials(server, place, life, env or {}, kills_per_task, recovery, only)
             return asyncio.run(trials.run())
         finally:
             server.close()
-
-
-# ------------------------------------------------------------------------------------- in the killed process
-
-
-@mutable
-class Life:
-    """What a process is to do with a task."""
-
-    agent: str
-    input: str
-    store: str
-    script: str | None = None
-
-    @property
-    def module(self) -> str:
-        """The module that holds the agent."""
-        return self.agent.partition(":")[0]
-
-
-def live(
-    folder: str, task_id: str, at: Sequence[str], agent: str, input: str, store: str, script: str
-) -> int:
-    """Be one life of a task: drive it from where it stands to its end, or to the place to die at."""
-    place = Path(folder)
-    crash = Crash(at, place / "places")
-    ledger = Ledger(place / "ledger", crash, durable=False)  # no crash of a process takes back what it wrote
-    runner = Runner(CrashingStore(open_store(store), crash))
-    work: Script = named(script) if script else ToTheEnd(input, ledger)
-    result = asyncio.run(_live(runner, watched(named(agent), ledger), task_id, ledger, work))
-    (place / "answer").write_text(json.dumps([result.state, result.final_text]))
-    return 0
-
-
-def warm_up() -> None:
-    """Load and build once what each life would otherwise by itself: the codec's functions, the store's modules."""
-
-    async def rehearse() -> None:
-        async with Runner("memory:") as runner:
-            await runner.run(Agent(ScriptedModel([call("none"), text("done")])), "go")
-
-    asyncio.run(rehearse())
-    for module in ("treadle.stores.sqlite", "treadle.stores.postgres"):
-        with suppress(ImportError, MissingExtra):
-            import_module(module)
-
-
-def named(path: str) -> Any:
-    """Return what `module:name` names."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
-
-
-async def _live(runner: Runner, agent: Agent[Any], task_id: str, ledger: Ledger, work: Script) -> RunResult:
-    async with runner:
-        told = asyncio.create_task(_take_down(runner, task_id, ledger))
-        try:
-            return await work(runner, agent, task_id)
-        finally:
-            await asyncio.sleep(0)
-            told.cancel()
-            await asyncio.wait([told])
-
-
-async def _take_down(runner: Runner, task_id: str, ledger: Ledger) -> None:
-    """Write down every event this process is shown, as soon as it is."""
-    life, seen = str(os.getpid()), 0
-    while True:
-        with suppress(TaskNotFound):
-            async for event in runner.handle(task_id).events(after=seen, deltas=False):
-                if isinstance(event, e.Event):
-                    ledger.note(SHOWN, f"{event.seq} {event.kind}", call=life)
-                    seen = event.seq
-        await asyncio.sleep(0.005)
-
-
-class ToTheEnd:
-    """Runs a task to its end, settling what a kill left open as the ledger says."""
-
-    def __init__(self, input: str, ledger: Ledger) -> None:
-        self._input = input
-        self._ledger = ledger
-
-    async def __call__(self, runner: TaskRunner, agent: Agent[Any], task_id: str) -> RunResult:
-        result = await runner.run(agent, self._input, task_id=task_id, thread_id=f"thread of {task_id}")
-        for _ in range(PATIENCE):
-            if result.state in END_STATES:
-                break
-            for pending in result.pending:
-                await runner.settle(task_id, pending.request_id, self._verdict(task_id, pending.request_id))
-            result = await runner.resume(task_id, agent=agent)
-        return result
-
-    def _verdict(self, task_id: str, call: str) -> Happened | NotHappened:
-        done = self._ledger.done(f"{task_id}/{call}")
-        return NotHappened() if done is None else Happened(json.loads(done.text))
 
 
 # ----------------------------------------------------------------------------------- in the process that judges
@@ -236,10 +138,12 @@ class _Trials:
     recovery: bool
     only: Callable[[str], bool]
     report: CrashReport = field(default_factory=CrashReport)
-    ways: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """where the processes before have to be killed, so that one comes to a boundary"""
+    ways: dict[str, Counter[Way]] = field(default_factory=dict[str, Counter[Way]])
+    """how often a process came to a boundary that only a resumed task passes, by the kills before"""
 
     tried: Counter[str] = field(default_factory=Counter[str])
+    """how often nothing was killed anew on the way to a boundary"""
+
     killed: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     before: dict[str, Any] = field(default_factory=dict[str, Any])
     series: str = field(default_factory=lambda: f"crash-{uuid4().hex[:8]}")
@@ -259,6 +163,8 @@ class _Trials:
     def _rehearse(self) -> None:
         task = self._new_task()
         status = self._one_life(task, ())
+        if status == NOT_THERE:
+            raise ConfigurationError(_said(task))
         if status != 0:
             raise RuntimeError(f"without any kill the task ended with {status}: {_said(task)}")
         self.report.answer = _answer(task)
@@ -275,18 +181,17 @@ class _Trials:
         (task / "places").unlink(missing_ok=True)
         life = self.life
         args = (str(task), task.name, sorted(at), life.agent, life.input, life.store, life.script or "")
-        return self.server.run("treadle.testing.boundaries:live", *args, output=task / "output", env=self.env)
+        return self.server.run("treadle.testing.lives:live", *args, output=task / "output", env=self.env)
 
     async def _trial(self, store: JournalStore, missed: list[str]) -> None:
         """Drive one task to its end; its first processes are killed, the last of them where none was before."""
         goal = missed[0]
-        self.tried[goal] += 1
-        way = self.ways.get(goal, ())
+        way = self._way(goal)
         task, killed = self._new_task(), list[str]()
         for _ in range(PATIENCE):
             at = {*way[len(killed) : len(killed) + 1]}
             if len(killed) < len(way) + self.kills_per_task:
-                at |= {goal} if self.kills_per_task == 1 else {*self.report.missed}
+                at |= self._wanted(goal)
             status = self._one_life(task, at)
             passed, here = places_in(task / "places")
             if killed:
@@ -296,22 +201,39 @@ class _Trials:
                     said = f"{_answer(task)}, not {self.report.answer}"
                     self.report.broken.append(f"{task.name}: killed at {killed} it ended with {said}")
                 self.killed[task.name] = killed
+                if {*self.report.missed} >= {*missed}:
+                    self.tried[goal] += 1
                 return
             if status != KILLED or not here:
                 raise RuntimeError(f"killed at {killed}, then a process ended with {status}: {_said(task)}")
             self.report.hits.update(here)
+            self.report.kills += 1
             killed.append(here[0])
             await self._remember(store, task.name)
         raise RuntimeError(f"killed at {killed}, the task is not at its end after {PATIENCE} processes")
 
-    def _learn(self, passed: list[str], way: tuple[str, ...]) -> None:
-        """Take up the boundaries that only a resumed task passes, once each."""
+    def _way(self, goal: str) -> Way:
+        """Return where the processes before have to be killed, so that one comes to a boundary; try them in turn."""
+        ways = [way for way, _ in self.ways.get(goal, Counter()).most_common()]
+        return ways[self.tried[goal] % len(ways)] if ways else ()
+
+    def _wanted(self, goal: str) -> set[str]:
+        """Return where a process is to be killed that may be killed anywhere new."""
+        if self.kills_per_task > 1:
+            return {*self.report.missed}
+        # Which boundary a resumed task comes to may differ from time to time: any new one will do.
+        return {place for place in self.report.missed if place in self.ways} if goal in self.ways else {goal}
+
+    def _learn(self, passed: list[str], way: Way) -> None:
+        """Take up the boundaries that only a resumed task passes, once each, and how to come to them."""
         known = {*self.report.places}
         for place in passed if self.recovery else ():
             if place not in known and " #" not in place and self.only(place):
                 known.add(place)
                 self.report.places.append(place)
-                self.ways[place] = way
+                self.ways[place] = Counter()
+            if place in self.ways:
+                self.ways[place][way] += 1
 
     async def _remember(self, store: JournalStore, task_id: str) -> None:
         """Keep what a killed process left, to see that it stays."""

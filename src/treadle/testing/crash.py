@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from treadle.core import codec
 from treadle.core.events import Event
@@ -38,6 +38,9 @@ from treadle.ports import (
     ThreadRow,
 )
 from treadle.testing.wrapped import WrappedStore
+
+if TYPE_CHECKING:
+    from treadle.stores.postgres import PostgresStore
 
 AT = "TREADLE_CRASH_AT"
 DO = "TREADLE_CRASH_DO"
@@ -126,9 +129,10 @@ def places_in(log: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
 
 
 class CrashingStore(WrappedStore):
-    """A store that passes a place before each write, inside it (SQLite only) and once it is durable.
+    """A store that passes a place before each write, inside it and once it is durable.
 
-    *Before* is before the store gets the write; *inside* between two rows of its transaction; *after* when it is
+    *Before* is before the store gets the write; *inside* in its transaction: between two rows of it in SQLite, with
+    all sent but COMMIT in PostgreSQL; *committing* (PostgreSQL) with COMMIT sent and not answered; *after* when it is
     durable and its caller has not heard so. Meant for a process that drives one task at a time.
 
     Args:
@@ -140,8 +144,13 @@ class CrashingStore(WrappedStore):
         super().__init__(store)
         self._crash = crash
         self._inside: deque[list[str]] = deque()
+        self._writing: dict[object, list[str]] = {}
         if store.url.startswith("sqlite"):
             self._watch_rows()
+        elif store.url.startswith("postgresql"):
+            from treadle.testing.crash_postgres import watch_transactions
+
+            watch_transactions(cast("PostgresStore", store), self._writing, crash.reach)
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         names = [self._crash.numbered(name) for name in names_of(commit)]
@@ -149,10 +158,12 @@ class CrashingStore(WrappedStore):
         inside = [f"inside {name}" for name in names]
         if commit.record is not None:
             self._inside.append(inside)
+        self._writing[id(commit)] = names
 
         def durable(verdict: Committed | Exception) -> None:
             if inside in self._inside:  # it was refused, or written before
                 self._inside.remove(inside)
+            self._writing.pop(id(commit), None)
             if not isinstance(verdict, Exception):
                 self._crash.reach(*[f"after {name}" for name in names])
             done(verdict)
@@ -162,14 +173,22 @@ class CrashingStore(WrappedStore):
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         name = self._crash.numbered("claim")
         self._crash.reach(f"before {name}")
-        claim = await self._store.claim(task_id, enter=enter)
+        self._writing[task_id] = [name]
+        try:
+            claim = await self._store.claim(task_id, enter=enter)
+        finally:
+            self._writing.pop(task_id, None)
         self._crash.reach(f"after {name}")
         return claim
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         name = self._crash.numbered(f"post {item.kind}")
         self._crash.reach(f"before {name}")
-        is_new = await self._store.post(task_id, item)
+        self._writing[id(item)] = [name]
+        try:
+            is_new = await self._store.post(task_id, item)
+        finally:
+            self._writing.pop(id(item), None)
         self._crash.reach(f"after {name}")
         return is_new
 

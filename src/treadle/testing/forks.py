@@ -6,6 +6,7 @@ one job at a time and says how each ended; who asks is another process. POSIX on
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from treadle.errors import ConfigurationError
 
 KILLED = -9
 """The exit status of a process that SIGKILL ended."""
@@ -38,6 +41,8 @@ class ForkServer:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._cwd = Path(cwd or ".").absolute()
+        self._is_ready = False
 
     def run(
         self, job: str, *args: Any, output: str | os.PathLike[str], env: dict[str, str] | None = None
@@ -49,16 +54,30 @@ class ForkServer:
             args: what it is called with; JSON.
             output: the file for what it prints; what it prints to standard error is in one named `*.err`.
             env: what is added to its environment.
+
+        Raises:
+            ConfigurationError: what the server was to import cannot be imported.
         """
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        if not self._is_ready:
+            self._wait_until_ready()
         request = {"job": job, "args": args, "output": os.fspath(output), "env": env or {}}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
+        return int(self._answer(job))
+
+    def _wait_until_ready(self) -> None:
+        problem = json.loads(self._answer("jobs"))
+        if problem is not None:
+            raise ConfigurationError(f"in {self._cwd}: {problem}")
+        self._is_ready = True
+
+    def _answer(self, job: str) -> str:
+        assert self._process.stdout is not None
         answer = self._process.stdout.readline()
         if not answer:
             raise RuntimeError(f"the process that was to run {job} ended with {self._process.wait()}")
-        return int(answer)
+        return answer
 
     def close(self) -> None:
         """End the server."""
@@ -68,13 +87,12 @@ class ForkServer:
 
 
 def serve(imports: Sequence[str]) -> None:
-    """Fork for each line of standard input; write each fork's exit status."""
-    for item in imports:
-        module, _, name = item.partition(":")
-        if name:
-            getattr(import_module(module), name)()
-        else:
-            import_module(module)
+    """Say what cannot be imported, else None; fork for each line of standard input and write its exit status."""
+    problem = next(filter(None, map(_imported, imports)), None)
+    sys.stdout.write(json.dumps(problem) + "\n")
+    sys.stdout.flush()
+    gc.collect()
+    gc.freeze()  # else each fork would copy all pages that its own collections look at
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -83,6 +101,18 @@ def serve(imports: Sequence[str]) -> None:
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+
+
+def _imported(item: str) -> str | None:
+    """Import `module`, or `module:function` and call it; return what was wrong with it."""
+    module, _, name = item.partition(":")
+    try:
+        imported = import_module(module)
+        if name:
+            getattr(imported, name)()
+    except Exception as error:  # noqa: BLE001  whatever the module raises, whoever asked for it is told
+        return f"{item} cannot be imported: {type(error).__name__}: {error}"
+    return None
 
 
 def _be_the_job(request: dict[str, Any]) -> None:
