@@ -1,7 +1,7 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, chaos, postgres, bench, soak, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, chaos, postgres, bench, soak, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full crash chaos postgres bench soak docs lock
+.PHONY: fmt check test full crash faults chaos postgres bench soak docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -26,6 +26,9 @@ full: check
 
 crash: .venv
 	$(RUN)/python -m tests.crash.matrix
+
+faults: .venv
+	$(RUN)/python -m tests.stores.every_fault
 
 chaos: .venv
 	$(RUN)/python -m tests.chaos.storm

@@ -29,7 +29,7 @@ Fault = Literal["error once", "error until healed", "full until healed"]
 class Disk:
     """What happens to the operations of a disk: the nth of them fails, and maybe all that follow.
 
-    Of a full disk only writes fail, and only those that would make a file longer.
+    Of a full disk only writes fail, and only those that would make a file longer; only these are counted.
     """
 
     def __init__(self) -> None:
@@ -45,10 +45,11 @@ class Disk:
 
     def operate(self, *, grows: bool = False) -> None:
         """Count an operation; raise if it is one that fails."""
-        self.count += 1
+        full = self.fault == "full until healed"
+        self.count += grows or not full
         if self.at is None or self.count < self.at:
             return
-        if self.fault == "full until healed":
+        if full:
             if grows:
                 raise apsw.FullError("the disk is full")
         elif self.fault == "error until healed" or self.count == self.at:

@@ -381,9 +381,13 @@ CASES = tuple(cases())
 class Subject(StoreConformance):
     """The suite over stores with faults; a store is left open when its test ends early, as a process leaves it."""
 
-    def __init__(self, made: Callable[[Path], Any]) -> None:
+    def __init__(self, made: Callable[[Path], Any], *, few: bool = False) -> None:
         self._made = made
+        self._few = few
         self.witnesses: dict[Path, Witness] = {}
+
+    def many(self, number: int) -> int:
+        return max(number // 50, 12) if self._few else number
 
     def make(self, place: Path) -> JournalStore:
         store: Any = self.witnesses.setdefault(place, Witness(self._made(place)))
@@ -460,9 +464,14 @@ async def trial(
     plan: Any,
     at: int,
     fault: str,
+    *,
+    few: bool = False,
 ) -> Trial:
-    """Run a test with a fault; heal, examine and use the store, open it again, examine and use it."""
-    subject, found = Subject(made), Trial(0, met=False)
+    """Run a test with a fault; heal, examine and use the store, open it again, examine and use it.
+
+    With `few`, tests that make many of something make some.
+    """
+    subject, found = Subject(made, few=few), Trial(0, met=False)
     loop, unheard = asyncio.get_running_loop(), list[str]()
 
     def heard(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -155,14 +155,14 @@ class StoreConformance(
         await store.open()
         owner = await Owner.create(store, "t")
         sent: list[asyncio.Future[Committed]] = []
-        for _ in range(1_000):
+        for _ in range(self.many(1_000)):
             record = owner.record()
             sent.append(send(store, owner.commit(record)))
             owner.seq, owner.digest = record.seq, record.digest
         await store.close()
-        assert await asyncio.gather(*sent) == [Committed()] * 1_000
+        assert await asyncio.gather(*sent) == [Committed()] * self.many(1_000)
         await store.open()
-        assert (await store.row("t")).head == 1_001
+        assert (await store.row("t")).head == self.many(1_000) + 1
         await store.close()
 
     async def test_a_closed_store_says_so(self, tmp_path: Path) -> None:

@@ -67,13 +67,15 @@ class CommitConformance(StoreSubject):
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             sent: list[asyncio.Future[Committed]] = []
-            for _ in range(2_500):
+            number = self.many(2_500)
+            for _ in range(number):
                 record = owner.record()
                 sent.append(send(store, owner.commit(record)))
                 owner.seq, owner.digest = record.seq, record.digest
             await asyncio.gather(*sent)
-            assert [r.seq for r in await store.read("t")] == list(range(1, 2_502))
-            assert [r.seq for r in await store.read("t", after=499, upto=1_500)] == list(range(500, 1_501))
+            assert [r.seq for r in await store.read("t")] == list(range(1, number + 2))
+            some = await store.read("t", after=number // 5 - 1, upto=number * 3 // 5)
+            assert [r.seq for r in some] == list(range(number // 5, number * 3 // 5 + 1))
 
     async def test_a_read_sees_what_was_queued_before_it(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -266,7 +268,7 @@ class CommitConformance(StoreSubject):
         async with self.opened(tmp_path) as store:
             owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
             # What is queued while this one is written is written as one group.
-            slow = send(store, other.commit(other.record(blobs={"b": bytes(4_000_000)})))
+            slow = send(store, other.commit(other.record(blobs={"b": bytes(self.many(4_000_000))})))
             posted = asyncio.ensure_future(store.post("t", item("i")))
             await asyncio.sleep(0)
             ending = send(store, owner.commit(owner.record(), state="completed", seal=True, release=True))
@@ -387,19 +389,24 @@ class CommitConformance(StoreSubject):
 
     async def test_a_refused_commit_harms_no_other_of_its_group(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            owners = await asyncio.gather(*(Owner.create(store, f"t{n:03}") for n in range(303)))
-            await owners[50].write(thread=add(0))
-            await store.post("t200", item("i"))
+            number = self.many(300)
+            owners = await asyncio.gather(*(Owner.create(store, f"t{n:03}") for n in range(number)))
+            fenced, moved, waiting = number // 30, number // 3, number * 2 // 3
+            await owners[number // 6].write(thread=add(0))
+            await store.post(f"t{waiting:03}", item("i"))
             commits = [owner.commit(owner.record()) for owner in owners]
-            commits[10] = replace(owners[10], epoch=0).commit(replace(owners[10], epoch=0).record())
-            commits[100] = owners[100].commit(owners[100].record(), thread=add(0))
-            commits[200] = owners[200].commit(owners[200].record(), seal=True)
+            stale = replace(owners[fenced], epoch=0)
+            commits[fenced] = stale.commit(stale.record())
+            commits[moved] = owners[moved].commit(owners[moved].record(), thread=add(0))
+            commits[waiting] = owners[waiting].commit(owners[waiting].record(), seal=True)
             results = await asyncio.gather(*(send(store, c) for c in commits), return_exceptions=True)
             refused = {n: type(r) for n, r in enumerate(results) if r != Committed()}
-            assert refused == {10: Fenced, 100: ThreadMoved, 200: InboxWaiting}
+            assert refused == {fenced: Fenced, moved: ThreadMoved, waiting: InboxWaiting}
             heads = {row.task_id: row.head for row in await store.rows(TaskFilter(limit=400))}
-            assert {key for key, head in heads.items() if head == 1} == {"t010", "t100", "t200"}
-            assert len(heads) == 303
+            assert {key for key, head in heads.items() if head == 1} == {
+                f"t{n:03}" for n in (fenced, moved, waiting)
+            }
+            assert len(heads) == number
 
     async def test_commits_from_several_loops_and_threads_all_arrive(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

@@ -18,6 +18,10 @@ class StoreSubject:
         """Return a store, not opened yet, whose data is in `place`; for the same place the same data."""
         raise NotImplementedError
 
+    def many(self, number: int) -> int:
+        """Return how many a test makes of what it makes many of; fewer where each test runs very often."""
+        return number
+
     async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:
         """Delete the last record of a task behind the open store's back; False if there is no way to do that."""
         return False

@@ -1,0 +1,163 @@
+"""`python -m tests.stores.every_fault`: every call of a store and every operation of its disk fails, in every test.
+
+    python -m tests.stores.every_fault [--kinds memory sqlite disk postgres] [--only NAME] [--processes 2]
+
+Each test of the conformance suite is run once for each of its calls of the store (`memory`, `sqlite`, `postgres`) or
+operations of the disk (`disk`), which fails then: once, or with all that follow it, before it is carried out or after.
+After each run the store is examined, used, opened again, examined and used. Tests that make thousands of something make
+some, so that each place of theirs is tried, too. The files are in memory where the system has such a folder: the faults
+are made, and a sync need not be waited for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+from tests.stores.faulty_disk import Fault, OneConnectionStore, faulty_disk
+from tests.stores.nth_fault import CASES, PORT_FAULTS, Case, FaultyPort, Port, PortFault, trial
+from treadle.stores.memory import MemoryStore
+from treadle.stores.sqlite import SQLiteStore
+
+DISK_FAULTS: Final[tuple[Fault, ...]] = ("error once", "error until healed", "full until healed")
+KINDS: Final = ("memory", "sqlite", "disk")
+
+
+async def every_fault(
+    case: Case,
+    place: Path,
+    made: Callable[[Path], Any],
+    again: Callable[[Any, Path], Any],
+    plan: Any,
+    fault: str,
+    most: int | None = None,
+) -> Counter[str]:
+    """Run a test with each fault in turn; return how many trials there were and what was found.
+
+    With `most` about that many of its places are tried, evenly spread.
+    """
+    few = most is None
+    (place / "0").mkdir()
+    whole = await trial(case, place / "0", made, again, plan, 1_000_000_000, fault, few=few)
+    assert whole.findings == [], "without a fault"
+    found, at = Counter[str](), 1
+    if whole.skipped:
+        found["skipped"] = 1
+        return found
+    found["calls"] = whole.calls
+    while True:
+        (place / str(at)).mkdir()
+        tried = await trial(case, place / str(at), made, again, plan, at, fault, few=few)
+        shutil.rmtree(place / str(at))
+        for finding in tried.findings:
+            print(f"{case} {fault} at {at}: {finding[:600]}", flush=True)
+            found["findings"] += 1
+        if not tried.met:
+            return found
+        found["trials"] += 1
+        at += max(1, whole.calls // most) if most else 1
+
+
+async def at_port(
+    kind: str, case: Case, place: Path, fault: PortFault, most: int | None = None
+) -> Counter[str]:
+    """Let calls of a store fail."""
+    port = Port()
+    if kind == "memory":
+        return await every_fault(
+            case, place, lambda _: FaultyPort(MemoryStore(), port), lambda store, _: store, port, fault, most
+        )
+
+    def made(folder: Path) -> FaultyPort:
+        return FaultyPort(SQLiteStore(folder / "journal.db"), port)
+
+    def again(_: Any, folder: Path) -> SQLiteStore:
+        return SQLiteStore(folder / "journal.db")
+
+    return await every_fault(case, place, made, again, port, fault, most)
+
+
+async def on_disk(case: Case, place: Path, fault: Fault, most: int | None = None) -> Counter[str]:
+    """Let operations of the disk under a SQLite store fail, from its first opening on."""
+    first = place / "made.db"
+    store = SQLiteStore(first)
+    await store.open()
+    await store.close()
+
+    def made(folder: Path) -> OneConnectionStore:
+        shutil.copy(first, folder / "journal.db")
+        return OneConnectionStore(folder / "journal.db")
+
+    def again(_: Any, folder: Path) -> SQLiteStore:
+        return SQLiteStore(folder / "journal.db")
+
+    with faulty_disk() as disk:
+        return await every_fault(case, place, made, again, disk, fault, most)
+
+
+# --------------------------------------------------------------------------------------------- the program
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Lend an empty folder, in memory if the system has such."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="every-fault-", dir=memory if memory.is_dir() else None) as made:
+        yield Path(made)
+
+
+def sweep(kind: str, case: Case, fault: Any) -> Counter[str]:
+    """Try all places of one test with one fault."""
+    with folder() as place:
+        if kind == "disk":
+            return asyncio.run(on_disk(case, place, fault))
+        return asyncio.run(at_port(kind, case, place, fault))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.stores.every_fault")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--only", default="", help="tests whose name contains this")
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    cases = [case for case in CASES if given.only in str(case)]
+    sums: dict[tuple[str, str], Counter[str]] = {}
+    skipped: set[str] = set()
+    began = time.monotonic()
+    with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
+        work = {
+            pool.submit(sweep, kind, case, fault): (kind, fault, case)
+            for kind in given.kinds
+            for fault in (DISK_FAULTS if kind == "disk" else PORT_FAULTS)
+            for case in cases
+        }
+        for done in as_completed(work):
+            kind, fault, case = work[done]
+            found = done.result()
+            sums.setdefault((kind, fault), Counter()).update(found)
+            sums[kind, fault]["tests"] += 1
+            if found["skipped"]:
+                skipped.add(f"{kind}: {case}")
+    for (kind, fault), found in sums.items():
+        print(
+            f"{kind:8} {fault:20} {found['tests']:4} tests {found['trials']:7,} trials {found['findings']:4} findings"
+        )
+    print("\n".join(["say of themselves that they do not fit:", *sorted(skipped)] if skipped else []))
+    total = sum((found for found in sums.values()), Counter[str]())
+    print(f"{total['trials']:,} trials, {total['findings']} findings, {time.monotonic() - began:,.0f} s")
+    return 1 if total["findings"] or not total["trials"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
