@@ -484,7 +484,9 @@ class JournalStore(Protocol):
         on this host is succeeded at once, any other when its lease has passed. A process has one lease for all it
         owns, prolonged from a thread for as long as it owns anything; a claim begins with a whole one. Drivers that
         are dead and own nothing are forgotten. Raises `JournalCorrupt`, and changes nothing, when the journal ends
-        before the row's mark, or ends at it with another digest.
+        before the row's mark, or ends at it with another digest. After any other error it may have been carried out:
+        then this object's next claim is answered as this one would have been, and if none comes, the store gives the
+        task back as soon as it can be written.
         """
         ...
 

@@ -22,14 +22,22 @@ class Proxy:
         self._server = server / ".s.PGSQL.5432"
         self._moment: Moment | None = None
         self.cuts = 0
+        self._shuts = self.is_shut = False
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind(str(self.folder / ".s.PGSQL.5432"))
         self._door.listen()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def cut(self, moment: Moment) -> None:
-        """Cut the next session that commits: before the server gets the word, or after it obeyed, its answer lost."""
-        self._moment = moment
+    def cut(self, moment: Moment, *, shut: bool = False) -> None:
+        """Cut the next session that commits: before the server gets the word, or after it obeyed, its answer lost.
+
+        With `shut`, nobody gets in after that until `reopen`.
+        """
+        self._moment, self._shuts = moment, shut
+
+    def reopen(self) -> None:
+        """Let clients in again."""
+        self.is_shut = False
 
     def close(self) -> None:
         self._door.close()
@@ -40,6 +48,9 @@ class Proxy:
                 client, _ = self._door.accept()
             except OSError:
                 return
+            if self.is_shut:
+                client.close()
+                continue
             server = socket.socket(socket.AF_UNIX)
             server.connect(str(self._server))
             session = _Session(self, client, server)
@@ -51,6 +62,7 @@ class Proxy:
             return False
         self._moment = None
         self.cuts += 1
+        self.is_shut = self._shuts
         return True
 
 

@@ -186,3 +186,28 @@ async def test_a_delete_whose_log_could_not_be_cleaned_fails_nobody_it_was_writt
             assert [type(result) for result in told] == [type(None), Committed, Claim], at
         await store.close()
     assert deleted > 2
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_claim_that_failed_left_its_task_to_whoever_claims_it_next(
+    template: Path, tmp_path: Path, disk: Disk, fault: Fault
+) -> None:
+    at, refused = 0, True
+    while refused:
+        at += 1
+        path = tmp_path / f"{at}.db"
+        shutil.copy(template, path)
+        store = OneConnectionStore(path)
+        await store.open()
+        held = await Owner.create(store, "held")
+        disk.failing(at, fault)
+        try:
+            await store.claim("half")
+            refused = False
+        except StoreUnavailable:
+            disk.heal()
+            await Owner.claim(store, "half")
+        disk.heal()
+        await held.write()
+        await store.close()
+    assert 1 < at < 100

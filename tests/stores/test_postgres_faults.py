@@ -155,6 +155,57 @@ async def test_a_whole_group_whose_answer_was_lost_is_answered_item_by_item(
         proxy.close()
 
 
+@asynccontextmanager
+async def with_a_lost_claim(
+    postgres: PostgresServer, schema: str
+) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    """Two stores of one schema; the first has lost the answer to its claim of task `t`, for good."""
+    proxy = Proxy(Path(postgres.url.partition("host=")[2]))
+    url = f"postgresql://postgres@/postgres?host={proxy.folder}&schema={schema}"
+    try:
+        async with opened(postgres.in_schema(schema)) as other, opened(url, patience=0.2) as store:
+            await (await Owner.create(store, "t")).release()
+            held = await Owner.create(store, "held")  # the lease of its process is prolonged for this one
+            proxy.cut("after", shut=True)
+            with pytest.raises(StoreUnavailable):
+                await store.claim("t")
+            row = await other.row("t")
+            assert row.epoch == 2
+            assert row.driver is not None
+            assert row.driver.alive
+            proxy.reopen()
+            yield store, other
+            await held.write()
+    finally:
+        proxy.close()
+
+
+async def test_a_claim_whose_answer_was_lost_for_good_is_answered_by_the_next_one(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with with_a_lost_claim(postgres, schema) as (store, other):
+        claims = await asyncio.gather(store.claim("t"), store.claim("t"), return_exceptions=True)
+        assert [type(claim).__name__ for claim in claims] == ["Claim", "TaskBusy"]
+        claim = claims[0]
+        assert not isinstance(claim, BaseException)
+        await Owner(store, "t", claim.epoch, claim.head, claim.digest).write()
+        await asyncio.sleep(1.5)
+        with pytest.raises(TaskBusy):
+            await other.claim("t")
+
+
+async def test_a_task_whose_claim_got_no_answer_was_owned_for_as_long_as_its_process_lived(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with with_a_lost_claim(postgres, schema) as (_, other):
+
+        async def is_free() -> bool:
+            return (await other.row("t")).driver is None
+
+        await until(is_free, 5)
+        await Owner.claim(other, "t")
+
+
 # -------------------------------------------------------------------------------- sessions that end, restarts
 
 

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 
 from treadle.errors import NotFound, StoreError, StoreUnavailable, TreadleError
-from treadle.ports import Refused, TaskExists, ThreadMoved
+from treadle.ports import Claim, Refused, TaskExists, ThreadMoved
 from treadle.stores import postgres_alone, postgres_reading
 from treadle.stores.drivers import BEATS, this_process
 from treadle.stores.postgres_journal import BEGIN, Group, Owner, beat
@@ -80,6 +80,10 @@ class PostgresWriter(WriterThread):
         self._told = self._woken = self._tried = 0.0
         self._tries = 0
         self._owed = self._heard = self._heard_mail = False
+        self._unanswered: dict[str, Claim] = {}
+        """claims that were refused and may have been carried out, by task: taken back when a session is there again"""
+
+        self._next_try = 0.0
         self.failures = 0
         """how often a transaction was not committed and something of it was tried again"""
         self.wakes = 0
@@ -128,8 +132,10 @@ class PostgresWriter(WriterThread):
         if self._connection is not None and self._listening != bool(self._watchers):
             return 0.0
         due: list[float] = []
-        if self._connection is None and (self._watchers or self._owner.held):
+        if self._connection is None and self._needs_session:
             due.append(self._tried + self._backoff())
+        elif self._unanswered:
+            due.append(self._next_try)
         if self._owner.held:
             due.append(time.monotonic() + self._owner.beat - time.time() + self._owner.lease_seconds / BEATS)
         if self._owed:
@@ -138,17 +144,22 @@ class PostgresWriter(WriterThread):
             due.append(self._woken + TELL_SECONDS)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
+    @property
+    def _needs_session(self) -> bool:
+        return bool(self._watchers or self._owner.held or self._unanswered)
+
     def _look_around(self) -> None:
         """Do what is due: a session to listen on, a heartbeat, words owed to others, watchers to wake."""
         now = time.monotonic()
         try:
             if self._connection is None:
-                if not (self._watchers or self._owner.held) or now < self._tried + self._backoff():
+                if not self._needs_session or now < self._tried + self._backoff():
                     return
                 self._connect()
             connection = self._session()
             self._attend(connection)
             self._keep_lease(connection)
+            self._take_back(connection)
             if self._owed and now >= self._told + TELL_SECONDS:
                 connection.execute(_NOTIFY, (self._to.channel, ""))
                 self._owed, self._told = False, now
@@ -169,6 +180,15 @@ class PostgresWriter(WriterThread):
         owner.row, owner.beat = beat(connection, owner), now
         if owner.row != before:  # the lease had passed, others took over all it owned, and its row went
             owner.held.clear()
+
+    def _take_back(self, connection: Connection) -> None:
+        """Give up what this process may own since a claim whose answer was lost: nobody here knows that it does."""
+        lost = [Item("disown", (key, claim.epoch)) for key, claim in self._unanswered.items()]
+        if lost and time.monotonic() >= self._next_try:
+            self._next_try = time.monotonic() + BACKOFF[1]
+            _, finish = self._prepare(connection, lost, None)
+            finish()
+            self._unanswered.clear()
 
     # --------------------------------------------------------------------------------------------- hearing
 
@@ -316,7 +336,7 @@ class PostgresWriter(WriterThread):
                     unsure = unsure if results is None else results
                 elif getattr(error, "sqlstate", None) not in _OTHERS_FAULT or attempts >= ATTEMPTS:
                     if len(items) == 1:
-                        return [self._typed(error)]
+                        return self._refuse(items, unsure, error)
                     before = unsure or [None] * len(items)
                     return [self._write_all([i], b and [b])[0] for i, b in zip(items, before, strict=True)]
                 else:
@@ -326,9 +346,16 @@ class PostgresWriter(WriterThread):
             now = time.monotonic()
             lost_since = now if lost_since is None else lost_since
             if now > lost_since + self._patience:
-                return [self._typed(failure)] * len(items)
+                return self._refuse(items, unsure, failure)
             if self._tries:
                 time.sleep(self._backoff())
+
+    def _refuse(self, items: list[Item], unsure: list[Any] | None, error: Exception) -> list[Any]:
+        """Give items up; of claims that may have been carried out all the same note is taken."""
+        for item, past in zip(items, unsure or (), strict=bool(unsure)):
+            if isinstance(past, Claim):
+                self._unanswered[item.argument[0]], self._next_try = past, 0.0
+        return [self._typed(error)] * len(items)
 
     def _prepare(
         self, connection: Connection, items: list[Item], unsure: list[Any] | None
@@ -338,14 +365,28 @@ class PostgresWriter(WriterThread):
             return self._prepare_alone(connection, items[0], again=unsure is not None)
         group = Group(connection, self._owner, self._to.channel)
         group.begin(items)
-        before = unsure or [None] * len(items)
+        before = list(unsure or [None] * len(items))
+        claimed = self._take_unanswered(items, before) if self._unanswered else ()
         results = [group.apply(item, past) for item, past in zip(items, before, strict=True)]
 
         def finish() -> None:
             group.write(*self._also(urgent=group.urgent, mail=group.mail))
             self._wrote(urgent=group.urgent)
+            for key in claimed:
+                self._unanswered.pop(key, None)
 
         return results, finish
+
+    def _take_unanswered(self, items: list[Item], before: list[Any]) -> set[str]:
+        """Let each first claim of a task answer for one whose answer was lost; return the tasks."""
+        found: set[str] = set()
+        for number, item in enumerate(items):
+            if item.operation == "claim" and item.argument[0] not in found:
+                key = item.argument[0]
+                if key in self._unanswered:
+                    found.add(key)
+                    before[number] = before[number] or self._unanswered[key]
+        return found
 
     def _prepare_alone(
         self, connection: Connection, item: Item, *, again: bool
