@@ -124,6 +124,22 @@ async def test_closing_gives_back_what_could_not_be_given_back_before() -> None:
     assert (await inner.row("t")).driver is None
 
 
+async def test_a_task_that_could_not_be_given_back_is_adopted_once_the_store_is_healed() -> None:
+    inner = MemoryStore()
+    failing: Any = Failing(inner, lambda k: k >= 2, written=False)
+    agent = Agent(ScriptedModel(["done"]), name="sayer")
+    async with (
+        Runner(failing, agents=[agent]) as runner,
+        Runner(inner, agents=[agent], adopt=True) as adopter,
+    ):
+        with pytest.raises(StoreUnavailable):
+            await runner.run(agent, "Go.", task_id="t")
+        failing.fails = lambda _: False
+        async with asyncio.timeout(10):
+            while (await adopter.get_task("t")).state != "completed":  # noqa: ASYNC110  nobody here drives it
+                await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("rounds", range(0, 24, 3))
 async def test_a_resume_that_meets_a_message_being_heard_drives_the_task_all_the_same(
     rounds: int, tmp_path: Path

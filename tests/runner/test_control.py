@@ -31,6 +31,7 @@ from treadle import (
 )
 from treadle.errors import AlreadyDecided, TaskFinished
 from treadle.llm.scripted import call, text, turn
+from treadle.ports import InboxItem
 
 pytestmark = pytest.mark.anyio
 
@@ -211,6 +212,22 @@ async def test_an_interrupted_write_waits_for_a_person(runner: Runner) -> None:
     with pytest.raises(AlreadyDecided):
         await handle.settle(pending.request_id, NotHappened())
     await assert_journal_makes_sense(runner, handle.task_id)
+
+
+async def test_of_two_verdicts_that_lie_in_the_inbox_together_the_first_one_counts(runner: Runner) -> None:
+    gate = Gate()
+    handle = await runner.start(worker(gate), "go")
+    await gate.entered.wait()
+    await handle.interrupt()
+    gate.let_go.set()
+    for verdict in ("happened", "not_happened"):
+        said: dict[str, Any] = {"request_id": "s1-0", "verdict": verdict, "output": "it was done"}
+        await runner.store.post(handle.task_id, InboxItem(verdict, "settle", said, 0))
+    result = await handle.resume()
+    assert (result.state, result.tool_executions[0].output) == ("completed", "it was done")
+    assert gate.starts == 1
+    (refused,) = await only(runner, handle.task_id, "command_rejected")
+    assert refused.inbox == "not_happened"
 
 
 async def test_a_write_settled_as_not_happened_starts_again_under_the_same_key(runner: Runner) -> None:

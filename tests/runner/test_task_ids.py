@@ -1,14 +1,17 @@
 """An id of the caller's own: the same task however often it is run; and going on from every state."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from tests.runner.cases import Ledger, calculator, kinds, only, said, sayer, step_to_answer
 from treadle import FailurePolicy, Limits, Runner, RunOptions
-from treadle.errors import TaskConflict, VersionRefused
+from treadle.errors import TaskConflict, TaskNotFound, VersionRefused
 from treadle.llm.scripted import call, fail, text
+from treadle.ports import TaskRow
+from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -108,6 +111,28 @@ async def test_two_runners_run_one_id_once_and_both_get_the_result(store: Any) -
         )
         assert {result.final_text for result in results} == {"405"}
         assert sum(len(agent.model.requests) for agent in agents) == 3
+
+
+async def test_who_comes_too_late_with_an_id_remembers_nothing_of_the_task_it_wanted_to_make() -> None:
+    class Contested(MemoryStore):
+        meanwhile: Callable[[], Awaitable[object]] | None = None
+
+        async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+            try:
+                return await super().row(task_id, deleted=deleted)
+            except TaskNotFound:
+                meanwhile, self.meanwhile = self.meanwhile, None
+                if meanwhile is not None:
+                    await meanwhile()
+                raise
+
+    store = Contested()
+    async with Runner(store) as one, Runner(store) as other:
+        store.meanwhile = lambda: other.run(calculator(), "?", task_id="t")
+        late = calculator()
+        assert (await one.run(late, "?", task_id="t")).final_text == "405"
+        assert late.model.requests == []
+        assert await one.result("t") == await other.result("t")
 
 
 async def test_ids_sort_by_time(runner: Runner) -> None:

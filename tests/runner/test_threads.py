@@ -1,6 +1,7 @@
 """Threads: what a task begins with, what it leaves behind, and that nobody's words mix with another's."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,9 +17,12 @@ from tests.runner.cases import (
     sayer,
     step_to_answer,
 )
-from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, Message, Runner, RunOptions, ScriptedModel, tool
+from treadle.core.messages import Text
 from treadle.errors import AlreadyFinalized
 from treadle.llm.scripted import call, fail, text
+from treadle.ports import ThreadMember
+from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -214,6 +218,29 @@ async def test_a_finalization_that_finds_newer_words_goes_after_them(runner: Run
     (created,) = await only(runner, slow, "task_created")
     (ended,) = await only(runner, slow, "task_ended")
     assert (created.base, ended.thread_version) == (0, 2), "the version it began with and the one it made"
+
+
+async def test_words_imported_just_after_others_record_their_own_place_in_the_thread() -> None:
+    class Slow(MemoryStore):
+        meanwhile: Callable[[], Awaitable[object]] | None = None
+
+        async def thread(
+            self, thread_id: str, *, version: int | None = None
+        ) -> tuple[int, list[ThreadMember]]:
+            found = await super().thread(thread_id, version=version)
+            meanwhile, self.meanwhile = self.meanwhile, None
+            if meanwhile is not None:
+                await meanwhile()
+            return found
+
+    store = Slow()
+    async with Runner(store) as runner:
+        store.meanwhile = lambda: runner.run(sayer("First."), "1", thread_id="talk")
+        task_id = await runner.import_thread("talk", [Message("user", (Text("Second."),))])
+        assert said(await runner.get_thread("talk"))[-2:] == [("assistant", "First."), ("user", "Second.")]
+        (ended,) = await only(runner, task_id, "task_ended")
+        assert ended.thread_version == 2
+        assert (await runner.verify()).findings == ()
 
 
 async def test_many_tasks_may_be_finalized_on_one_thread_at_the_same_time(runner: Runner) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.runner.acts import happened
 from tests.runner.cases import (
     Ledger,
     assert_well_formed,
@@ -40,6 +41,8 @@ from treadle.errors import (
     UndoUnfinished,
 )
 from treadle.llm.scripted import call, fail
+from treadle.ports import Commit, CommitDone, InboxItem
+from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -226,6 +229,27 @@ async def test_undo_of_a_task_with_newer_words_after_it_is_refused(runner: Runne
     task = await runner.get_task(first.task_id)
     assert (task.state, task.driven) == ("completed", False)
     assert (await runner.fork(first.task_id, at="s1")).state == "created"
+
+
+async def test_a_refused_undo_gives_back_a_task_that_had_unread_words() -> None:
+    class Counting(MemoryStore):
+        left = 30
+
+        def commit(self, commit: Commit, done: CommitDone) -> None:
+            self.left -= 1
+            assert self.left, "it is given back again and again"
+            super().commit(commit, done)
+
+    async with Runner(Counting()) as runner:
+        agent = sayer()
+        first = await runner.run(agent, "1", thread_id="talk")
+        await runner.run(agent, "2", thread_id="talk")
+        # As one leaves them whose process dies before it has seen that the task has ended.
+        await runner.store.post(first.task_id, InboxItem("late", "send", {"parts": ["And?"]}, 0))
+        with pytest.raises(AlreadyFinalized):
+            await runner.undo_step(first.task_id)
+        assert await runner.store.inbox(first.task_id) == []
+        assert (await runner.get_task(first.task_id)).driven is False
 
 
 async def test_undo_of_a_degraded_task_goes_on_from_there(runner: Runner) -> None:
@@ -562,6 +586,32 @@ async def test_a_compensation_that_was_cut_is_not_repeated_but_settled(store: An
         (rewound,) = await only(runner, task_id, "rewound")
         assert [undone.verdict for undone in rewound.calls] == ["compensated"]
         assert (await runner.get_task(task_id)).steps == 0
+
+
+async def test_a_pause_during_an_undo_lets_the_compensation_end(runner: Runner) -> None:
+    entered, opened = asyncio.Event(), asyncio.Event()
+
+    async def unbook(booked: Any, ctx: Any) -> None:
+        entered.set()
+        await opened.wait()
+
+    @tool(undo=unbook)
+    async def book() -> str:
+        """Book."""
+        return "booked"
+
+    agent = Agent(ScriptedModel([call("book"), "done"]), name="clerk", tools=[book])
+    task = await runner.create_task(agent, "?")
+    await runner.run_step(task)
+    undoing = asyncio.ensure_future(runner.undo_step(task))
+    await entered.wait()
+    pausing = asyncio.ensure_future(runner.pause(task))
+    await happened(runner.handle(task), "pause_requested")
+    opened.set()
+    report = await undoing
+    assert (report.complete, verdicts(report)) == (True, [("s1-0", "compensated")])
+    assert (await pausing).state == "paused"
+    assert (await runner.resume(task)).state == "completed"
 
 
 async def test_a_policy_that_degrades_is_undone_with_its_reason(runner: Runner) -> None:

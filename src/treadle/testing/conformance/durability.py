@@ -198,6 +198,25 @@ class PersistentStoreConformance(StoreConformance):
             assert claim.place is not None
             assert claim.place.holders == ("u",)
 
+    async def test_a_process_that_was_killed_in_line_keeps_nobody_waiting(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t", thread_id="talk")).release()
+            first = await Owner.create(store, "u", thread_id="talk")
+            await first.send(enter="enqueue")
+            child = self.child("hold", tmp_path, "t")
+            assert child.stdout is not None
+            assert await asyncio.to_thread(child.stdout.readline) == "2\n"
+            behind = await Owner.create(store, "v", thread_id="talk")
+            waits = (await behind.send(enter="enqueue")).place
+            assert waits is not None
+            assert (waits.held, waits.number) == (False, 2)
+            child.kill()
+            child.communicate()
+            await first.release()
+            place = (await behind.send(enter="enqueue")).place
+            assert place is not None
+            assert place.held
+
     async def test_two_instances_never_both_have_a_thread(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
             having: set[str] = set()

@@ -12,6 +12,7 @@ import pytest
 
 from treadle.errors import AlreadyFinalized, Fenced, JournalCorrupt, TaskBusy, TaskNotFound
 from treadle.ports import (
+    Claim,
     Commit,
     Committed,
     InboxWaiting,
@@ -177,6 +178,19 @@ class CommitConformance(StoreSubject):
             if isinstance(ended, asyncio.CancelledError):
                 await until(lambda: self.is_free(store, "t"))
                 await store.claim("t")
+
+    async def test_a_task_whose_claim_was_cancelled_is_wanted_as_much_as_before(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            for name in ("wanted", "rest"):
+                await (await Owner.create(store, name)).send(release=True, wanted=name == "wanted")
+                claiming = asyncio.ensure_future(store.claim(name))
+                await asyncio.sleep(0)
+                claiming.cancel()
+                ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
+                if isinstance(ended, Claim):  # it was over before it could be cancelled
+                    await Owner.of(store, name, ended).send(release=True, wanted=ended.wanted)
+                await until(lambda name=name: self.is_free(store, name))
+            assert [row.task_id for row in await store.orphans(10)] == ["wanted"]
 
     async def is_free(self, store: JournalStore, task_id: str) -> bool:
         """Whether nobody owns a task."""
