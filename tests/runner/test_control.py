@@ -291,6 +291,23 @@ async def test_reconcile_settles_an_interrupted_write(
     await assert_journal_makes_sense(runner, handle.task_id)
 
 
+async def test_a_reconcile_that_takes_too_long_leaves_the_outcome_to_a_person(runner: Runner) -> None:
+    async def look(lost: Any, ctx: ToolContext[Any]) -> Any:
+        await asyncio.sleep(60)
+
+    gate = Gate(reconcile=look, timeout=0.05)
+    handle = await runner.start(worker(gate), "go")
+    async with asyncio.timeout(5):
+        result = await handle.result()
+    assert result.state == "waiting"
+    assert [(item.request_id, item.kind) for item in result.pending] == [("s1-0", "settlement")]
+    (unresolved,) = await only(runner, handle.task_id, "outcome_unresolved")
+    assert "took longer than 0.05 s" in unresolved.error.message
+    await handle.settle("s1-0", NotHappened())
+    gate.let_go.set()
+    assert (await handle.resume()).state == "completed"
+
+
 async def test_interrupting_a_hanging_reconcile_does_not_hang(runner: Runner) -> None:
     looking = asyncio.Event()
 

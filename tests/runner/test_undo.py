@@ -614,6 +614,25 @@ async def test_a_pause_during_an_undo_lets_the_compensation_end(runner: Runner) 
     assert (await runner.resume(task)).state == "completed"
 
 
+async def test_a_compensation_that_takes_too_long_has_an_unknown_outcome(runner: Runner) -> None:
+    async def hang(made: Any, ctx: Any) -> None:
+        await asyncio.sleep(30)
+
+    @tool(undo=hang, timeout=0.05)
+    async def book(what: str) -> str:
+        """Book."""
+        return what
+
+    agent = Agent(ScriptedModel([call("book", what="1"), "done"]), name="clerk", tools=[book])
+    task = await runner.create_task(agent, "?")
+    await runner.run_step(task)
+    async with asyncio.timeout(5):
+        report = await runner.undo_step(task)
+    assert (report.complete, verdicts(report)) == (False, [("s1-0", "unknown")])
+    stopped = await only(runner, task.task_id, "tool_stopped")
+    assert [(event.call, event.reason) for event in stopped] == [("s1-0-undo", "timeout")]
+
+
 async def test_a_policy_that_degrades_is_undone_with_its_reason(runner: Runner) -> None:
     ledger = Ledger(fails=lambda entry: entry == "look a")
     options = RunOptions(on_failure=FailurePolicy(tool="degrade"))

@@ -28,7 +28,7 @@ class ToolSpec:
         idempotent: a second call with the same idempotency key changes nothing further.
         destructive, open_world, sends, spends, executes, private: further declared effects, for policy.
         return_direct: a successful result is the task's answer.
-        timeout: seconds a call may take, None for no limit.
+        timeout: seconds a call, its `undo=` and its `reconcile=` may take each; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
         undoable: it has `undo=`.
         reconcilable: it has `reconcile=`.

@@ -90,29 +90,26 @@ class Flights:
         assert stage is not None, "effects are wanted only by those who know the agent"
         flight = Flight(effect)
         record = self._record
-        if type(effect) is CallTool:
+        if isinstance(effect, CallModel):
+            attempt = effect.step.model_attempt + 1
+            record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final))
+            return flight, partial(perform.call_model, stage, flight, effect)
+        if isinstance(effect, CallTool):
             arguments = self._admitted(stage, effect)
             if arguments is None:
                 return None
-            spec = stage.kit.tools[effect.call.name].spec
-            record(
-                e.ToolStarted(
-                    effect.call.step, effect.id, spec.effect, effect.call.attempt + 1, spec.undoable
-                )
-            )
+            call, spec = effect.call, stage.kit.tools[effect.call.name].spec
+            record(e.ToolStarted(call.step, effect.id, spec.effect, call.attempt + 1, spec.undoable))
             work = partial(perform.call_tool, stage, flight, effect, arguments)
-            if spec.timeout is not None:
-                flight.on_entry = partial(self._give_time, flight, spec.timeout)
-        elif type(effect) is CallModel:
-            attempt = effect.step.model_attempt + 1
-            record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final))
-            work = partial(perform.call_model, stage, flight, effect)
-        elif type(effect) is UndoCall:
+        elif isinstance(effect, UndoCall):
             call = effect.call
             record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
             work = partial(perform.undo_call, stage, flight, effect)
         else:
-            work = partial(perform.reconcile, stage, flight, effect)  # type: ignore[arg-type]
+            work = partial(perform.reconcile, stage, flight, effect)
+        tool = stage.kit.tools.get(effect.call.name)
+        if tool is not None and tool.spec.timeout is not None:
+            flight.on_entry = partial(self._give_time, flight, tool.spec.timeout)
         return flight, work
 
     def _give_time(self, flight: Flight, seconds: float) -> None:

@@ -300,10 +300,14 @@ async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.E
     call = effect.call
     tool = stage.kit.tools[call.name]
     try:
+        flight.enter()
         verdict = await tool.reconcile(call.as_tool_call, tool_context(stage, call, flight, call.attempt))
     except asyncio.CancelledError:
         if flight.cut is None and not _being_cancelled():
             return [e.OutcomeUnresolved(call.step, call.id, _unresolved(call, "it cancelled itself"))]
+        if flight.cut == "timeout":
+            late = f"it took longer than {tool.spec.timeout:g} s"
+            return [e.OutcomeUnresolved(call.step, call.id, _unresolved(call, late))]
         return []
     except Exception as error:  # noqa: BLE001  a failed look leaves the outcome unknown
         return [e.OutcomeUnresolved(call.step, call.id, _unresolved(call, error_text(error)))]

@@ -39,7 +39,7 @@ class ToolOptions(TypedDict, total=False):
         read_only, idempotent, destructive, open_world, sends, spends, executes, private: declared effects, as in
             `ToolSpec`; a tool that declares nothing may write and is never started twice.
         return_direct: a successful result is the task's answer.
-        timeout: seconds a call may take, more than 0; None for no limit.
+        timeout: seconds a call may take, and likewise its `undo=` and `reconcile=`, more than 0; None for no limit.
         retries: how often a failed call is tried again; only for read-only and idempotent tools.
         undo: takes back a finished call; given the `ToolCall` with its `output`, and a `ToolContext`.
         reconcile: finds out whether a call begun before a crash took effect; returns `Happened(output)`,
