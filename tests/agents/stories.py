@@ -6,7 +6,7 @@ from treadle.agents import function_calling, lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.answer import with_places
-from treadle.core.effects import Decision, Record
+from treadle.core.effects import Decision
 from treadle.core.fold import apply, fold
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
@@ -53,8 +53,8 @@ def decided(state: TaskState, by: Setup | None = None, *, finalize: bool = True)
 def recorded(state: TaskState, by: Setup | None = None) -> Any:
     """The event that is decided on."""
     decision = decided(state, by)
-    assert isinstance(decision, Record), decision
-    return decision.event
+    assert isinstance(decision, e.Event), decision
+    return decision
 
 
 def follow(
@@ -64,11 +64,11 @@ def follow(
     written: list[e.Event] = []
     while True:
         decision = decided(state, by, finalize=finalize)
-        if not isinstance(decision, Record):
+        if not isinstance(decision, e.Event):
             return written, decision
-        decision.event.seq, decision.event.time = state.seq + 1, state.time + 1
-        apply(state, decision.event)
-        written.append(decision.event)
+        decision.seq, decision.time = state.seq + 1, state.time + 1
+        apply(state, decision)
+        written.append(decision)
         assert len(written) < 50, written
 
 

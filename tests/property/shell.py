@@ -10,7 +10,7 @@ from treadle.agents.setup import Setup
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.answer import with_places
-from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, Record, UndoCall, Wait
+from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, UndoCall, Wait
 from treadle.core.fold import apply
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
@@ -91,10 +91,10 @@ class Shell:
         """Take one decision and do what it says."""
         work = function_calling.decide if knows and self.state.undo is None else idle
         decision = lifecycle.decide(self.state, self.setup, work, finalize=finalize)
-        if type(decision) is Record:
-            self.fired[f"record {decision.event.kind}"] += 1
-            self.record(decision.event)
-            if type(decision.event) is e.TaskEnded:
+        if isinstance(decision, e.Event):
+            self.fired[f"record {decision.kind}"] += 1
+            self.record(decision)
+            if type(decision) is e.TaskEnded:
                 self.commit()
         elif type(decision) is Wait:
             self.fired[f"wait {decision.reason}"] += 1

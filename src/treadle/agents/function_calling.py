@@ -12,7 +12,7 @@ from __future__ import annotations
 from treadle.agents.lifecycle import close_calls, fail, partial_answer, settle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Decision, Effect, Record, Wait
+from treadle.core.effects import CallModel, CallTool, Decision, Effect, Wait
 from treadle.core.fold import FAILURE_POLICY
 from treadle.core.observation import as_text
 from treadle.core.state import CallState, StepState, TaskState
@@ -51,8 +51,8 @@ def _begin(state: TaskState, setup: Setup) -> Decision:
     index = state.steps[-1].index + 1 if state.steps else 1
     allowed = setup.limits.allowed_steps
     if state.limit is None and index > allowed:
-        return Record(e.LimitReached("steps", allowed, index - 1))
-    return Record(e.StepStarted(step_id(state.branch, index), index))
+        return e.LimitReached("steps", allowed, index - 1)
+    return e.StepStarted(step_id(state.branch, index), index)
 
 
 def step_id(branch: int, index: int) -> str:
@@ -64,7 +64,7 @@ def _after_failure(state: TaskState, step: StepState) -> Decision:
     """A failed step ends the task; in its next attempt the step is taken up again."""
     if state.error is not None:
         return fail(state, state.error)
-    return Record(e.StepStarted(step.id, step.index, step.attempt + 1))
+    return e.StepStarted(step.id, step.index, step.attempt + 1)
 
 
 def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
@@ -74,13 +74,13 @@ def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
             return failed
     if step.unasked and state.unread:
         # Words that came while the step was stopped go before its next request.
-        return Record(e.StepStarted(step.id, step.index, step.attempt))
+        return e.StepStarted(step.id, step.index, step.attempt)
     final = state.limit is not None
     if step.model == "idle" and not final:
         reserve = setup.on_limit == "final_answer" and bool(setup.tools)
         spent = spent_before_a_call(setup.limits, state, reserve=reserve)
         if spent is not None:
-            return Record(e.LimitReached(*spent))
+            return e.LimitReached(*spent)
     return (CallModel(step.id, step, final),)
 
 
@@ -88,11 +88,11 @@ def _model_failed(state: TaskState, setup: Setup, step: StepState) -> Decision |
     assert step.error is not None
     if setup.on_model_failure == "pause":
         # The pause was asked for and lifted since: now the model is asked again.
-        return None if step.paused else Record(_pause(step))
+        return None if step.paused else _pause(step)
     if setup.on_model_failure == "degrade":
         reason = f"the model failed: {step.error.message}"
-        return Record(e.TaskEnded("degraded", partial_answer(state), step.error, (*state.reasons, reason)))
-    return Record(e.StepFailed(step.id, step.error))
+        return e.TaskEnded("degraded", partial_answer(state), step.error, (*state.reasons, reason))
+    return e.StepFailed(step.id, step.error)
 
 
 def _pause(step: StepState) -> e.PauseRequested:
@@ -109,14 +109,14 @@ def _run_calls(state: TaskState, setup: Setup, step: StepState) -> Decision:
             effects.append(CallTool(call.id, call))
         elif call.status == "proposed":
             if _over(setup.limits, before + place):
-                return Record(_refusal(call, setup.limits))
+                return _refusal(call, setup.limits)
             if len(effects) < setup.max_parallel_tools:
                 effects.append(CallTool(call.id, call))
         elif call.status in ("lost", "unresolved"):
             settled = settle(state, setup, call)
             if settled is None:
                 waiting.append(call)
-            elif isinstance(settled, Record):
+            elif isinstance(settled, e.Event):
                 return settled
             else:
                 effects.append(settled)  # type: ignore[arg-type]
@@ -134,10 +134,10 @@ def _refusal(call: CallState, limits: Limits) -> e.ToolEnded:
 
 def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
     if step.final:
-        return Record(e.StepCompleted(step.id, True, step.text, reason=f"limit reached: {state.limit}"))
+        return e.StepCompleted(step.id, True, step.text, reason=f"limit reached: {state.limit}")
     if not step.calls:
         last = not state.unread
-        return Record(e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.finish)))
+        return e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.finish))
     failure = _failed_call(setup, step)
     if failure is not None:
         return failure
@@ -145,14 +145,14 @@ def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
         spec = setup.tools.get(call.name)
         if spec is not None and spec.return_direct and call.outcome == "ok":
             output = call.display if call.display is not None else as_text(call.output)
-            return Record(e.StepCompleted(step.id, not state.unread, output, True, _tolerated(setup, step)))
+            return e.StepCompleted(step.id, not state.unread, output, True, _tolerated(setup, step))
     if state.limit is None:
         reached = _limit_after(state, setup, step)
         if reached is not None:
-            return Record(reached)
+            return reached
     elif setup.on_limit == "final_answer":
         return (CallModel(step.id, step, True),)
-    return Record(e.StepCompleted(step.id, reason=_tolerated(setup, step)))
+    return e.StepCompleted(step.id, reason=_tolerated(setup, step))
 
 
 def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
@@ -175,17 +175,17 @@ def _failed_call(setup: Setup, step: StepState) -> Decision | None:
         and setup.on_unknown_outcome == "fail"
         and unknown.error is not None
     ):
-        return Record(e.StepFailed(step.id, unknown.error))
+        return e.StepFailed(step.id, unknown.error)
     if setup.on_tool_failure not in ("fail", "pause"):
         return None
     call = next((call for call in step.calls if call.outcome in ("error", "timeout")), None)
     if call is None or call.error is None:
         return None
     if setup.on_tool_failure == "fail":
-        return Record(e.StepFailed(step.id, call.error))
+        return e.StepFailed(step.id, call.error)
     if step.paused:
         return None
-    return Record(e.PauseRequested(FAILURE_POLICY, call.error.message))
+    return e.PauseRequested(FAILURE_POLICY, call.error.message)
 
 
 def _tolerated(setup: Setup, step: StepState) -> str | None:

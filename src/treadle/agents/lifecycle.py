@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, Record, UndoCall, Wait
+from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, UndoCall, Wait
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.state import CallState, TaskState, UndoState
 from treadle.policy.limits import has_room_for_an_answer
@@ -30,7 +30,7 @@ def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> D
     if state.pausing:
         return _wanted_in_flight(state) or Wait("paused")
     if state.answered:
-        return Record(_end(state)) if finalize else Wait("answered")
+        return _end(state) if finalize else Wait("answered")
     if state.limit is not None and setup.knows_agent:
         at_limit = _at_limit(state, setup)
         if at_limit is not None:
@@ -43,9 +43,9 @@ def _end(state: TaskState) -> e.TaskEnded:
     return e.TaskEnded("degraded" if reasons else "completed", state.output, None, reasons)
 
 
-def fail(state: TaskState, error: e.Failure) -> Record:
+def fail(state: TaskState, error: e.Failure) -> e.Event:
     """Return the end of a task that could not go on."""
-    return Record(e.TaskEnded("failed", None, error, tuple(state.reasons)))
+    return e.TaskEnded("failed", None, error, tuple(state.reasons))
 
 
 def wanted_calls(state: TaskState) -> tuple[CallState, ...]:
@@ -61,7 +61,7 @@ def _wanted_in_flight(state: TaskState) -> tuple[Effect, ...]:
     return tuple(effects)
 
 
-def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Record | None:
+def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> e.Event | None:
     """Return the end of the first open call that did not begin or was lost, so that history stays well-formed."""
     step = state.step
     if step is None:
@@ -69,9 +69,9 @@ def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Record | None
     for call in step.open.values():
         if call.status == "proposed":
             error = e.Failure("tool", outcome, f"{call.name} was not run: {why}.", call.id)
-            return Record(e.ToolEnded(step.id, call.id, outcome, error=error))
+            return e.ToolEnded(step.id, call.id, outcome, error=error)
         if call.status in ("lost", "unresolved"):
-            return Record(settled_end(call) or unknown_end(call))
+            return settled_end(call) or unknown_end(call)
     return None
 
 
@@ -102,18 +102,16 @@ def _cancel(state: TaskState) -> Decision:
     if open_call is not None:
         return open_call
     text = f"cancelled: {state.stop_reason}" if state.stop_reason else "cancelled"
-    return Record(e.TaskEnded("cancelled", None, e.Failure("agent", "cancelled", text), tuple(state.reasons)))
+    return e.TaskEnded("cancelled", None, e.Failure("agent", "cancelled", text), tuple(state.reasons))
 
 
-def _close_undo(state: TaskState) -> Record | None:
+def _close_undo(state: TaskState) -> e.Event | None:
     """Return the end of a compensation of which nobody knows whether it took effect."""
     for call in state.undo.queue if state.undo is not None else ():
         if call.undo_status == "lost":
             name = call.id + UNDO_SUFFIX
             text = f"outcome_unknown: the compensation of {call.name} began and its end is not known"
-            return Record(
-                e.ToolEnded(call.step, name, "unknown", error=e.Failure("tool", "unknown", text, name))
-            )
+            return e.ToolEnded(call.step, name, "unknown", error=e.Failure("tool", "unknown", text, name))
     return None
 
 
@@ -133,7 +131,7 @@ def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
     if state.in_flight() and (out_of_time or setup.on_limit != "pause"):
         return ()
     if setup.on_limit == "pause":
-        return Record(e.PauseRequested("limit", f"limit reached: {state.limit}"))
+        return e.PauseRequested("limit", f"limit reached: {state.limit}")
     open_call = close_calls(state, f"the limit on {state.limit} was reached", "refused")
     if open_call is not None:
         return open_call
@@ -142,7 +140,7 @@ def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
         return fail(state, e.Failure("limit", str(state.limit), reason))
     if step is not None and has_room_for_an_answer(setup.limits, state):
         return None
-    return Record(e.TaskEnded("degraded", partial_answer(state), None, (*state.reasons, reason)))
+    return e.TaskEnded("degraded", partial_answer(state), None, (*state.reasons, reason))
 
 
 def partial_answer(state: TaskState) -> str:
@@ -172,7 +170,7 @@ def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
             return Wait("undo_failed", (call,))
         if call.undo_status == "none":
             return (UndoCall(call.id + UNDO_SUFFIX, call),)
-    return Record(e.Rewound(undo.to, state.branch + 1, undo_report(state, undo)))
+    return e.Rewound(undo.to, state.branch + 1, undo_report(state, undo))
 
 
 def undo_report(state: TaskState, undo: UndoState) -> tuple[e.UndoneCall, ...]:
@@ -210,10 +208,10 @@ def settle(state: TaskState, setup: Setup, call: CallState) -> Decision | Effect
     """Return what follows for a call whose outcome is not known; None: a person has to settle it."""
     settled = settled_end(call)
     if settled is not None:
-        return Record(settled)
+        return settled
     spec = setup.tools.get(call.name)
     if call.status == "lost" and spec is not None and spec.reconcilable:
         return Reconcile(f"{call.id}-reconcile", call)
     if setup.on_unknown_outcome == "wait":
         return None
-    return Record(unknown_end(call))
+    return unknown_end(call)

@@ -1,6 +1,6 @@
 """What a task wants done next: derived from its state, never stored. A place in the task is an effect's identity.
 
-`decide` answers with one of three: `Record` (a fact that follows from the state: journal it and ask again), a tuple of
+`decide` answers with one of three: an event (a fact that follows from the state: journal it and ask again), a tuple of
 effects (all that is wanted now, in flight or not: the difference to what runs is what to start and what to stop), or
 `Wait`.
 """
@@ -24,13 +24,6 @@ WaitReason = Literal[
     "idle",
     "thread",
 ]
-
-
-@mutable
-class Record:
-    """Journal this event: it follows from the state."""
-
-    event: Event
 
 
 @mutable
@@ -75,4 +68,4 @@ class Wait:
 
 
 Effect: TypeAlias = CallModel | CallTool | UndoCall | Reconcile
-Decision: TypeAlias = Record | tuple[Effect, ...] | Wait
+Decision: TypeAlias = Event | tuple[Effect, ...] | Wait

@@ -1,7 +1,7 @@
 """One task being driven: decide, journal, start, wait for any, journal, apply, repeat.
 
     commands from the inbox become events
-    decide(state) -> Record    journal it and ask again
+    decide(state) -> event     journal it and ask again
                   -> Wait      park: give the task back, unless something arrived for it
                   -> effects   start what does not run yet, stop what is not wanted any more, wait for an end
 
@@ -20,7 +20,7 @@ from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.effects import CallModel, Decision, Effect, Reconcile, Record, Wait
+from treadle.core.effects import CallModel, Decision, Effect, Reconcile, Wait
 from treadle.core.fold import RUNNER
 from treadle.core.state import StepState, TaskState
 from treadle.ports import InboxWaiting, JournalStore, ThreadChange, ThreadMoved
@@ -191,6 +191,8 @@ class Drive:
     async def _carry(self) -> None:
         """Take turn after turn until the drive is over, or another carrier has it."""
         me, over = asyncio.current_task(), False
+        if me is not None:
+            me.remove_done_callback(self._carried)
         try:
             while self._carrier is me and not over:
                 try:
@@ -245,13 +247,12 @@ class Drive:
             queues = self._entrance is not None and terms.goal != "undo"
             work = in_line if queues else terms.work
             decision = lifecycle.decide(state, terms.setup, work, finalize=self._finalizes)
-            if type(decision) is not Record:
+            if not isinstance(decision, e.Event):
                 break
-            event = decision.event
-            if type(event) is e.TaskEnded:
-                return await self._seal(event)
-            self._record(event)
-            if type(event) is e.StepCompleted and terms.goal == "step":
+            if type(decision) is e.TaskEnded:
+                return await self._seal(decision)
+            self._record(decision)
+            if type(decision) is e.StepCompleted and terms.goal == "step":
                 self.step_done = state.steps[-1]
         if type(decision) is Wait:
             if decision.reason == "ended" and self._writer.released:
