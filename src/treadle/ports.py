@@ -470,9 +470,9 @@ class JournalStore(Protocol):
     def commit(self, commit: Commit, done: CommitDone) -> None:
         """Queue a commit and return at once; needs an open store and a running event loop.
 
-        Commits of one task are written in the order given. `done` is called exactly once, in the calling loop (for a
-        store that needs no waiting: before this returns), with `Committed` when the commit is durable, else with the
-        `Refused` or `StoreError` that stopped it. A refused commit has written nothing.
+        Commits of one task are written, and answered, in the order given. `done` is called exactly once, in the calling
+        loop (for a store that needs no waiting: before this returns), with `Committed` when the commit is durable, else
+        with the `Refused` or `StoreError` that stopped it. A refused commit has written nothing.
         """
         ...
 

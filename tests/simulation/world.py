@@ -280,9 +280,14 @@ class Way(WrappedStore):
         told: list[Any] = []
 
         def write() -> None:
-            if process.dead or trouble < world.trouble / 2:
-                world.fired["commit failed"] += not process.dead
-                done(StoreUnavailable("the store does not answer"))
+            failed = StoreUnavailable("the store does not answer")
+            if process.dead:
+                done(failed)
+                return
+            if trouble < world.trouble / 2:
+                world.fired["commit failed"] += 1
+                # Not at once: the answer to the commit before is still on its way, and answers keep their order.
+                process.later(0.001, lambda: done(failed))
                 return
             kinds = [] if commit.record is None else names_of(commit)
             self._store.commit(commit, written)

@@ -1,0 +1,18 @@
+"""A task that a process lost while one of its drives was stalled, and owns again since."""
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel
+from treadle.runner.writer import Ownership
+
+
+@pytest.mark.anyio
+async def test_a_drive_that_ends_late_does_not_hide_the_newer_ownership_that_is_to_be_given_back() -> None:
+    async with Runner("memory:") as runner:
+        task = await runner.create_task(Agent(ScriptedModel(["Hi."])), "go")
+        desk = runner._driving.desk
+        late = desk.begin((await desk.load(task.task_id)).state, Ownership(2, b""))
+        desk.unreleased[task.task_id] = 3  # it came back, and could not be given back yet
+        desk.lay_down(late)
+        assert desk.unreleased == {task.task_id: 3}
+        desk.unreleased.clear()
