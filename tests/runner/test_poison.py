@@ -182,7 +182,7 @@ async def test_drivers_that_gave_the_task_back_do_not_count_as_dead_of_it(tmp_pa
 
 
 async def test_a_suspect_that_gets_nowhere_does_not_keep_the_next_waiting_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(adopting, "ALONE_SECONDS", 0.6)
+    monkeypatch.setattr(adopting, "ALONE_SECONDS", 1.5)
     path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "a", "b")
     for task_id in ("a", "b"):
@@ -193,7 +193,7 @@ async def test_a_suspect_that_gets_nowhere_does_not_keep_the_next_waiting_for_ev
             while len(asked) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     first, second = asked
-    assert second - first >= 0.5, "for a while it is driven alone"
+    assert second - first >= 0.4, "for a while it is driven alone"
 
 
 async def test_what_died_twice_in_bad_company_is_driven_beside_its_like_at_once(tmp_path):
@@ -208,15 +208,13 @@ async def test_what_died_twice_in_bad_company_is_driven_beside_its_like_at_once(
                 await asyncio.sleep(0.01)
 
 
-async def test_a_task_that_comes_back_to_a_driver_which_stalled_is_taken_up_by_it_in_the_midst_of_a_call(
-    tmp_path,
-):
+async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_was_left_meanwhile(tmp_path):
     path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "t")
     asked.clear()
     told = []
     async with Runner(path, agents=[agent]) as runner:
-        runner.begin_adopting(tell=told.append)
+        runner.begin_adopting(at_most=1, tell=told.append)
         async with asyncio.timeout(10):
             while not asked:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -225,8 +223,22 @@ async def test_a_task_that_comes_back_to_a_driver_which_stalled_is_taken_up_by_i
             epoch = (await other.claim("t")).epoch
             sql(path, "UPDATE drivers SET lease = 1e16")
             await other.close()
+            time.sleep(adopting.LATE_SECONDS + 0.1)  # noqa: ASYNC251  its whole loop stalls
             while len(asked) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert [adoption.kind for adoption in told] == ["adopted", "lost", "adopted"]
         assert told[-1].epoch == epoch + 1
         assert runner.store.fenced == 1
+
+
+async def test_a_driver_that_died_with_many_tasks_is_no_reason_to_give_one_of_them_up(tmp_path):
+    path, (agent, _) = tmp_path / "journal.db", worker()
+    names = [f"t{number:02}" for number in range(adopting.FEW + 1)]
+    await orphaned(path, agent, *names)
+    await drivers_die(path, "t00", adopting.GIVEN_UP - 1)
+    store = SQLiteStore(path)
+    for name in names:
+        await store.claim(name)
+    await store.close()
+    async with Runner(path, agents=[agent], adopt=True) as runner:
+        await reached(runner, "t00", "completed")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -35,6 +36,9 @@ SCAN_SECONDS: Final = 0.5
 Who is found is to be driven within a second, on a busy machine too: that leaves half of it for claiming and loading.
 """
 
+LATE_SECONDS: Final = 1.0
+"""After how long without a look this process, or its store, has stalled, and may have lost what it owns."""
+
 BREATH_SECONDS: Final = 0.2
 """How long to wait after a look before the next, however much is heard."""
 
@@ -50,7 +54,13 @@ SUSPECT: Final = 3
 """How many drivers in a row left a task without having got anywhere, when it is taken for what they died of."""
 
 GIVEN_UP: Final = 5
-"""With how many it is paused instead of being driven again."""
+"""With how many it is paused instead of being driven again, if the last of them left few tasks behind."""
+
+FEW: Final = 10
+"""How many: a driver that leaves more may have died of any of them, or of nothing that it drove."""
+
+GIVEN_UP_ANYHOW: Final = 20
+"""With how many drivers it is paused whatever else they left behind."""
 
 ALONE_SECONDS: Final = 30.0
 """How long a suspect that gets nowhere keeps the next one waiting."""
@@ -124,6 +134,9 @@ class Adopter:
         self._seen: dict[tuple[str, int], float] = {}
         """when each orphan of the last look was first seen, by task and epoch"""
 
+        self._left: dict[str, int] = {}
+        """how many tasks each driver that is gone left behind, as far as the last look showed"""
+
         self._suspect: str | None = None
         self._alone_until = 0.0
         self._over: Future[None] = Future()
@@ -166,10 +179,16 @@ class Adopter:
     # ------------------------------------------------------------------------------------------ scanning
 
     async def _run(self) -> None:
+        looked = self._loop.time()
         while True:
             self._heard.clear()
+            begun = self._loop.time()
+            if begun - looked > LATE_SECONDS:
+                # What was lost meanwhile takes up room here, and may have been left by whoever took it.
+                self._driving.desk.check_owned()
             try:
                 await self._scan()
+                looked = begun
             except Exception as error:  # noqa: BLE001  whatever a store raises, the next look may succeed
                 self._say("scan_failed", f"looking for tasks to adopt failed, and is tried again: {error}")
             await asyncio.sleep(BREATH_SECONDS)
@@ -180,8 +199,11 @@ class Adopter:
         """Begin to adopt orphans, oldest first, as long as there is room."""
         after, before, now = None, self._seen, self._loop.time()
         self._seen = {}
+        left, self._left = self._left, {}
         while len(self._adopting) < self._at_most:
             page = await self._driving.store.orphans(PAGE, after=after)
+            for driver, number in Counter(row.driver.driver_id for row in page if row.driver).items():
+                self._left[driver] = max(self._left.get(driver, 0) + number, left.get(driver, 0))
             for row in page:
                 key = (row.task_id, row.epoch)
                 self._seen[key] = before.get(key, now)
@@ -193,14 +215,7 @@ class Adopter:
             after = page[-1].task_id
 
     def _takes(self, row: TaskRow) -> bool:
-        if self._driving.desk.is_owned(row.task_id):
-            stale = self._driving.desk.owned[row.task_id].writer
-            if stale.epoch < row.epoch and stale.failure is None:
-                # This process stalled, and who took the task from it has died: what it still drives is in the way.
-                with suppress(RuntimeError):  # its loop is closed
-                    stale.loop.call_soon_threadsafe(stale.check)
-            return False
-        if row.task_id in self._adopting:
+        if row.task_id in self._adopting or self._driving.desk.is_owned(row.task_id):
             return False
         tries = self._tries.get(row.task_id)
         if tries is not None and tries.again > self._loop.time():
@@ -252,6 +267,11 @@ class Adopter:
         self._suspect, self._alone_until = row.task_id, self._loop.time() + ALONE_SECONDS
         return True
 
+    def _is_to_blame(self, row: TaskRow, lost: int) -> bool:
+        """Whether so many drivers in a row died of a task, and not of something else."""
+        among = self._left.get(row.driver.driver_id, 1) if row.driver is not None else 1
+        return lost >= (GIVEN_UP if among <= FEW else GIVEN_UP_ANYHOW)
+
     async def _has_survivor(self, task_id: str) -> bool:
         """Whether a driver that lost the task has said since that it lives."""
         return any(item.kind == SURVIVED for item in await self._driving.store.inbox(task_id))
@@ -265,7 +285,9 @@ class Adopter:
             lost = owned.writer.epoch - 1 - state.progress
             if lost and row.driver is None and row.epoch == owned.writer.epoch - 1:
                 owned.writer.record(e.DriverSurvived(row.epoch))  # it gave the task back
-            elif lost >= GIVEN_UP and state.undo is None and not await self._has_survivor(row.task_id):
+            elif (
+                self._is_to_blame(row, lost) and not state.undo and not await self._has_survivor(row.task_id)
+            ):
                 await self._give_up(row, owned, lost)
                 return
             known = driving.version_for(state, driving.agent_for(row.agent, None, row.task_id))

@@ -9,7 +9,7 @@ import asyncio
 import gc
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from threading import RLock, get_ident
 from typing import Final
@@ -345,6 +345,13 @@ class Desk:
         if self.is_owned(row.task_id):
             return True
         return row.driver is not None and row.driver.alive and row.task_id not in self.unreleased
+
+    def check_owned(self) -> None:
+        """Have the store say of all that is owned here whether it still is; what is not stops being driven."""
+        for owned in list(self.owned.values()):
+            if not owned.writer.is_new:
+                with suppress(RuntimeError):  # its loop is closed
+                    owned.writer.loop.call_soon_threadsafe(owned.writer.check)
 
     def poke(self, task_id: str) -> bool:
         """Let the task's driver, if it is here, look into its inbox; from any thread."""

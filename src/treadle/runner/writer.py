@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from treadle.core import codec
 from treadle.core.data import mutable
@@ -179,7 +180,9 @@ class JournalWriter:
             if isinstance(verdict, Fenced):
                 self._fail(verdict)
 
-        self._store.commit(Commit(self._state.task_id, self.epoch), done)
+        if self.failure is None and not self.released:
+            with suppress(StoreUnavailable):  # it cannot say; what is recorded next will hear it too
+                self._store.commit(Commit(self._state.task_id, self.epoch), done)
 
     async def commit_alone(
         self,
