@@ -27,7 +27,7 @@ from treadle.llm.scripted import call, text
 from treadle.ports import Claim, Committed, Record, TaskFilter
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
-from treadle.testing.conformance.owner import Owner, dump, send
+from treadle.testing.conformance.owner import Owner, dump, send, until
 
 pytestmark = pytest.mark.anyio
 
@@ -211,3 +211,31 @@ async def test_a_claim_that_failed_left_its_task_to_whoever_claims_it_next(
         await held.write()
         await store.close()
     assert 1 < at < 100
+
+
+async def test_a_cancelled_claim_was_never_given_back_when_the_disk_failed_just_then(
+    template: Path, tmp_path: Path, disk: Disk
+) -> None:
+    for at in range(1, 12):
+        path = tmp_path / f"{at}.db"
+        shutil.copy(template, path)
+        store = OneConnectionStore(path)
+        await store.open()
+        held = await Owner.create(store, "held")
+        claiming = asyncio.ensure_future(store.claim("half"))
+        await asyncio.sleep(0)
+        claiming.cancel()
+        with suppress(asyncio.CancelledError):
+            await claiming
+        while (await store.row("half")).epoch < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        disk.failing(at, "error once")
+        await asyncio.sleep(0.02)
+        disk.heal()
+
+        async def is_free(store: OneConnectionStore = store) -> bool:
+            return (await store.row("half")).driver is None
+
+        await until(is_free, 5)
+        await held.write()
+        await store.close()

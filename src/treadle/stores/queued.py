@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import finalize
 
 from treadle.errors import StoreUnavailable
@@ -25,6 +25,9 @@ from treadle.ports import (
 from treadle.stores.writing import NOTHING, Item, WriterThread
 
 W = TypeVar("W", bound=WriterThread)
+
+DISOWN_AGAIN: Final = (0.1, 10.0)
+"""Seconds before the second and between the last of many tries to give a claim back."""
 
 
 class QueuedStore(JournalStore, Generic[W]):
@@ -99,8 +102,19 @@ class QueuedStore(JournalStore, Generic[W]):
 
     def _give_back(self, writer: W, task_id: str, ended: asyncio.Future[Claim]) -> None:
         if not ended.cancelled() and ended.exception() is None:
-            with suppress(StoreUnavailable):  # it closes: with its goodbye all is free that it owned
-                writer.submit(Item("disown", (task_id, ended.result().epoch)))
+            self._disown(writer, task_id, ended.result().epoch)
+
+    def _disown(self, writer: W, task_id: str, epoch: int, after: float = DISOWN_AGAIN[0]) -> None:
+        """Give back a claim nobody waits for; again and again, if the store cannot be written."""
+        loop = asyncio.get_running_loop()
+
+        def done(result: Exception | None) -> None:
+            if isinstance(result, StoreUnavailable):
+                later = min(2 * after, DISOWN_AGAIN[1])
+                loop.call_later(after, self._disown, writer, task_id, epoch, later)
+
+        with suppress(StoreUnavailable):  # it is closed, and has said that it owns nothing any more
+            writer.submit(Item("disown", (task_id, epoch), done, loop))
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
