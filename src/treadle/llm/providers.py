@@ -132,8 +132,9 @@ class OpenAIChat(NamedModel):
 
     def _make(self) -> TheirModel:
         from openai import AsyncOpenAI, Timeout
-        from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.providers.openai import OpenAIProvider
+
+        from treadle.llm.openai_stream import ChatModel
 
         url = self._url()
         client = AsyncOpenAI(
@@ -142,7 +143,7 @@ class OpenAIChat(NamedModel):
             max_retries=0,
             timeout=Timeout(SILENCE, connect=CONNECT),
         )
-        return OpenAIChatModel(self._model_name, provider=OpenAIProvider(openai_client=client))
+        return ChatModel(self._model_name, provider=OpenAIProvider(openai_client=client))
 
 
 class Ollama(OpenAIChat):
