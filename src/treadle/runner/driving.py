@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ from treadle.ports import (
 )
 from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
-from treadle.runner.inbox import SURVIVED
+from treadle.runner.inbox import SURVIVED, as_event
 from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
@@ -483,6 +483,13 @@ class Driving:
         change = ThreadChange("remove", state.thread) if state.thread_version else None
         event = e.TaskReopened(state.attempt + 1, reason, by)
         await owned.writer.commit_alone(event, "running", thread=change, release=False)
+
+    async def hear(self, owned: Owned, items: Sequence[InboxItem]) -> None:
+        """Take items from a task's inbox before it is driven, those of them that are still there."""
+        unread = {item.item_id for item in await self.store.inbox(owned.state.task_id)}
+        for item in items:
+            if item.item_id in unread:
+                owned.writer.record(as_event(owned.state, item), item.item_id)
 
     def go_on(self, owned: Owned, by: str | None = None) -> None:
         """Lift a pause or an interrupt."""

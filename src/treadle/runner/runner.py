@@ -7,11 +7,12 @@ back, and tell from its state what happened.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.errors import Fenced, TaskBusy
-from treadle.ports import TaskRow
+from treadle.ports import InboxItem, TaskRow
 from treadle.runner import given, results
 from treadle.runner.abandoned import AbandonedCall, still_running
 from treadle.runner.adopting import AT_MOST, Adopter, Tell, log
@@ -157,7 +158,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         except Fenced as refusal:
             row = await self._driving.succeeded(owned, refusal)
             if results.word_of(row) in UNFINISHED:
-                return await self.resume(row.task_id, agent=agent, context=context)
+                return await self._go_on(row.task_id, agent, context)
             return await self.result(row.task_id)
         return results.run_result(owned.state, results.resting_word(owned.state))
 
@@ -165,7 +166,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         task_id = str(new.task_id)
         row = await self._driving.row(task_id)
         if results.word_of(row) in (*UNFINISHED, "interrupted"):
-            return await self.resume(task_id, agent=new.agent, options=new.options, context=context)
+            return await self._go_on(task_id, new.agent, context, new.options)
         return await self.result(task_id)
 
     @on_instances
@@ -238,8 +239,9 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
     ) -> RunResult:
         """Drive a task from where it stands to its next stop, and return how it stands then.
 
-        A completed or cancelled task, and a degraded one without new options, is left as it is. One driven elsewhere
-        is waited for.
+        A pause or an interrupt that was recorded before is taken back, also one that no driver has read yet. A
+        completed or cancelled task, and a degraded one without new options, is left as it is. One driven elsewhere is
+        waited for.
 
         Raises:
             AgentUnknown: this runner was not given the task's agent.
@@ -247,6 +249,20 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         """
         task_id = id_of(task)
         given.options(options)
+        await self._driving.row(task_id)
+        before = [item for item in await self._store.inbox(task_id) if item.kind in ("pause", "interrupt")]
+        return await self._go_on(task_id, agent, context, options, by, before)
+
+    async def _go_on(
+        self,
+        task_id: str,
+        agent: Agent[Any] | None,
+        context: Any,
+        options: RunOptions | None = None,
+        by: str | None = None,
+        before: Sequence[InboxItem] = (),
+    ) -> RunResult:
+        """Drive a task to its next stop; what `before` asked for is heard and taken back."""
         while True:
             row = await self._driving.row(task_id)
             if self.desk.is_driven(row):
@@ -260,6 +276,8 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             owned = None
             try:
                 async with self._driving.own_outside_undo(task_id, enter=True) as owned:
+                    if before and owned.state.ended is None:
+                        await self._driving.hear(owned, before)
                     return await self._resume(owned, known, agent, context, options, by)
             except Fenced as refusal:
                 if owned is None:
