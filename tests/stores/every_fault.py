@@ -149,14 +149,16 @@ def main() -> int:
             sums[kind, fault]["tests"] += 1
             if found["skipped"]:
                 skipped.add(f"{kind}: {case}")
-    for (kind, fault), found in sums.items():
-        print(
-            f"{kind:8} {fault:20} {found['tests']:4} tests {found['trials']:7,} trials {found['findings']:4} findings"
-        )
+            if sums[kind, fault]["tests"] == len(cases):
+                print(_line(kind, fault, sums[kind, fault]), flush=True)
     print("\n".join(["say of themselves that they do not fit:", *sorted(skipped)] if skipped else []))
     total = sum((found for found in sums.values()), Counter[str]())
     print(f"{total['trials']:,} trials, {total['findings']} findings, {time.monotonic() - began:,.0f} s")
     return 1 if total["findings"] or not total["trials"] else 0
+
+
+def _line(kind: str, fault: str, found: Counter[str]) -> str:
+    return f"{kind:8} {fault:20} {found['tests']:4} tests {found['trials']:7,} trials {found['findings']:4} findings"
 
 
 if __name__ == "__main__":
