@@ -324,8 +324,8 @@ class Storm:
 
     async def _judge(self, runner: Runner) -> None:
         for driver in self.drivers:
-            while driver.born is None and driver.process.poll() is None:
-                await asyncio.sleep(0.05)  # it does not listen to signals yet
+            while driver.born is None and driver.process.poll() is None:  # noqa: ASYNC110  it does not hear signals yet
+                await asyncio.sleep(0.05)
             driver.process.terminate()
         for driver in self.drivers:
             self.report.exits.append(await asyncio.to_thread(driver.process.wait, 30))
