@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.core.events import Ephemeral, Event
 from treadle.core.tools import Happened, NotHappened
+from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.runner.results import RunResult, Task, UndoReport
 from treadle.runner.stream import watch
 
@@ -24,13 +25,14 @@ class RunHandle:
         self._runner = runner
         self.task_id = task_id
         self._driven: asyncio.Task[RunResult] | None = None
+        self._epoch: int | None = None
 
     def __repr__(self) -> str:
         return f"RunHandle({self.task_id!r})"
 
-    def drive_with(self, work: Coroutine[Any, Any, RunResult]) -> None:
-        """Drive the task in this event loop, on behalf of whoever holds the handle."""
-        self._driven = asyncio.ensure_future(work)
+    def drive_with(self, work: Coroutine[Any, Any, RunResult], epoch: int | None = None) -> None:
+        """Drive the task in this event loop, under this ownership, on behalf of whoever holds the handle."""
+        self._driven, self._epoch = asyncio.ensure_future(work), epoch
         self._runner.hold(self._driven)
 
     def events(self, *, after: int = 0, deltas: bool = True) -> AsyncGenerator[Event | Ephemeral, None]:
@@ -46,9 +48,22 @@ class RunHandle:
     async def result(self) -> RunResult:
         """Return how the task stands once it stops."""
         driven = self._driven
-        if driven is not None and driven.get_loop() is asyncio.get_running_loop():
-            return await asyncio.shield(driven)
-        return await self._runner.stopped(self.task_id)
+        if driven is None or driven.get_loop() is not asyncio.get_running_loop():
+            return await self._runner.stopped(self.task_id)
+        if driven.done() and await self._went_on(driven):
+            return await self._runner.stopped(self.task_id)
+        return await asyncio.shield(driven)
+
+    async def _went_on(self, driven: asyncio.Task[RunResult]) -> bool:
+        """Whether the task was taken up again, by whomever, since the drive that began with this handle."""
+        if self._epoch is None and (driven.cancelled() or driven.exception() is not None):
+            return False  # there was none: what kept it from beginning is to be told
+        try:
+            return (await self._runner.store.row(self.task_id)).epoch != self._epoch
+        except (StoreUnavailable, TaskNotFound):
+            return (
+                False  # closed, or deleted, after that drive: how the task stood then is all there is to tell
+            )
 
     async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
         """See `Runner.pause`."""
@@ -56,7 +71,6 @@ class RunHandle:
 
     async def resume(self, **how: Any) -> RunResult:
         """See `Runner.resume`."""
-        self._driven = None
         return await self._runner.resume(self.task_id, **how)
 
     async def interrupt(self, *, reason: str | None = None, by: str | None = None) -> RunResult:

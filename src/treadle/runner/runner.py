@@ -219,7 +219,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             handle.drive_with(self._run_known(new, context))
             return handle
         handle = RunHandle(self, owned.state.task_id)
-        handle.drive_with(self._drive_to_end(owned, agent, context, detached=True))
+        handle.drive_with(self._drive_to_end(owned, agent, context, detached=True), owned.writer.epoch)
         await owned.writer.durable()
         return handle
 
