@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import happened
+from tests.runner.acts import Gate, happened
 from tests.runner.cases import (
     Ledger,
     assert_well_formed,
@@ -31,6 +31,7 @@ from treadle import (
     ToolCall,
     tool,
 )
+from treadle.core.messages import Text
 from treadle.errors import (
     AgentUnknown,
     AlreadyFinalized,
@@ -43,6 +44,7 @@ from treadle.errors import (
 from treadle.llm.scripted import call, fail
 from treadle.ports import Commit, CommitDone, InboxItem
 from treadle.stores.memory import MemoryStore
+from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
 
@@ -586,6 +588,58 @@ async def test_a_compensation_that_was_cut_is_not_repeated_but_settled(store: An
         (rewound,) = await only(runner, task_id, "rewound")
         assert [undone.verdict for undone in rewound.calls] == ["compensated"]
         assert (await runner.get_task(task_id)).steps == 0
+
+
+async def test_words_said_while_a_compensation_runs_are_read_after_the_undo(runner: Runner) -> None:
+    entered, opened = asyncio.Event(), asyncio.Event()
+
+    async def unbook(booked: Any, ctx: Any) -> None:
+        entered.set()
+        await opened.wait()
+
+    @tool(undo=unbook)
+    async def book() -> str:
+        """Book."""
+        return "booked"
+
+    agent = Agent(ScriptedModel([call("book"), "done"]), name="clerk", tools=[book])
+    task = await runner.create_task(agent, "?")
+    await runner.run_step(task)
+    undoing = asyncio.ensure_future(runner.undo_step(task))
+    await entered.wait()
+    await runner.send(task, "Another hotel.")
+    await happened(runner.handle(task), "input_received")
+    opened.set()
+    assert (await undoing).complete
+    assert said((await runner.resume(task)).messages)[:2] == [("user", "?"), ("user", "Another hotel.")]
+
+
+async def test_words_said_after_an_undo_was_asked_for_are_read_after_it(runner: Runner) -> None:
+    """Also when the undo waits for a call in flight, and words would not have to."""
+    gate = Gate()
+    agent = Agent(ScriptedModel([call("work"), "done"]), name="clerk", tools=[gate.tool])
+    handle = await runner.start(agent, "?")
+    await gate.entered.wait()
+    undoing = asyncio.ensure_future(handle.undo_step(force=True))
+    while not await runner.store.inbox(handle.task_id):  # noqa: ASYNC110  it is on its way there
+        await asyncio.sleep(0.001)
+    await handle.send("Another way.")
+    gate.let_go.set()
+    assert (await undoing).complete
+    assert said((await handle.resume()).messages)[:2] == [("user", "?"), ("user", "Another way.")]
+
+
+async def test_words_said_between_two_tries_of_an_undo_are_read_after_it(runner: Runner) -> None:
+    broken = [True]
+    ledger = Ledger(lambda entry: entry.startswith("unbook") and broken[0])
+    task = await runner.create_task(ledger.agent(call("book", what="room"), "done"), "?")
+    await runner.run_step(task)
+    assert not (await runner.undo_step(task)).complete
+    await runner.send(task, "Another hotel.")
+    broken[0] = False
+    assert (await runner.undo_step(task)).complete
+    assert (await runner.get_upcoming_steps(task))[0].input == (Text("?"), Text("Another hotel."))
+    assert await audit_store(runner.store) == []
 
 
 async def test_a_pause_during_an_undo_lets_the_compensation_end(runner: Runner) -> None:

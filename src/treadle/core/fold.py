@@ -442,7 +442,7 @@ def _undo_requested(state: TaskState, event: e.UndoRequested) -> None:
     for call in queue:
         if call.undo_status == "failed":
             call.undo_status = "skipped" if event.forced else "none"
-    state.undo = UndoState(event.to, queue)
+    state.undo = UndoState(event.to, queue, state.undo.since if state.undo is not None else event.seq)
 
 
 def _rewound(state: TaskState, event: e.Rewound) -> None:
@@ -458,11 +458,12 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     # Copied, not cut: views of the list that were handed out stay what they were.
     state.messages = state.messages[: mark.messages]
     state.turn, state.tool_calls = mark.turn, mark.tool_calls
-    state.unread = list(mark.unread)
+    since = state.undo.since if state.undo is not None else event.seq
+    state.unread = [*mark.unread, *[words for words in state.unread if words.seq > since]]
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
     state.error = state.limit = None
     del state.reasons[mark.reasons :]
-    state.answered = last is not None and last.last and not mark.unread
+    state.answered = last is not None and last.last and not state.unread
     state.output = last.output if last is not None and state.answered else None
     state.output_text = answer_text(state.output)
 

@@ -118,6 +118,8 @@ class UndoState:
 
     to: int
     queue: list[CallState]
+    since: int = 0
+    """the event that first asked for it: words said after that are not taken back"""
 
 
 @mutable

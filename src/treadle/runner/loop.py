@@ -403,8 +403,10 @@ class Drive:
                 # Nothing follows the end, and a command that came too late is not to wait for the next attempt.
                 self._writer.dismiss(item.item_id)
             else:
-                if item.kind == "undo" and self._flights.aloft:
-                    self._undo_waits = True
+                if self._flights.aloft and (
+                    item.kind == "undo" or (self._undo_waits and item.kind == "send")
+                ):
+                    self._undo_waits = True  # and so do words that were said after it
                     continue
                 event = as_event(self.state, item)
                 if type(event) is e.UndoRequested:

@@ -175,10 +175,14 @@ class _Place:
 
 @mutable
 class _Places:
-    """Where the task stood: before its first step, and at the end of each step of the present branch."""
+    """Where the task stood: before its first step, and at the end of each step of the present branch.
+
+    `said` are the words that came since an undo was first asked for: they are to outlast it.
+    """
 
     origin: _Place | None = None
     after: dict[int, _Place] = field(default_factory=dict[int, _Place])
+    said: list[e.InputReceived] | None = None
 
 
 _SPOKEN = (e.ToolEnded, e.ModelReturned, e.StepCompleted, e.Rewound, e.TaskReopened)
@@ -224,11 +228,17 @@ def _place(state: TaskState) -> _Place:
 
 def _remember(event: e.Event, state: TaskState, places: _Places) -> None:
     before = not state.began and state.step is None and len(state.steps) == state.floor
+    if isinstance(event, (e.Rewound, e.TaskForked, e.TaskEnded)):
+        places.said = None
     if isinstance(event, (e.TaskCreated, e.TaskForked)):
         places.origin = _place(state) if before else places.after.get(state.floor, places.origin)
     elif isinstance(event, e.InputReceived) and before and places.origin is not None:
         unread = [*places.origin.unread, event]
         places.origin = replace(places.origin, unread=unread, answered=False, output=None)
+    elif isinstance(event, e.InputReceived) and places.said is not None:
+        places.said.append(event)
+    elif isinstance(event, e.UndoRequested):
+        places.said = [] if places.said is None else places.said
     elif isinstance(event, e.ResultReplaced):
         # A fork with another result stands elsewhere than its parent did.
         places.after = {}
@@ -253,6 +263,9 @@ def _restored(task: str, event: e.Rewound, state: TaskState, places: _Places) ->
         )
     if expected is None:
         return
+    if places.said:
+        unread = [*expected.unread, *places.said]
+        expected = replace(expected, unread=unread, answered=False, output=None)
     here = _place(state)
     for item in fields(_Place):
         then, now = getattr(expected, item.name), getattr(here, item.name)
