@@ -404,6 +404,8 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
         state.messages = state.messages[:-1]
     state.ended, state.attempt, state.thread_version, state.kept = None, event.attempt, 0, False
     state.limit = state.error = None
+    if state.step is not None and state.step.status == "running":
+        state.step.error = None  # a failure of the model that was tolerated: now it is asked again
     if state.answered and state.steps[-1].final:
         _take_up(state, state.steps[-1])
     elif not state.answered:
