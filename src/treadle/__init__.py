@@ -4,6 +4,11 @@ An `Agent` says what should run, a `Runner` runs it as a task: stepped or freely
 cancelled, resumed, undone, forked. Each task is an append-only journal of events; its state is what they add up to.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from treadle.agents.agent import Agent, RunContext
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import (
@@ -25,6 +30,17 @@ from treadle.runner.results import RunResult, Task, TaskStepOutput, TaskUsage, U
 from treadle.tools.function import tool
 from treadle.wiring import Runner
 
+if TYPE_CHECKING:
+    from treadle.agents.dialect import Reading
+    from treadle.agents.planner import Planner
+    from treadle.agents.react import React
+
+_HOMES = {  # what few agents need is imported by those that do
+    "Planner": "treadle.agents.planner",
+    "React": "treadle.agents.react",
+    "Reading": "treadle.agents.dialect",
+}
+
 __all__ = [
     "Agent",
     "Breakpoint",
@@ -38,6 +54,9 @@ __all__ = [
     "ModelRequest",
     "ModelSettings",
     "NotHappened",
+    "Planner",
+    "React",
+    "Reading",
     "Reasoning",
     "ReasoningDelta",
     "RunContext",
@@ -62,3 +81,9 @@ __all__ = [
     "Usage",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast
 
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
@@ -15,7 +15,10 @@ from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.ports import C, Model, Tool
 
-WorkerName = Literal["function_calling"]
+if TYPE_CHECKING:
+    from treadle.agents.dialect import Dialect
+
+WorkerName = Literal["function_calling", "react", "planner"]
 
 
 @frozen
@@ -28,6 +31,9 @@ class RunContext(Generic[C]):
     context: C
 
 
+_WORKED_OUT: Final = ("_fingerprint", "dialect")
+"""The fields of an agent that follow from the others."""
+
 Instructions = str | Callable[[RunContext[Any]], str]
 
 
@@ -39,7 +45,8 @@ class Agent(Generic[C]):
         name: stored with each task; how a process finds the agent again.
         instructions: text, or a function of `RunContext` called once per task.
         tools: functions decorated with `@tool`; their names must differ.
-        worker: the kind of reasoning.
+        worker: the kind of reasoning: `function_calling`, or for models that call no tools of their own accord
+            `react` or `planner`; or `React(...)`, `Planner(...)` or another `Dialect`.
         limits: hard limits of each task.
         model_settings: sent with each request.
         metadata: JSON data of yours, kept here and never looked at.
@@ -50,6 +57,7 @@ class Agent(Generic[C]):
 
     __slots__ = (
         "_fingerprint",
+        "dialect",
         "instructions",
         "limits",
         "metadata",
@@ -64,7 +72,10 @@ class Agent(Generic[C]):
     name: str
     instructions: Instructions
     tools: tuple[Tool, ...]
-    worker: WorkerName
+    worker: WorkerName | Dialect
+    dialect: Dialect | None
+    """how the agent speaks with its model; None: by the provider's own tool calls"""
+
     limits: Limits
     model_settings: ModelSettings
     metadata: Json
@@ -77,7 +88,7 @@ class Agent(Generic[C]):
         name: str = "agent",
         instructions: Instructions = "",
         tools: Sequence[Any] = (),
-        worker: WorkerName = "function_calling",
+        worker: WorkerName | Dialect = "function_calling",
         limits: Limits | None = None,
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
@@ -86,14 +97,14 @@ class Agent(Generic[C]):
             raise ConfigurationError(
                 f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
             )
-        if worker != "function_calling":
-            raise ConfigurationError(f"Agent {name!r}: worker must be 'function_calling', got {worker!r}")
+        checked_tools = _checked_tools(name, tools)
         values: dict[str, Any] = {
             "name": _checked_name(name),
             "model": _checked_model(name, model),
             "instructions": instructions,
-            "tools": _checked_tools(name, tools),
+            "tools": checked_tools,
             "worker": worker,
+            "dialect": None if worker == "function_calling" else _dialect(name, worker, checked_tools),
             "limits": _checked(name, "limits", limits, Limits),
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
@@ -107,7 +118,7 @@ class Agent(Generic[C]):
 
     def replace(self, **changes: Any) -> Agent[C]:
         """Return an agent like this one with some arguments of the constructor changed."""
-        kept = {field: getattr(self, field) for field in self.__slots__ if not field.startswith("_")}
+        kept = {field: getattr(self, field) for field in self.__slots__ if field not in _WORKED_OUT}
         unknown = set(changes) - set(kept)
         if unknown:
             raise ConfigurationError(f"Agent.replace: there is no argument {min(unknown)!r}")
@@ -120,13 +131,14 @@ class Agent(Generic[C]):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of name, model, instructions, tools and their schemas; stored with each task."""
+        """A digest of name, model, instructions, worker, tools and their schemas; stored with each task."""
         if not self._fingerprint:
             from pydantic_core import to_json
 
             told = self.instructions if isinstance(self.instructions, str) else self.instructions.__qualname__
             specs = [_spec_facts(tool.spec) for tool in self.tools]
-            facts = to_json([self.name, self.model_name, told, self.worker, specs])
+            worker = self.worker if self.dialect is None else self.dialect.facts()
+            facts = to_json([self.name, self.model_name, told, worker, specs])
             object.__setattr__(self, "_fingerprint", hashlib.sha256(facts).hexdigest()[:16])
         return self._fingerprint
 
@@ -137,6 +149,31 @@ class Agent(Generic[C]):
 
 def _spec_facts(spec: ToolSpec) -> list[Any]:
     return [spec.name, spec.description, spec.parameters, spec.effect, spec.return_direct]
+
+
+def _dialect(name: str, worker: Any, tools: Sequence[Tool]) -> Dialect:
+    if worker == "react":
+        from treadle.agents.react import React
+
+        dialect: Any = React()
+    elif worker == "planner":
+        from treadle.agents.planner import Planner
+
+        dialect = Planner()
+    else:
+        from treadle.agents.dialect import Dialect
+
+        dialect = worker
+        if isinstance(worker, type) or not isinstance(worker, Dialect):
+            raise ConfigurationError(
+                f"Agent {name!r}: worker must be 'function_calling', 'react', 'planner', or an object such as "
+                f"React(...), got {worker!r}"
+            )
+    try:
+        dialect.check([tool.spec.name for tool in tools])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Agent {name!r}: {error}") from None
+    return dialect
 
 
 def _checked_name(name: Any) -> str:

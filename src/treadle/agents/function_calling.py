@@ -138,7 +138,7 @@ def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
     if not step.calls:
         last = not state.unread
         return e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.finish))
-    failure = _failed_call(setup, step)
+    failure = _unreadable(state, setup, step) or _failed_call(setup, step)
     if failure is not None:
         return failure
     for call in step.calls:
@@ -164,6 +164,32 @@ def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReac
     if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)
     return None
+
+
+def _unreadable(state: TaskState, setup: Setup, step: StepState) -> e.StepFailed | None:
+    """Return the failure of a step whose answer was the last of too many in a row that could not be read.
+
+    A step that is tried again after that failed is left as it is, and the model is asked again in the next one.
+    """
+    most = setup.max_parse_errors
+    if most is None or step.attempt > 1 or not _is_unreadable(step):
+        return None
+    count, place = 1, len(state.steps)
+    while count < most and place > state.floor and _is_unreadable(state.steps[place - 1]):
+        if state.steps[place - 1].attempt > 1:
+            break
+        count, place = count + 1, place - 1
+    if count < most:
+        return None
+    why = step.calls[-1].problem
+    times = f"{count} answers of the model in a row" if count > 1 else "the model's answer"
+    text = f"{times} could not be read, at last because {why}"
+    return e.StepFailed(step.id, e.Failure("worker", "unparsable", text))
+
+
+def _is_unreadable(step: StepState) -> bool:
+    """Whether nothing of a step's answer could be used."""
+    return step.status != "skipped" and bool(step.calls) and all(call.problem for call in step.calls)
 
 
 def _failed_call(setup: Setup, step: StepState) -> Decision | None:

@@ -31,4 +31,7 @@ class Setup:
     on_tool_failure: ToolFailurePolicy = "continue"
     on_unknown_outcome: OnUnknownOutcome = "wait"
     max_parallel_tools: int = 64
+    max_parse_errors: int | None = None
+    """how many answers in a row may be unreadable, where the model's words have to be read"""
+
     knows_agent: bool = True

@@ -7,9 +7,10 @@ from typing import Final
 
 from rich.text import Text as RichText
 
+from treadle.agents.transcript import MARK
 from treadle.cli.screen import Screen, clean, short
 from treadle.core import events as e
-from treadle.core.messages import Content, Json, Text, ToolCall
+from treadle.core.messages import Content, Json, Message, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
 
 _LOUD: Final = 300
@@ -97,6 +98,8 @@ class Timeline:
             self._calls[call.id] = call
         if event.step in self._undone:
             return
+        if not self._live:
+            self._think(event.message)
         self.said = event.message.text
         if self.said and written != self.said:
             self._line("  " + self.said.strip().replace("\n", "\n  "))
@@ -111,6 +114,14 @@ class Timeline:
                 (problem, "red"),
                 (f"  {call.id}", "dim"),
             )
+            if call.problem and call.meta == MARK:
+                self._line(("    it wrote: ", "dim"), (short(call.raw or "", _LOUD), "dim"))
+
+    def _think(self, message: Message) -> None:
+        """Print what the model wrote that it thought; what was thought out of sight stays there."""
+        for part in message.parts:
+            if isinstance(part, Reasoning) and part.meta == MARK:
+                self._line(("  " + short(part.text, 2 * _LOUD), "dim"))
 
     # ------------------------------------------------------------------------------- everything else
 

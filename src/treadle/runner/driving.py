@@ -178,6 +178,15 @@ class Driving:
             model = self._models[agent.model] = self.parts.resolve_model(agent.model)
         return model
 
+    def _spoken_with(self, agent: Agent[Any]) -> Model:
+        """Return the agent's model, behind an interpreter if it is spoken with in a dialect."""
+        model = self.model_of(agent)
+        if agent.dialect is None:
+            return model
+        from treadle.agents.dialect import Interpreter
+
+        return Interpreter(model, agent.dialect)
+
     def options_of(self, state: TaskState) -> RunOptions:
         """Return the options a task is driven with."""
         return from_json(state.options)
@@ -193,7 +202,7 @@ class Driving:
         specs = tuple([tool.spec for tool in agent.tools])
         limit = options.tool_output_max_chars or 8_000
         told = setup.limits.allowed_steps if options.tell_steps_left else None
-        kit = Kit(agent, options, setup, self.model_of(agent), tools, specs, limit, told)
+        kit = Kit(agent, options, setup, self._spoken_with(agent), tools, specs, limit, told)
         self._kits[agent] = state.options, kit
         if len(self._kits) > KEPT_VERSIONS:
             self._kits.popitem(last=False)

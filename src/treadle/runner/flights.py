@@ -120,7 +120,10 @@ class Flights:
         """Return the arguments of a call as its tool wants them; None when the call ended as invalid."""
         call = effect.call
         tool = stage.kit.tools.get(call.name)
-        if tool is None:
+        dialect = stage.kit.agent.dialect
+        if call.problem is not None and dialect is not None:
+            text = dialect.correction(call.problem)
+        elif tool is None:
             text = unknown_tool_text(call.name, list(stage.kit.tools))
         elif call.problem is not None:
             text = f"{call.name} was not run: its arguments were {call.problem}. Send the whole call again."

@@ -1,0 +1,41 @@
+"""JSON objects as models write them: complete ones only, and nothing in them is ever guessed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from treadle.core.messages import Json
+
+
+def parse_object(raw: str) -> dict[str, Json]:
+    """Return a JSON object; raise `ValueError` for anything else, for repeated keys and for NaN or Infinity."""
+    value: Any = json.loads(raw, **STRICTLY)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004  (one error type for all that is not an object)
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is repeated")
+    return found
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError("a number is too large")
+    return value
+
+
+STRICTLY: dict[str, Any] = {
+    "object_pairs_hook": _unique,
+    "parse_constant": _no_constant,
+    "parse_float": _finite,
+}
