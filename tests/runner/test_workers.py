@@ -1,0 +1,402 @@
+"""What every worker keeps, whichever way its model is spoken with. Another worker is one more line in `WORKERS`."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.property.mortal import MortalStore, next_life
+from tests.runner.acts import assert_well_formed
+from treadle import Agent, Limits, Runner, RunOptions, RunResult, ScriptedModel, ToolContext, Usage, tool
+from treadle.core.events import Delta, Event
+from treadle.core.messages import Message
+from treadle.core.model import ModelRequest
+from treadle.core.tools import EffectClass
+from treadle.errors import StoreError, TreadleError
+from treadle.llm.scripted import Turn, call, text, turn
+from treadle.stores.memory import MemoryStore
+from treadle.testing.audit import Evidence, LedgerEntry, audit_store
+from treadle.testing.compare import assert_same_journal, journal_of
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass(frozen=True)
+class Way:
+    """A worker, and how a model that is spoken with by it writes a call and an answer."""
+
+    worker: Any
+    calls: Callable[[str, dict[str, Any]], Turn]
+    answers: Callable[[str], Turn]
+
+
+def in_react(name: str, arguments: dict[str, Any]) -> Turn:
+    return text(f"Thought: I want {name}.\nAction: {name}\nAction Input: {json.dumps(arguments)}", chunk=5)
+
+
+def in_json(name: str, arguments: dict[str, Any]) -> Turn:
+    call = {"thought": f"I want {name}.", "name": name, "arguments": arguments}
+    return text(json.dumps(call), chunk=5)
+
+
+WORKERS = {
+    "function_calling": Way("function_calling", lambda name, given: call(name, **given), text),
+    "react": Way("react", in_react, lambda words: text(f"Thought: Done.\nAnswer: {words}", chunk=5)),
+    "planner": Way("planner", in_json, lambda words: in_json("finish", {"answer": words})),
+}
+USAGE = Usage(100, 7, cached_tokens=30, reasoning_tokens=2)
+LAST_WORDS = "I know no more."
+ANSWER = "All is done, as you wished."
+PLAN = (
+    ("look", {"n": 1}),
+    ("book", {"n": 2}),
+    ("nobody", {"n": 3}),
+    ("look", {"n": "x"}),
+    ("break_", {}),
+    ("look", {"n": 6}),
+)
+"""What the model asks for: of its six calls one is of no tool, one has wrong arguments, and one fails."""
+
+PROTOCOL = ("Thought:", "Action", "Answer:", "Observation", '"name"', '"arguments"', "finish")
+
+
+@dataclass
+class World:
+    """A model that follows the plan, tools that take down what they do, and the process they live in."""
+
+    way: Way
+    ledger: list[LedgerEntry] = field(default_factory=list)
+    life: MortalStore | None = None
+    dies_at: int | None = None
+    """how many times code outside the engine is reached before the process dies in it"""
+
+    reached: int = 0
+    asked: list[ModelRequest] = field(default_factory=list)
+    agent: Agent[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        tools = list(self.tools())
+        model = ScriptedModel(self.says)
+        self.agent = Agent(model, tools=tools, worker=self.way.worker, instructions="Be brief.")
+
+    async def reach(self) -> None:
+        self.reached += 1
+        if self.reached - 1 == self.dies_at and self.life is not None:
+            self.life.die()
+            await asyncio.sleep(0)
+
+    async def says(self, request: ModelRequest) -> Turn:
+        self.asked.append(request)
+        await self.reach()
+        if request.tool_choice == "none" or "no tool may be used any more" in request.instructions:
+            said = self.way.answers(LAST_WORDS)
+        elif request.turn < len(PLAN):
+            said = self.way.calls(*PLAN[request.turn])
+        else:
+            said = self.way.answers(ANSWER)
+        return turn() + said + Turn(usage=USAGE)
+
+    async def act(self, ctx: ToolContext, effect: EffectClass, said: str) -> str:
+        self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "start", ctx.task_id))
+        await self.reach()
+        self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "done", ctx.task_id))
+        return said
+
+    def tools(self) -> Iterator[Any]:
+        async def unbook(booked: Any, ctx: ToolContext) -> None:
+            await self.act(ctx, "write", "unbooked")
+
+        @tool(read_only=True)
+        async def look(n: int, ctx: ToolContext) -> str:
+            """Look."""
+            return await self.act(ctx, "read", f"seen {n}")
+
+        @tool(undo=unbook)
+        async def book(n: int, ctx: ToolContext) -> str:
+            """Book."""
+            return await self.act(ctx, "write", f"booked {n}")
+
+        @tool(read_only=True)
+        async def break_() -> str:
+            """Break."""
+            raise RuntimeError("broken")
+
+        yield from (look, book, break_)
+
+    def outcomes(self, result: RunResult) -> list[tuple[str, str]]:
+        return [(run.name, run.outcome) for run in result.tool_executions]
+
+
+@pytest.fixture(params=WORKERS)
+def world(request: pytest.FixtureRequest) -> World:
+    return World(WORKERS[request.param])
+
+
+@pytest.fixture
+async def runner() -> AsyncIterator[Runner]:
+    async with Runner("memory:", options=RunOptions(on_unknown_outcome="tell_model")) as runner:
+        yield runner
+
+
+async def audited(
+    world: World, runner: Runner, result: RunResult | None = None, *, ended: bool = True
+) -> None:
+    """Nothing of what the auditor knows to look for is wrong, and no provider would refuse the history."""
+    requests: dict[str, list[Any]] = {}
+    for request in world.asked:
+        requests.setdefault(request.task_id, []).append(list(request.messages))
+    evidence = Evidence(ledger=world.ledger, requests=requests, ended=ended)
+    assert await audit_store(runner.store, evidence) == []
+    if result is not None:
+        assert_well_formed(result.messages)
+
+
+OUTCOMES = [
+    ("look", "ok"),
+    ("book", "ok"),
+    ("nobody", "invalid"),
+    ("look", "invalid"),
+    ("break_", "error"),
+    ("look", "ok"),
+]
+
+
+async def test_a_free_run_does_what_the_model_says(world: World, runner: Runner) -> None:
+    result = await runner.run(world.agent, "go")
+    assert (result.state, result.final_text, result.output) == ("completed", ANSWER, ANSWER)
+    assert (result.error, result.degraded_reasons, result.steps) == (None, (), 7)
+    assert world.outcomes(result) == OUTCOMES
+    assert "Did you mean" in str(result.messages) or "There is no tool 'nobody'" in str(result.messages)
+    assert "RuntimeError: broken" in str(world.asked[-1].messages[-3])
+    await audited(world, runner, result)
+
+
+async def test_its_usage_is_the_sum_of_what_each_answer_took(world: World, runner: Runner) -> None:
+    used = (await runner.run(world.agent, "go")).usage
+    assert (used.input_tokens, used.output_tokens) == (7 * 100, 7 * 7)
+    assert (used.cached_tokens, used.reasoning_tokens) == (7 * 30, 7 * 2)
+    assert (used.model_calls, used.tool_calls) == (7, 6)
+
+
+async def test_stepping_gives_the_journal_of_the_free_run(world: World, runner: Runner) -> None:
+    free = await runner.run(world.agent, "go")
+    task = await runner.create_task(world.agent, "go")
+    steps = 0
+    while not (await runner.run_step(task)).is_last:
+        steps += 1
+    stepped = await runner.finalize(task)
+    assert (steps + 1, stepped.final_text) == (7, free.final_text)
+    assert_same_journal(
+        await journal_of(runner.store, free.task_id), await journal_of(runner.store, task.task_id)
+    )
+    assert stepped.messages == free.messages
+
+
+async def test_streaming_changes_nothing_and_tells_no_word_of_a_protocol(
+    world: World, runner: Runner
+) -> None:
+    free = await runner.run(world.agent, "go")
+    async with runner.run_stream(world.agent, "go") as stream:
+        seen = [event async for event in stream]
+    told = stream.result
+    assert (told.final_text, told.messages, told.usage) == (free.final_text, free.messages, free.usage)
+    journals = [await journal_of(runner.store, result.task_id) for result in (free, told)]
+    assert_same_journal(*journals)
+    assert [event for event in seen if isinstance(event, Event)] == journals[1]
+    words = [delta for delta in seen if isinstance(delta, Delta) and delta.channel == "text"]
+    assert "".join(delta.text for delta in words) == ANSWER
+    assert all(mark not in delta.text for delta in words for mark in PROTOCOL)
+
+
+async def drive(world: World, store: Any, task_id: str) -> RunResult | None:
+    """One life of a process: it begins the task, or drives on what is there; None if it dies."""
+    with suppress(StoreError):
+        async with Runner(
+            store, options=RunOptions(on_unknown_outcome="tell_model"), agents=[world.agent]
+        ) as runner:
+            return await runner.run(world.agent, "go", task_id=task_id)
+    return None
+
+
+async def lived_through(
+    way: Way, mortal: Callable[[World, MortalStore], None]
+) -> tuple[World, RunResult | None, RunResult]:
+    """Begin a task in a process that dies as is said, and end it in another one, which is audited."""
+    world = World(way)
+    life = MortalStore(MemoryStore())
+    await life.real.open()
+    world.life = life
+    mortal(world, life)
+    first = await drive(world, life, "t1")
+    second = await next_life(life, None)
+    world.life = world.dies_at = None
+    result = await drive(world, second, "t1")
+    assert result is not None
+    async with Runner(second.real) as reader:
+        await audited(world, reader, result)
+    return world, first, result
+
+
+@pytest.mark.parametrize("way", WORKERS.values(), ids=WORKERS)
+async def test_a_crash_at_any_commit_and_in_any_call_leaves_a_task_that_ends_as_it_would(way: Way) -> None:
+    whole, _, plain = await lived_through(way, lambda world, life: None)
+    deaths = 0
+    for at in range(whole.reached):
+        _, first, result = await lived_through(way, lambda world, _, at=at: setattr(world, "dies_at", at))
+        assert (first, result.state, result.final_text) == (None, "completed", ANSWER)
+        deaths += 1
+    for after_writing in (False, True):
+        at, first = 0, None
+        while first is None:
+
+            def mortal(world: World, life: MortalStore, at: int = at, after: bool = after_writing) -> None:
+                life.commits_left, life.dies_after_writing = at, after
+
+            world, first, result = await lived_through(way, mortal)
+            assert (result.state, result.final_text) == ("completed", ANSWER)
+            starts = [
+                entry.key for entry in world.ledger if (entry.effect, entry.phase) == ("write", "start")
+            ]
+            assert len(starts) == len(set(starts))
+            if first is None:
+                deaths += 1
+            at += 1
+    assert result.messages == plain.messages
+    assert deaths > 20
+
+
+@pytest.mark.parametrize("way", WORKERS.values(), ids=WORKERS)
+async def test_a_cancel_at_any_event_ends_the_task_with_a_history_a_provider_takes(
+    way: Way, runner: Runner
+) -> None:
+    states: set[str] = set()
+    place = 0
+    while True:
+        world = World(way)
+        handle = await runner.start(world.agent, "go")
+        events = 0
+        async for event in handle.events():
+            events += isinstance(event, Event) or getattr(event, "channel", "") == "arguments"
+            if events > place:
+                with suppress(TreadleError):
+                    await handle.cancel()
+                break
+        result = await handle.result()
+        states.add(result.state)
+        assert result.state in ("cancelled", "completed")
+        assert_well_formed(result.messages)
+        if events <= place:
+            break
+        place += 1
+    assert states == {"cancelled", "completed"}
+    await audited(world, runner)
+
+
+async def test_steps_are_undone_and_done_again(world: World, runner: Runner) -> None:
+    first = await runner.run(world.agent, "go")
+    report = await runner.undo_step(first.task_id, to=1)
+    assert [(call.tool, call.verdict) for call in report.calls if call.tool == "book"] == [
+        ("book", "compensated")
+    ]
+    again = await runner.resume(first.task_id)
+    assert (again.state, again.final_text, again.steps) == ("completed", ANSWER, 7)
+    assert [message.text for message in again.messages] == [message.text for message in first.messages]
+    assert again.usage.model_calls == 7 + 6
+    await audited(world, runner, again)
+
+
+async def test_a_fork_goes_on_from_any_step_and_its_parent_stays(world: World, runner: Runner) -> None:
+    parent = await runner.run(world.agent, "go")
+    for at in ("s1", "s2", "s4", "s6"):
+        fork = await runner.fork(parent.task_id, at=at)
+        result = await runner.resume(fork)
+        assert (result.state, result.final_text) == ("completed", ANSWER)
+        assert result.messages == parent.messages
+    assert (await runner.get_task(parent.task_id)).state == "completed"
+    await audited(world, runner)
+
+
+@pytest.mark.parametrize("on_limit", ["final_answer", "fail", "pause"])
+async def test_a_limit_of_any_size_is_kept(world: World, runner: Runner, on_limit: Any) -> None:
+    for steps in range(9):
+        result = await runner.run(
+            world.agent, "go", options=RunOptions(limits=Limits(steps=steps), on_limit=on_limit)
+        )
+        ended = {"final_answer": "degraded", "fail": "failed", "pause": "paused"}[on_limit]
+        if steps >= 7:
+            assert (result.state, result.final_text) == ("completed", ANSWER)
+        else:
+            assert result.state == ended
+            assert result.steps <= steps
+        assert result.usage.model_calls <= steps + 1
+        if result.state == "degraded" and steps:
+            assert result.final_text == LAST_WORDS
+        assert_well_formed(result.messages)
+    for calls in range(8):
+        limits = Limits(tool_calls=calls)
+        result = await runner.run(world.agent, "go", options=RunOptions(limits=limits, on_limit=on_limit))
+        begun = [run for run in result.tool_executions if run.outcome != "refused"]
+        assert len(begun) <= calls
+        assert result.state == ("completed" if calls >= 6 else ended)
+        assert_well_formed(result.messages)
+    for tokens in (0, 100, 321, 800):
+        limits = Limits(tokens=tokens)
+        result = await runner.run(world.agent, "go", options=RunOptions(limits=limits, on_limit=on_limit))
+        assert result.state == ("completed" if tokens == 800 else ended)
+        assert_well_formed(result.messages)
+    await audited(world, runner, ended=False)
+
+
+async def test_an_answer_at_the_last_step_counts(world: World, runner: Runner) -> None:
+    result = await runner.run(world.agent, "go", options=RunOptions(limits=Limits(steps=7)))
+    assert (result.state, result.final_text) == ("completed", ANSWER)
+
+
+async def test_a_persons_words_between_steps_are_read_and_stay_in_the_thread(
+    world: World, runner: Runner
+) -> None:
+    task = await runner.create_task(world.agent, "go", thread_id="talk")
+    await runner.run_step(task)
+    await runner.run_step(task, input="rather two")
+    assert world.asked[-1].messages[-1].text == "rather two"
+    await runner.resume(task)
+    later = await runner.run(world.agent, "and now?", thread_id="talk")
+    assert "rather two" in [message.text for message in world.asked[-7].messages]
+    await audited(world, runner, later)
+
+
+@pytest.mark.parametrize("then", WORKERS.values(), ids=WORKERS)
+async def test_a_thread_goes_on_with_any_other_worker(world: World, runner: Runner, then: Way) -> None:
+    await runner.run(world.agent, "go", thread_id="talk")
+    other = World(then)
+    result = await runner.run(other.agent, "again", thread_id="talk")
+    assert (result.state, result.final_text) == ("completed", ANSWER)
+    first: list[Message] = list(other.asked[0].messages)
+    assert sum("booked 2" in str(message) for message in first) == 1
+    assert first[-1].text == "again"
+    await audited(other, runner, result)
+
+
+async def test_a_return_direct_tool_ends_the_task_unless_it_fails(world: World, runner: Runner) -> None:
+    @tool(read_only=True, return_direct=True)
+    def reply(n: int) -> str:
+        """Reply."""
+        if n == 0:
+            raise ValueError("not yet")
+        return f"reply {n}"
+
+    way = world.way
+    script = [way.calls("reply", {"n": 0}), way.calls("reply", {"n": 1})]
+    result = await runner.run(Agent(ScriptedModel(script), tools=[reply], worker=way.worker), "go")
+    assert (result.state, result.final_text, result.steps) == ("completed", "reply 1", 2)
+
+
+async def test_many_tasks_share_an_agent(world: World, runner: Runner) -> None:
+    results = await asyncio.gather(*(runner.run(world.agent, "go") for _ in range(8)))
+    assert {result.final_text for result in results} == {ANSWER}
+    assert all(result.messages == results[0].messages for result in results)
+    await audited(world, runner)
