@@ -15,6 +15,7 @@ from treadle.core.messages import Content, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec, Verdict
+from treadle.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -31,7 +32,12 @@ else:
 
 @runtime_checkable
 class Model(Protocol):
-    """Something that answers a `ModelRequest`."""
+    """Something that answers a `ModelRequest`.
+
+    A model may also have an attribute `output_mode`, which says how it is best asked for a typed answer: `native` if
+    it keeps to `ModelRequest.output_schema`, also when tools are offered, `tool` if it calls tools, which is what a
+    model without the attribute is taken to do, or `prompt` if it only writes text.
+    """
 
     @property
     def name(self) -> str:
@@ -45,6 +51,19 @@ class Model(Protocol):
         for whatever the provider refuses or fails at; an answer cut off in the middle is an error, not an answer.
         """
         ...
+
+
+def output_mode_of(model: Model) -> Literal["native", "tool", "prompt"]:
+    """Return how a model is best asked for a typed answer: what it says in `output_mode`, else `tool`.
+
+    Raises `ConfigurationError` when it says something else.
+    """
+    said = getattr(model, "output_mode", "tool")
+    if said not in ("native", "tool", "prompt"):
+        raise ConfigurationError(
+            f"the model {model.name} says output_mode={said!r}: it must be 'native', 'tool' or 'prompt'"
+        )
+    return said
 
 
 # ----------------------------------------------------------------------------------------------- tools

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
 
+from treadle.agents.output import OutputMode, OutputType
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
 from treadle.core.model import ModelSettings
@@ -31,7 +32,7 @@ class RunContext(Generic[C]):
     context: C
 
 
-_WORKED_OUT: Final = ("_fingerprint", "dialect")
+_WORKED_OUT: Final = ("_fingerprint", "_typed", "dialect")
 """The fields of an agent that follow from the others."""
 
 Instructions = str | Callable[[RunContext[Any]], str]
@@ -45,6 +46,10 @@ class Agent(Generic[C]):
         name: stored with each task; how a process finds the agent again.
         instructions: text, or a function of `RunContext` called once per task.
         tools: functions decorated with `@tool`; their names must differ.
+        output_type: what the answer has to be: any type that pydantic supports, also a union; `str` leaves it text.
+        output_mode: how the model is asked for it: `native` (the provider's structured output), `tool` (a call) or
+            `prompt` (in words); `auto` is what the model says it does best.
+        output_retries: how many wrong answers in a row are sent back before the step fails.
         worker: the kind of reasoning: `function_calling`, or for models that call no tools of their own accord
             `react` or `planner`; or `React(...)`, `Planner(...)` or another `Dialect`.
         limits: hard limits of each task.
@@ -57,6 +62,7 @@ class Agent(Generic[C]):
 
     __slots__ = (
         "_fingerprint",
+        "_typed",
         "dialect",
         "instructions",
         "limits",
@@ -64,6 +70,9 @@ class Agent(Generic[C]):
         "model",
         "model_settings",
         "name",
+        "output_mode",
+        "output_retries",
+        "output_type",
         "tools",
         "worker",
     )
@@ -72,6 +81,9 @@ class Agent(Generic[C]):
     name: str
     instructions: Instructions
     tools: tuple[Tool, ...]
+    output_type: Any
+    output_mode: OutputMode
+    output_retries: int
     worker: WorkerName | Dialect
     dialect: Dialect | None
     """how the agent speaks with its model; None: by the provider's own tool calls"""
@@ -80,6 +92,7 @@ class Agent(Generic[C]):
     model_settings: ModelSettings
     metadata: Json
     _fingerprint: str
+    _typed: OutputType | None
 
     def __init__(
         self,
@@ -88,6 +101,9 @@ class Agent(Generic[C]):
         name: str = "agent",
         instructions: Instructions = "",
         tools: Sequence[Any] = (),
+        output_type: Any = str,
+        output_mode: OutputMode = "auto",
+        output_retries: int = 2,
         worker: WorkerName | Dialect = "function_calling",
         limits: Limits | None = None,
         model_settings: ModelSettings | None = None,
@@ -103,13 +119,23 @@ class Agent(Generic[C]):
             "model": _checked_model(name, model),
             "instructions": instructions,
             "tools": checked_tools,
+            "output_type": output_type,
+            "output_mode": _checked_mode(name, output_mode),
+            "output_retries": _checked_retries(name, output_retries),
             "worker": worker,
             "dialect": None if worker == "function_calling" else _dialect(name, worker, checked_tools),
             "limits": _checked(name, "limits", limits, Limits),
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
             "_fingerprint": "",
+            "_typed": None if output_type is str else OutputType(_checked_name(name), output_type),
         }
+        direct = next((tool.spec.name for tool in values["tools"] if tool.spec.return_direct), None)
+        if direct is not None and output_type is not str:
+            raise ConfigurationError(
+                f"Agent {name!r}: the result of the tool {direct!r} would be the answer, of whatever type it is: give "
+                "up its return_direct=, or output_type="
+            )
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
@@ -130,15 +156,21 @@ class Agent(Generic[C]):
         return self.model if isinstance(self.model, str) else self.model.name
 
     @property
+    def typed(self) -> OutputType | None:
+        """How answers are checked; None when they are text."""
+        return self._typed
+
+    @property
     def fingerprint(self) -> str:
-        """A digest of name, model, instructions, worker, tools and their schemas; stored with each task."""
+        """A digest of name, model, instructions, worker, tools, their schemas and that of the output."""
         if not self._fingerprint:
             from pydantic_core import to_json
 
             told = self.instructions if isinstance(self.instructions, str) else self.instructions.__qualname__
             specs = [_spec_facts(tool.spec) for tool in self.tools]
             worker = self.worker if self.dialect is None else self.dialect.facts()
-            facts = to_json([self.name, self.model_name, told, worker, specs])
+            output = [self._typed.schema] if self._typed is not None else []
+            facts = to_json([self.name, self.model_name, told, worker, specs, *output])
             object.__setattr__(self, "_fingerprint", hashlib.sha256(facts).hexdigest()[:16])
         return self._fingerprint
 
@@ -216,6 +248,22 @@ def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
             )
         checked[tool.spec.name] = tool
     return tuple(checked.values())
+
+
+def _checked_mode(name: str, mode: Any) -> OutputMode:
+    if mode not in get_args(OutputMode):
+        raise ConfigurationError(
+            f"Agent {name!r}: output_mode must be one of {', '.join(get_args(OutputMode))}, got {mode!r}"
+        )
+    return mode
+
+
+def _checked_retries(name: str, retries: Any) -> int:
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise ConfigurationError(
+            f"Agent {name!r}: output_retries must be a whole number from 0 up, got {retries!r}"
+        )
+    return retries
 
 
 def _checked(name: str, field: str, value: Any, cls: type) -> Any:

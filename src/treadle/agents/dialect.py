@@ -123,6 +123,10 @@ class Interpreter(Model):
         self._dialect = dialect
 
     @property
+    def output_mode(self) -> str:
+        return "native"  # the dialect puts a schema into words
+
+    @property
     def name(self) -> str:
         return self._model.name
 

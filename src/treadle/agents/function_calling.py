@@ -3,7 +3,7 @@
 no step                    a step starts
 step without an answer     the model is asked
 answer with calls          the calls run, independent of each other; lost ones are settled
-answer without calls       the step is the last one
+answer without calls       the step is the last one, unless the answer is to be of a type and is not
 all calls ended            the step completes, and is the last one if a `return_direct` call succeeded
 """
 
@@ -13,7 +13,8 @@ from treadle.agents.lifecycle import close_calls, fail, partial_answer, settle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Decision, Effect, Wait
-from treadle.core.fold import FAILURE_POLICY
+from treadle.core.fold import FAILURE_POLICY, INVALID_OUTPUT
+from treadle.core.messages import Text
 from treadle.core.observation import as_text
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.policy.limits import Limits, spent_before_a_call
@@ -35,6 +36,9 @@ def decide(state: TaskState, setup: Setup) -> Decision:
     if _wants_an_answer(state, step):
         return _ask(state, setup, step)
     if step.open:
+        answering = _answering_end(step) if step.typed is not None else None
+        if answering is not None:
+            return answering
         refused = close_calls(state, "no tool was offered", "refused") if step.final else None
         return refused or _run_calls(state, setup, step)
     return _complete(state, setup, step)
@@ -43,7 +47,7 @@ def decide(state: TaskState, setup: Setup) -> Decision:
 def _wants_an_answer(state: TaskState, step: StepState) -> bool:
     """Whether the model is to be asked: not again in a step whose calls it asked for, but for a last answer."""
     if step.model == "idle":
-        return not step.calls or state.limit is not None
+        return step.unasked or state.limit is not None
     return step.model == "begun"
 
 
@@ -69,7 +73,7 @@ def _after_failure(state: TaskState, step: StepState) -> Decision:
 
 def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
     if step.error is not None and step.model == "idle":
-        failed = _model_failed(state, setup, step)
+        failed = _model_failed(state, setup, step, step.error)
         if failed is not None:
             return failed
     if step.unasked and state.unread:
@@ -84,27 +88,22 @@ def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
     return (CallModel(step.id, step, final),)
 
 
-def _model_failed(state: TaskState, setup: Setup, step: StepState) -> Decision | None:
-    assert step.error is not None
+def _model_failed(state: TaskState, setup: Setup, step: StepState, error: e.Failure) -> Decision | None:
     if setup.on_model_failure == "pause":
         # The pause was asked for and lifted since: now the model is asked again.
-        return None if step.paused else _pause(step)
+        return None if step.paused else e.PauseRequested(FAILURE_POLICY, f"model failed: {error.message}")
     if setup.on_model_failure == "degrade":
-        reason = f"the model failed: {step.error.message}"
-        return e.TaskEnded("degraded", partial_answer(state), step.error, (*state.reasons, reason))
-    return e.StepFailed(step.id, step.error)
-
-
-def _pause(step: StepState) -> e.PauseRequested:
-    assert step.error is not None
-    return e.PauseRequested(FAILURE_POLICY, f"{step.error.source} failed: {step.error.message}")
+        reason = f"the model failed: {error.message}"
+        return e.TaskEnded("degraded", partial_answer(state, setup), error, (*state.reasons, reason))
+    return e.StepFailed(step.id, error)
 
 
 def _run_calls(state: TaskState, setup: Setup, step: StepState) -> Decision:
     effects: list[Effect] = []
     waiting: list[CallState] = []
-    before = state.tool_calls - len(step.calls)
-    for place, call in enumerate(step.calls):
+    calls = [call for call in step.calls if not call.answers] if step.typed is not None else step.calls
+    before = state.tool_calls - len(calls)
+    for place, call in enumerate(calls):
         if call.status == "begun":
             effects.append(CallTool(call.id, call))
         elif call.status == "proposed":
@@ -134,8 +133,12 @@ def _refusal(call: CallState, limits: Limits) -> e.ToolEnded:
 
 def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
     if step.final:
-        return e.StepCompleted(step.id, True, step.text, reason=f"limit reached: {state.limit}")
-    if not step.calls:
+        return _last_answer(state, setup, step)
+    if setup.output_retries is not None:
+        answered = _typed(state, setup, step, setup.output_retries)
+        if answered is not None:
+            return answered
+    elif not step.calls:
         last = not state.unread
         return e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.finish))
     failure = _unreadable(state, setup, step) or _failed_call(setup, step)
@@ -153,6 +156,50 @@ def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
     elif setup.on_limit == "final_answer":
         return (CallModel(step.id, step, True),)
     return e.StepCompleted(step.id, reason=_tolerated(setup, step))
+
+
+def _answering_end(step: StepState) -> e.ToolEnded | None:
+    """Return the end of the first open call that gives the answer: such a call never runs, it was read already."""
+    typed = step.typed
+    call = next((call for call in step.open.values() if call.answers and call.status == "proposed"), None)
+    if call is None or typed is None:
+        return None
+    if typed.call != call.id:
+        problem = "The answer was given by another call: call it once."
+    elif typed.problem is not None:
+        problem = typed.problem
+    else:
+        return e.ToolEnded(step.id, call.id, "ok", observation=(Text("The answer was taken."),))
+    return e.ToolEnded(
+        step.id, call.id, "invalid", error=e.Failure("model", INVALID_OUTPUT, problem, call.id)
+    )
+
+
+def _typed(state: TaskState, setup: Setup, step: StepState, retries: int) -> Decision | None:
+    """Return what follows from an answer that is to be of a type; None if another step is to give it."""
+    typed = step.typed
+    if typed is None:
+        why = _CUT.get(step.finish) if not step.calls else None
+        return e.StepCompleted(step.id, not state.unread, reason=why) if why is not None else None
+    if typed.problem is None:
+        direct = typed.call is not None
+        return _failed_call(setup, step) or e.StepCompleted(
+            step.id, not state.unread, typed.output, direct, _tolerated(setup, step)
+        )
+    if state.rejected <= retries:
+        return None
+    error = e.Failure("model", INVALID_OUTPUT, typed.problem, typed.call)
+    return _model_failed(state, setup, step, error)
+
+
+def _last_answer(state: TaskState, setup: Setup, step: StepState) -> e.StepCompleted:
+    reason = f"limit reached: {state.limit}"
+    if setup.output_retries is None:
+        return e.StepCompleted(step.id, True, step.text, reason=reason)
+    typed = step.typed
+    if typed is None or typed.problem is not None:
+        return e.StepCompleted(step.id, True, reason=f"{reason}; the last answer was not of the output type")
+    return e.StepCompleted(step.id, True, typed.output, typed.call is not None, reason)
 
 
 def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:

@@ -140,11 +140,13 @@ def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
         return fail(state, e.Failure("limit", str(state.limit), reason))
     if step is not None and has_room_for_an_answer(setup.limits, state):
         return None
-    return e.TaskEnded("degraded", partial_answer(state), None, (*state.reasons, reason))
+    return e.TaskEnded("degraded", partial_answer(state, setup), None, (*state.reasons, reason))
 
 
-def partial_answer(state: TaskState) -> str:
-    """Return the model's last words in this task, or nothing."""
+def partial_answer(state: TaskState, setup: Setup) -> str | None:
+    """Return the model's last words in this task, or nothing; None if only what is of a type is an answer."""
+    if setup.output_retries is not None:
+        return None
     for step in (*((state.step,) if state.step else ()), *reversed(state.steps[state.floor :])):
         if step.text:
             return step.text

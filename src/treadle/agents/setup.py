@@ -34,4 +34,7 @@ class Setup:
     max_parse_errors: int | None = None
     """how many answers in a row may be unreadable, where the model's words have to be read"""
 
+    output_retries: int | None = None
+    """if answers are to be of a type: how many in a row may be wrong before the step fails"""
+
     knows_agent: bool = True

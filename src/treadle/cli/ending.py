@@ -29,7 +29,7 @@ def told(
     """
     screen.document(result)
     state = result.state
-    if result.final_text and result.final_text.strip() != said.strip():
+    if result.final_text and "".join(result.final_text.split()) != "".join(said.split()):
         screen.line(result.final_text)
     screen.line(
         ("● ", STYLES.get(state, "")), (state, STYLES.get(state, "")), f"  {result.task_id}  ", spent(result)

@@ -20,8 +20,8 @@ def as_json(value: Any) -> Json:
     """Return a value as plain JSON data.
 
     A dataclass becomes an object of its fields; a message part says which it is in `type`, an event says so in `kind`
-    beside its `seq` and `time`. Bytes are base64 text, numbers that JSON does not know are null, and anything else is
-    its `repr`.
+    beside its `seq` and `time`. Bytes are base64 text, numbers that JSON does not know are null, what pydantic has a
+    JSON form for (its models, dates, enums: typed answers) is in that, and anything else is its `repr`.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -36,7 +36,12 @@ def as_json(value: Any) -> Json:
         return {str(key): as_json(item) for key, item in pairs.items()}
     if isinstance(value, (Sequence, set, frozenset)):
         return [as_json(item) for item in cast("Sequence[Any]", value)]
-    return repr(value)
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError:
+        return repr(value)
 
 
 def _label(value: Any) -> dict[str, Json]:

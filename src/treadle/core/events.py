@@ -162,14 +162,30 @@ class ModelStarted(Event):
     final: bool = False
 
 
+@frozen
+class TypedAnswer:
+    """How an answer reads as the agent's output type: the value, or what is wrong with it, as the model is told.
+
+    `call` is the id of the call that gives the answer, if a tool is there for it; such a call never runs.
+    """
+
+    output: Json = None
+    problem: str | None = None
+    call: str | None = None
+
+
 @mutable
 class ModelReturned(Event):
-    """The model answered; ids of the calls in `message` are their places in the task."""
+    """The model answered; ids of the calls in `message` are their places in the task.
+
+    `typed` is there if the answer is to be of a type, and is one: not when it calls tools, and not when it was refused.
+    """
 
     step: str
     message: Message
     finish: Finish = "stop"
     usage: Usage = NO_USAGE
+    typed: TypedAnswer | None = None
 
 
 @mutable
@@ -444,6 +460,12 @@ class Delta:
     text: str
     after: int = 0
     """sequence number of the last event when this was written"""
+
+    index: int = 0
+    """of `arguments`: which call of the answer, from 0"""
+
+    tool: str = ""
+    """of `arguments`: some more of the called tool's name, which comes first"""
 
 
 @mutable

@@ -27,6 +27,9 @@ RETRY_MARK = "r"
 RUNNER = "runner"
 """Who asked for an interrupt when a driver's process shut down."""
 
+INVALID_OUTPUT = "invalid_output"
+"""The kind of failure of a step whose answer was not of the agent's output type, time and again."""
+
 FAILURE_POLICY = "failure policy"
 """Who asked for a pause after a failure."""
 
@@ -137,7 +140,7 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
 
 def _input_edited(state: TaskState, event: e.InputEdited) -> None:
     step = state.step
-    if step is not None and step.unasked:
+    if step is not None and step.unasked and not step.calls:
         # The step has read its words already, and got no answer: it reads the new ones in their place.
         state.messages, step.input = state.messages[: step.first_message], ()
     state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time)]
@@ -152,6 +155,8 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         answered = step.error is not None and step.error.source == "tool"
         if step.error is not None and answered and step.error.kind != "unknown":
             _propose_again(state, step)
+        if step.error is not None and step.error.kind == INVALID_OUTPUT:
+            _ask_again(state, step)
         step.attempt, step.status, step.error = event.attempt, "running", None
     else:
         step = StepState(event.step, event.index, event.attempt, first_message=len(state.messages))
@@ -164,6 +169,11 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         state.messages.append(_spoken(words))
         step.input += words.parts
     state.unread.clear()
+
+
+def _ask_again(state: TaskState, step: StepState) -> None:
+    """Have the model asked for another answer: the wrong one stands in the conversation, with what is wrong with it."""
+    step.model, step.typed, step.answered_calls, state.rejected = "idle", None, len(step.calls), 0
 
 
 def _spoken(words: e.InputReceived) -> Message:
@@ -195,6 +205,21 @@ def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
             step.calls.append(call)
             step.open[call.id] = call
     state.tool_calls += len(step.open)
+    step.typed = event.typed
+    if event.typed is not None:
+        _read_as_typed(state, step, event.typed)
+
+
+def _read_as_typed(state: TaskState, step: StepState, typed: e.TypedAnswer) -> None:
+    giving = step.open.get(typed.call or "")
+    if giving is not None:
+        for call in step.open.values():
+            call.answers = call.name == giving.name
+            state.tool_calls -= call.answers
+    if typed.problem is not None and not step.final:
+        state.rejected += 1
+        if giving is None:
+            state.messages.append(Message("user", (Text(typed.problem),)))
 
 
 def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
@@ -298,7 +323,8 @@ def _asked_as(call: CallState) -> str:
 def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
     step = _running(state, event)
     if event.direct:
-        state.messages.append(Message("assistant", (Text(as_text(event.output) or EMPTY_OUTPUT),)))
+        words = "null" if event.output is None else as_text(event.output) or EMPTY_OUTPUT
+        state.messages.append(Message("assistant", (Text(words),)))
     step.status, step.last, step.output = "completed", event.last, event.output
     if event.reason is not None:
         state.reasons.append(event.reason)
@@ -306,6 +332,7 @@ def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
     if event.last:
         state.answered, state.output = True, event.output
         state.output_text = answer_text(event.output)
+        state.rejected = 0
 
 
 def _step_failed(state: TaskState, event: e.StepFailed) -> None:
@@ -318,7 +345,7 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
     if step is None:
         raise IllegalEvent(f"task {state.task_id}: there is no step to skip")
     step.status = "skipped"
-    state.error = None
+    state.error, state.rejected = None, 0
     _close(state, step, event)
 
 
@@ -334,7 +361,8 @@ def _close(state: TaskState, step: StepState, event: e.Event) -> None:
 
 def _here(state: TaskState) -> Mark:
     """Return where the task stands now."""
-    return Mark(len(state.messages), state.turn, state.tool_calls, tuple(state.unread), len(state.reasons))
+    unread, reasons = tuple(state.unread), len(state.reasons)
+    return Mark(len(state.messages), state.turn, state.tool_calls, unread, reasons, state.rejected)
 
 
 def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
@@ -404,8 +432,11 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
         state.messages = state.messages[:-1]
     state.ended, state.attempt, state.thread_version, state.kept = None, event.attempt, 0, False
     state.limit = state.error = None
-    if state.step is not None and state.step.status == "running":
-        state.step.error = None  # a failure of the model that was tolerated: now it is asked again
+    step = state.step
+    if step is not None and step.status == "running":
+        step.error = None  # a failure of the model that was tolerated: now it is asked again
+        if step.typed is not None and step.typed.problem is not None and not step.open:
+            _ask_again(state, step)
     if state.answered and state.steps[-1].final:
         _take_up(state, state.steps[-1])
     elif not state.answered:
@@ -459,7 +490,7 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
         raise IllegalEvent(f"task {state.task_id}: step {keep} has no mark to go back to")
     # Copied, not cut: views of the list that were handed out stay what they were.
     state.messages = state.messages[: mark.messages]
-    state.turn, state.tool_calls = mark.turn, mark.tool_calls
+    state.turn, state.tool_calls, state.rejected = mark.turn, mark.tool_calls, mark.rejected
     since = state.undo.since if state.undo is not None else event.seq
     state.unread = [*mark.unread, *[words for words in state.unread if words.seq > since]]
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None

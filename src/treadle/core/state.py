@@ -16,6 +16,7 @@ from treadle.core.events import (
     Failure,
     InputReceived,
     Outcome,
+    TypedAnswer,
     UndoneCall,
 )
 from treadle.core.messages import Content, Json, Message, MessageView, ToolCall, copied
@@ -49,6 +50,9 @@ class CallState:
     display: str | None = None
     error: Failure | None = None
     stopped: Failure | None = None
+    answers: bool = False
+    """it gives the task's answer by a tool that is there for nothing else: it never runs, and is counted nowhere"""
+
     undo_status: UndoStatus = "none"
     undo_attempt: int = 0
     undo_error: str | None = None
@@ -68,6 +72,7 @@ class Mark:
     tool_calls: int
     unread: tuple[InputReceived, ...]
     reasons: int
+    rejected: int = 0
 
 
 @mutable
@@ -86,6 +91,7 @@ class StepState:
 
     finish: str = "stop"
     text: str = ""
+    typed: TypedAnswer | None = None
     calls: list[CallState] = field(default_factory=list[CallState])
     open: dict[str, CallState] = field(default_factory=dict[str, CallState])
     usage: Usage = NO_USAGE
@@ -95,7 +101,7 @@ class StepState:
     """where in the conversation the newest answer of the model stands"""
 
     answered_calls: int = 0
-    """how many of `calls` were asked for by earlier answers"""
+    """how many of `calls` were asked for by answers before the newest, or before the one that is to come"""
 
     last: bool = False
     output: Json = None
@@ -109,7 +115,7 @@ class StepState:
     @property
     def unasked(self) -> bool:
         """Whether the model is still, or again, to be asked: words that arrive now belong to this step."""
-        return self.model == "idle" and not self.calls
+        return self.model == "idle" and len(self.calls) == self.answered_calls
 
 
 @mutable
@@ -181,6 +187,9 @@ class TaskState:
     turn: int = 0
     attempt: int = 1
     tool_calls: int = 0
+    rejected: int = 0
+    """how many answers in a row were not of the agent's output type"""
+
     model_calls: int = 0
     usage: Usage = NO_USAGE
     last_request_tokens: int = 0

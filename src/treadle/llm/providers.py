@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.errors import MissingExtra, ModelError
@@ -17,6 +18,8 @@ from treadle.llm.loops import PerLoop
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
+
+OutputMode = Literal["native", "tool", "prompt"]
 
 CONNECT, SILENCE = 10.0, 300.0
 """Seconds a connection may take and an answer may be silent; layers around a model set tighter limits."""
@@ -33,6 +36,16 @@ class PydanticAIModel:
     def __init__(self, model: TheirModel, *, name: str | None = None) -> None:
         self.name = name or f"{model.system}:{model.model_name}"
         self._model = model
+
+    @property
+    def output_mode(self) -> OutputMode:
+        """How the model is best asked for a typed answer."""
+        profile = _profile(self._model)
+        if _family(self._model) is not None and profile.get("supports_json_schema_output"):
+            return "native"
+        if profile.get("supports_tools", True):
+            return "tool"
+        return "native" if profile.get("supports_json_schema_output") else "prompt"
 
     async def _ready(self) -> TheirModel:
         return self._model
@@ -86,6 +99,10 @@ class NamedModel(PydanticAIModel):
         self._api_key = api_key
         self._models: PerLoop[TheirModel] = PerLoop(self._make, _close)
 
+    @property
+    def output_mode(self) -> OutputMode:
+        return "tool"
+
     def require(self) -> None:
         """Raise `MissingExtra` when the packages this model needs are not installed; imports nothing."""
         if find_spec("pydantic_ai") is None or find_spec(self.sdk) is None:
@@ -118,6 +135,10 @@ class NamedModel(PydanticAIModel):
         return self._base_url or os.environ.get(self.url_variable) or None
 
 
+_KNOWS_NO_SCHEMA = re.compile(r"gpt-3|gpt-4(-|$)|chatgpt|o1-(mini|preview)")
+"""Models of OpenAI from before its structured outputs."""
+
+
 class OpenAIChat(NamedModel):
     """A model behind OpenAI's Chat Completions, or any server that speaks it (Ollama, vLLM, llama.cpp).
 
@@ -129,6 +150,12 @@ class OpenAIChat(NamedModel):
 
     provider, sdk = "openai", "openai"
     key_variable, url_variable = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+
+    @property
+    def output_mode(self) -> OutputMode:
+        # Other servers often take tools or a schema, and one of them away when they are given both.
+        native = self._url() is None and _KNOWS_NO_SCHEMA.match(self._model_name) is None
+        return "native" if native else "tool"
 
     def _make(self) -> TheirModel:
         from openai import AsyncOpenAI, Timeout

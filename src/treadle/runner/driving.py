@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
+from treadle.agents.output import OutputType
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
@@ -50,7 +51,8 @@ from treadle.runner.inbox import SURVIVED, as_event
 from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
-from treadle.runner.perform import Kit, Stage
+from treadle.runner.perform import Kit, Stage, standing
+from treadle.runner.typed import typed_answers
 from treadle.runner.writer import Ownership
 
 
@@ -149,6 +151,11 @@ class Driving:
         """
         return self._versions.get(state.fingerprint, agent)
 
+    def output_type_of(self, state: TaskState) -> OutputType | None:
+        """Return the type of a task's output, if this runner has its agent and its answers are not text."""
+        agent = self._versions.get(state.fingerprint) or self._agents.get(state.agent)
+        return agent.typed if agent is not None else None
+
     def agent_for(self, name: str, offered: Agent[Any] | None, task_id: str) -> Agent[Any]:
         """Return the agent of a task, as given or as this runner knows it; raises `AgentUnknown` or `TaskConflict`."""
         if offered is not None:
@@ -199,10 +206,13 @@ class Driving:
         options = self.options_of(state)
         setup = setup_for(agent, options, raised=bool(state.options and state.options.get("raised")))
         tools = {tool.spec.name: tool for tool in agent.tools}
-        specs = tuple([tool.spec for tool in agent.tools])
+        model = self._spoken_with(agent)
+        typed = typed_answers(agent, model)
+        final = (typed.tool,) if typed is not None and typed.tool is not None else ()
+        specs = tuple([tool.spec for tool in agent.tools]) + final
         limit = options.tool_output_max_chars or 8_000
         told = setup.limits.allowed_steps if options.tell_steps_left else None
-        kit = Kit(agent, options, setup, self._spoken_with(agent), tools, specs, limit, told)
+        kit = Kit(agent, options, setup, model, tools, specs, limit, told, typed, final)
         self._kits[agent] = state.options, kit
         if len(self._kits) > KEPT_VERSIONS:
             self._kits.popitem(last=False)
@@ -405,7 +415,7 @@ class Driving:
                 self.introduce(owned, kit.agent, context, terms.options)
             stage = Stage(state, kit, owned.channel, context, writer.durable)
             if terms.options.context_tokens is not None:
-                most, told = terms.options.context_tokens, state.instructions or ""
+                most, told = terms.options.context_tokens, standing(kit, state)
                 stage.show = lambda: self.parts.memory.show(state, most, told, kit.specs)
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted

@@ -230,4 +230,5 @@ def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         on_unknown_outcome=options.on_unknown_outcome or "wait",
         max_parallel_tools=options.max_parallel_tools or 64,
         max_parse_errors=agent.dialect.max_parse_errors if agent.dialect is not None else None,
+        output_retries=agent.output_retries if agent.typed is not None else None,
     )

@@ -29,6 +29,7 @@ from treadle.ports import Model, Tool, ToolContext, ToolOutput
 from treadle.runner.abandoned import refuse_if_too_many
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
+from treadle.runner.typed import TypedAnswers
 
 Cut = Literal["interrupted", "timeout", "abandoned"]
 """Why an effect in flight was stopped."""
@@ -38,7 +39,8 @@ Cut = Literal["interrupted", "timeout", "abandoned"]
 class Kit:
     """What an agent brings to a drive under certain options: worked out once for all its tasks.
 
-    `tell_steps` is the limit on steps, if the model is to be told how many are left.
+    `tell_steps` is the limit on steps, if the model is to be told how many are left; `typed` says how answers are asked
+    for and read, if they are not text, and `final_specs` are the tools that are there for a last answer.
     """
 
     agent: Agent[Any]
@@ -49,6 +51,8 @@ class Kit:
     specs: tuple[ToolSpec, ...]
     max_chars: int
     tell_steps: int | None
+    typed: TypedAnswers | None = None
+    final_specs: tuple[ToolSpec, ...] = ()
 
 
 @mutable
@@ -129,13 +133,17 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
         )
         return [e.ModelFailed(step.id, failure)]
     message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
-    return [e.ModelReturned(step.id, message, answer.finish, answer.usage)]
+    reads = stage.kit.typed
+    typed = reads.read(message, answer.finish) if reads is not None else None
+    return [e.ModelReturned(step.id, message, answer.finish, answer.usage, typed)]
 
 
 def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
     """Return what the model is asked; the conversation is shared, not copied."""
-    state, settings = stage.state, stage.kit.agent.model_settings
-    tools = () if effect.final else stage.kit.specs
+    state, kit = stage.state, stage.kit
+    settings, typed = kit.agent.model_settings, kit.typed
+    tools = kit.final_specs if effect.final else kit.specs
+    last = typed.tool.name if typed is not None and typed.tool is not None else "none"
     choice = (
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
     )
@@ -143,22 +151,29 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
         state.view if stage.show is None else stage.show(),
         instructions(stage, effect),
         tools,
-        "none" if effect.final else choice,
+        last if effect.final else choice,
         settings,
         state.task_id,
         effect.step.id,
         state.turn,
         effect.step.model_attempt,
+        typed.output.schema if typed is not None and typed.mode == "native" else None,
     )
 
 
 def instructions(stage: Stage, effect: CallModel) -> str:
     """Return the task's instructions, with the number of steps left if the model is to know it."""
-    told = stage.state.instructions or ""
+    told = standing(stage.kit, stage.state)
     if stage.kit.tell_steps is None:
         return told
     left = 0 if effect.final else stage.kit.tell_steps - effect.step.index
     return f"{told}\n\nSteps left after this one: {left}.".strip()
+
+
+def standing(kit: Kit, state: TaskState) -> str:
+    """Return the instructions that are the same in every request of a task."""
+    told = state.instructions or ""
+    return told if kit.typed is None else f"{told}\n\n{kit.typed.told}".strip()
 
 
 def delta(step: str, item: Any, after: int) -> e.Delta:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Any, Literal, cast
 
+from treadle.agents.output import OutputType
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json, Message
@@ -335,7 +336,7 @@ def execution(state: TaskState, call: CallState) -> ToolExecution:
 
 def executions(state: TaskState, steps: Iterable[StepState]) -> tuple[ToolExecution, ...]:
     """Return the calls of some steps, in call order."""
-    return tuple([execution(state, call) for step in steps for call in step.calls])
+    return tuple([execution(state, call) for step in steps for call in step.calls if not call.answers])
 
 
 def all_steps(state: TaskState) -> list[StepState]:
@@ -382,7 +383,7 @@ def step_output(
         upcoming,
         tuple(state.messages[step.first_message : end]),
         executions(state, [step]),
-        _usage(step.usage, step.model_attempt, len(step.calls)),
+        _usage(step.usage, step.model_attempt, sum(not call.answers for call in step.calls)),
         max(0, (step.ended or state.time) - step.started) / 1e6,
     )
 
@@ -421,17 +422,20 @@ def snapshot(state: TaskState, row: TaskRow) -> Task:
     )
 
 
-def run_result(state: TaskState, word: StateWord) -> RunResult:
-    """Return how the task stands."""
+def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> RunResult:
+    """Return how the task stands; with the type of its output, if that is at hand, its output is of it."""
     steps = all_steps(state)
     has_answer = state.ended in ("completed", "degraded") or (state.answered and state.ended is None)
+    output = state.output if has_answer else None
+    if typed is not None and has_answer:
+        output = typed.load(output)
     reasons = state.end_reasons if state.ended is not None else tuple(state.reasons)
     return RunResult(
         state.task_id,
         state.thread,
         word,
         state.output_text if has_answer else "",
-        state.output if has_answer else None,
+        output,
         state.error,
         reasons,
         len(state.steps),

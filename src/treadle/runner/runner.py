@@ -160,7 +160,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             if results.word_of(row) in UNFINISHED:
                 return await self._go_on(row.task_id, agent, context)
             return await self.result(row.task_id)
-        return results.run_result(owned.state, results.resting_word(owned.state))
+        return self._result_of(owned.state, results.resting_word(owned.state))
 
     async def _run_known(self, new: NewRun, context: Any) -> RunResult:
         task_id = str(new.task_id)
@@ -314,4 +314,4 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         self._driving.go_on(owned, by)
         known = agent or self._driving.version_for(state, known)
         await self._driving.drive(owned, "end", known, context)
-        return results.run_result(state, results.resting_word(state))
+        return self._result_of(state, results.resting_word(state))

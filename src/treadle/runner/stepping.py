@@ -164,7 +164,7 @@ class Stepping(Views):
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
             await self._driving.drive(owned, "finalize", None, None)
-        return results.run_result(state, results.resting_word(state))
+        return self._result_of(state, results.resting_word(state))
 
     async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> Owned | None:
         """Return a new task, or None when the caller's task id is known already."""

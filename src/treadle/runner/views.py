@@ -72,7 +72,10 @@ class Views:
         task_id = id_of(task)
         row = await self._driving.row(task_id)
         loaded = await self._driving.desk.load(task_id)
-        return results.run_result(loaded.state, results.word_of(row))
+        return self._result_of(loaded.state, results.word_of(row))
+
+    def _result_of(self, state: TaskState, word: results.StateWord) -> RunResult:
+        return results.run_result(state, word, self._driving.output_type_of(state))
 
     @verb
     async def get_task(self, task: Ref) -> Task:

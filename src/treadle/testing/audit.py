@@ -171,6 +171,7 @@ class _Place:
     unread: list[e.InputReceived]
     answered: bool
     output: Any
+    rejected: int
 
 
 @mutable
@@ -221,9 +222,9 @@ def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
 
 
 def _place(state: TaskState) -> _Place:
-    return _Place(
-        list(state.messages), state.turn, state.tool_calls, list(state.unread), state.answered, state.output
-    )
+    messages, unread = list(state.messages), list(state.unread)
+    answered, output = state.answered, state.output
+    return _Place(messages, state.turn, state.tool_calls, unread, answered, output, state.rejected)
 
 
 def _remember(event: e.Event, state: TaskState, places: _Places) -> None:

@@ -223,6 +223,8 @@ class _Call:
     effect: EffectClass = "write"
     starts: int = 0
     outcome: str = ""
+    answers: bool = False
+    """it gives a typed answer, and is not to begin"""
 
 
 _NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
@@ -264,7 +266,8 @@ def _requested(task: str, event: e.ModelReturned, calls: dict[str, _Call]) -> It
     for asked in event.message.tool_calls:
         if asked.id in calls or not asked.id:
             yield Violation("one_end", task, event.seq, f"call id {asked.id!r} is used twice or empty")
-        calls[asked.id] = _Call(event.step)
+        answers = event.typed is not None and event.typed.call == asked.id
+        calls[asked.id] = _Call(event.step, answers=answers)
 
 
 def _call_event(
@@ -287,6 +290,8 @@ def _call_event(
         yield from _ended(task, event, call)
         return
     if isinstance(event, e.ToolStarted):
+        if call.answers and event.undoes is None:
+            yield Violation("one_end", task, event.seq, f"{event.call} starts though it gives the answer")
         undo_again = event.undoes is not None and call.outcome not in ("", "ok")
         if call.status != "proposed" and not undo_again:
             yield Violation("one_end", task, event.seq, f"{event.call} starts though it is {call.status}")
@@ -319,7 +324,7 @@ def _ended(task: str, event: e.ToolEnded, call: _Call) -> Iterator[Violation]:
         yield Violation("unknown_iff_lost", task, event.seq, text)
     elif outcome in _NEVER_RAN and was != "proposed":
         yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and was {was}")
-    elif outcome not in (*_NEVER_RAN, "unknown") and was == "proposed":
+    elif outcome not in (*_NEVER_RAN, "unknown") and was == "proposed" and not call.answers:
         yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and never began")
     call.status, call.outcome = "ended", outcome
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from treadle.core.messages import Json, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import ToolSpec, Verdict
-from treadle.ports import JournalStore, Model, Tool, ToolContext, ToolOutput
+from treadle.ports import JournalStore, Model, Tool, ToolContext, ToolOutput, output_mode_of
 
 if TYPE_CHECKING:
     # A base of type Any passes for a store.
@@ -63,6 +63,10 @@ class WrappedModel(Model):
     @property
     def name(self) -> str:
         return self._model.name
+
+    @property
+    def output_mode(self) -> str:
+        return output_mode_of(self._model)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         return self._model.stream(request)

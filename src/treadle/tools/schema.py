@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
-from treadle.core.observation import error_text, near_name, scrubbed
+from treadle.core.observation import error_text
+from treadle.core.problems import clauses
 from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
 from treadle.ports import ToolContext
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails, SchemaValidator
-
-_MAX_PROBLEMS = 8
-_MAX_VALUE = 60
-_MAX_TEXT = 1_000
+    from pydantic_core import SchemaValidator
 
 _SECTIONS = re.compile(
     r"^\s*(:(param|type|arg|argument|returns?|rtype|raises)\b|[\w ]+:\s*$|(-{3,}|={3,})\s*$)", re.MULTILINE
@@ -54,7 +51,7 @@ class Arguments:
         if not isinstance(error, ValidationError):
             return ToolArgumentsInvalid(f"the arguments could not be checked: {error_text(error, 300)}")
         details = error.errors(include_url=False, include_context=True)
-        return ToolArgumentsInvalid(_clauses(details, given, list(self.parameters["properties"])))
+        return ToolArgumentsInvalid(clauses(details, given, list(self.parameters["properties"])))
 
 
 def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | None = None) -> Arguments:
@@ -270,72 +267,6 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
         for item in section.value
     }
     return "\n\n".join(words), described
-
-
-# ---------------------------------------------------------------------------------------------- problems
-
-
-def _clauses(details: list[ErrorDetails], given: Json, known: list[str]) -> str:
-    """Return one clause a place: `a: missing; b: should be a number, got 'x'; c: unknown, did you mean 'd'?`."""
-    found: dict[str, list[str]] = {}
-    values: dict[str, str] = {}
-    for detail in details:
-        kind, place = detail["type"], ".".join(_place(detail["loc"], given)) or "arguments"
-        if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
-            found.setdefault(place, []).append("missing")
-        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
-            near = near_name(str(detail["loc"][-1]), known) if len(detail["loc"]) == 1 else None
-            found.setdefault(place, []).append("unknown" + (f", did you mean {near!r}?" if near else ""))
-        else:
-            expected = _expected(detail["msg"])
-            if expected not in found.setdefault(place, []):
-                found[place].append(expected)
-            values[place] = f", got {_shown(detail['input'])}"
-    clauses = [
-        f"{place[:_MAX_VALUE]}: {' or '.join(said)}{values.get(place, '')}"
-        for place, said in list(found.items())[:_MAX_PROBLEMS]
-    ]
-    if len(found) > _MAX_PROBLEMS:
-        clauses.append(f"and {len(found) - _MAX_PROBLEMS} more problems")
-    return scrubbed("; ".join(clauses))[:_MAX_TEXT]
-
-
-def _place(loc: tuple[int | str, ...], given: Json) -> list[str]:
-    """Return where in the arguments a problem is, without the names of the union's members tried there."""
-    place: list[str] = []
-    for step in loc:
-        if isinstance(given, dict) and step in given:
-            given = cast("dict[int | str, Json]", given)[step]
-        elif isinstance(given, list) and isinstance(step, int):
-            given = cast("list[Json]", given)[step]
-        elif not isinstance(given, dict) or step is not loc[-1]:
-            continue
-        place.append(str(step))
-    return place
-
-
-def _expected(message: str) -> str:
-    text = message.removeprefix("Input ").removeprefix("Value error, ").partition(", unable to")[0]
-    for pydantic, plain in (
-        ("a valid integer", "an integer"),
-        ("a valid dictionary", "an object"),
-        ("a dictionary or an instance of", "an object for"),
-        ("a valid ", "a "),
-    ):
-        text = text.replace(pydantic, plain)
-    return text[:200]
-
-
-def _shown(value: Json) -> str:
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    if isinstance(value, str):
-        return repr(value if len(value) <= _MAX_VALUE else value[:_MAX_VALUE] + "...")
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return repr(value)[:_MAX_VALUE]
 
 
 def defining_frame() -> types.FrameType | None:

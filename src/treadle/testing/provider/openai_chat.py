@@ -53,6 +53,7 @@ class OpenAIChat:
             _check_message(message, f"messages[{place}]")
         _check_pairing(messages)
         _check_tools(body)
+        _check_format(body)
         streamed = flag(body.get("stream") or False, "stream")
         if body.get("stream_options") is not None and not streamed:
             raise Refused("'stream_options' is only allowed when 'stream' is enabled.", "stream_options")
@@ -284,6 +285,19 @@ def _check_tools(body: dict[str, Any]) -> None:
             raise Refused(f"Tool choice '{chosen}' not found in 'tools' parameter.", "tool_choice")
     elif choice not in (None, "auto", "none", "required"):
         raise Refused(f"Invalid value for 'tool_choice': {choice!r}.", "tool_choice")
+
+
+def _check_format(body: dict[str, Any]) -> None:
+    """A schema for the answer is one of an object."""
+    asked = body.get("response_format")
+    if asked is None or mapping(asked, "response_format").get("type") != "json_schema":
+        return
+    param = "response_format.json_schema"
+    asked = mapping(asked.get("json_schema"), param)
+    tool_name(asked.get("name"), f"{param}.name")
+    schema = object_schema(asked.get("schema"), f"{param}.schema")
+    if asked.get("strict"):
+        _check_strict(schema, f"{param}.schema")
 
 
 def _check_strict(schema: Any, param: str) -> None:

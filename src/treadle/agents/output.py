@@ -1,0 +1,137 @@
+"""`OutputType`: what an agent's answer has to be, as a schema for its model and as a check of what the model wrote.
+
+Pydantic is imported when the first agent with an `output_type` is made. Nothing here decides: whoever performs a model
+call reads the answer with it, and the journal holds what was read as JSON data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from treadle.core.messages import Json
+from treadle.core.observation import error_text
+from treadle.core.problems import clauses
+from treadle.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+OutputMode = Literal["auto", "native", "tool", "prompt"]
+"""How a model is asked for a typed answer: by the provider's own structured output, by a tool, or in words."""
+
+WRAPPER: Final = "answer"
+"""The one property of the object that stands for an answer which is no object itself."""
+
+
+class OutputType:
+    """A type that answers are to be of.
+
+    Args:
+        agent: the agent's name, for errors.
+        annotation: any type that pydantic supports, also a union or an annotated one.
+
+    Raises:
+        ConfigurationError: pydantic knows no schema for it.
+    """
+
+    __slots__ = ("_adapter", "_wraps", "name", "schema")
+
+    name: str
+    """what people call the type"""
+
+    schema: dict[str, Json]
+    """JSON schema of the object that a model writes: the type's own, or one that holds the answer in `answer`"""
+
+    def __init__(self, agent: str, annotation: Any) -> None:
+        from pydantic import TypeAdapter
+        from pydantic.json_schema import GenerateJsonSchema
+
+        class Quiet(GenerateJsonSchema):
+            """Without a word on defaults that JSON has no form for."""
+
+            ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
+
+        self.name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+            schema = self._adapter.json_schema(schema_generator=Quiet)
+        except Exception as error:
+            text = error_text(error, 300).partition("\n")[0]
+            raise ConfigurationError(
+                f"Agent {agent!r}: output_type {annotation!r} has no JSON schema: {text}"
+            ) from error
+        self._wraps = schema.get("type") != "object"
+        self.schema = _wrapped(schema) if self._wraps else schema
+
+    def read(self, written: Json) -> Json:
+        """Return the answer in what a model wrote, as JSON data of which `load` makes it again.
+
+        An answer that is to stand in an object of its own is taken without it too. Raises `ValueError` whose text says
+        which fields are wrong, and how.
+        """
+        inside = self._inside(written)
+        data = written if inside is None else inside[0]
+        try:
+            value = self._validated(data)
+        except ValueError as error:
+            if self._wraps and inside is None:
+                raise ValueError(f'write {{"{WRAPPER}": ...}} with the answer in it ({error})') from error
+            raise
+        try:
+            # Defaults filled in and words made numbers: but only if it comes back as what it is.
+            kept = self._adapter.dump_python(value, mode="json", by_alias=True)
+            again = self._made(kept)
+            return kept if type(again) is type(value) and again == value else data
+        except Exception:  # noqa: BLE001  own serializers and comparisons: then it is kept as the model wrote it
+            return data
+
+    def _inside(self, written: Json) -> list[Json] | None:
+        if not self._wraps or not isinstance(written, dict):
+            return None
+        held = cast("dict[str, Json]", written)
+        return [held[WRAPPER]] if list(held) == [WRAPPER] else None
+
+    def load(self, data: Json) -> Any:
+        """Return the answer that JSON data from a journal stands for.
+
+        What another version of the agent wrote and does not fit this type is returned as it is.
+        """
+        try:
+            return self._made(data)
+        except Exception:  # noqa: BLE001  validators are anybody's code, and a result is never an exception
+            return data
+
+    def unwrapped(self, written: Json) -> Json:
+        """Return the answer as far as it is there in an object that a model is still writing."""
+        if not self._wraps or not isinstance(written, dict):
+            return written
+        return cast("dict[str, Json]", written).get(WRAPPER)
+
+    def _made(self, data: Json) -> Any:
+        from pydantic_core import to_json
+
+        # Read as JSON: there a date is text and a tuple is a list, also for strict types.
+        return self._adapter.validate_json(to_json(data))
+
+    def _validated(self, data: Json) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return self._made(data)
+        except ValidationError as error:
+            known = list(cast("dict[str, Json]", self.schema.get("properties", {})))
+            details = error.errors(include_url=False, include_context=True)
+            raise ValueError(clauses(details, data, known, "the answer")) from error
+        except Exception as error:
+            raise ValueError(f"it could not be checked: {error_text(error, 300)}") from error
+
+
+def _wrapped(schema: dict[str, Json]) -> dict[str, Json]:
+    definitions = schema.pop("$defs", None)
+    outer: dict[str, Json] = {
+        "type": "object",
+        "properties": {WRAPPER: schema},
+        "required": [WRAPPER],
+        "additionalProperties": False,
+    }
+    return outer if definitions is None else {**outer, "$defs": definitions}

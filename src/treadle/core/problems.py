@@ -1,0 +1,87 @@
+"""What is wrong with data from a model, in as few words as it needs to put it right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from treadle.core.messages import Json
+from treadle.core.observation import near_name, scrubbed
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_MAX_PROBLEMS = 8
+_MAX_VALUE = 60
+_MAX_TEXT = 1_000
+
+
+def clauses(details: list[ErrorDetails], given: Json, known: Sequence[str], whole: str = "arguments") -> str:
+    """Return one clause a place: `a: missing; b: should be a number, got 'x'; c: unknown, did you mean 'd'?`.
+
+    Args:
+        details: what pydantic found.
+        given: the data it looked at.
+        known: the names there are at the top, of which a wrong one may have meant one.
+        whole: what the data as a whole is called.
+    """
+    found: dict[str, list[str]] = {}
+    values: dict[str, str] = {}
+    for detail in details:
+        kind, place = detail["type"], ".".join(_place(detail["loc"], given)) or whole
+        if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+            found.setdefault(place, []).append("missing")
+        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
+            near = near_name(str(detail["loc"][-1]), known) if len(detail["loc"]) == 1 else None
+            found.setdefault(place, []).append("unknown" + (f", did you mean {near!r}?" if near else ""))
+        else:
+            expected = _expected(detail["msg"])
+            if expected not in found.setdefault(place, []):
+                found[place].append(expected)
+            values[place] = f", got {_shown(detail['input'])}"
+    clauses = [
+        f"{place[:_MAX_VALUE]}: {' or '.join(said)}{values.get(place, '')}"
+        for place, said in list(found.items())[:_MAX_PROBLEMS]
+    ]
+    if len(found) > _MAX_PROBLEMS:
+        clauses.append(f"and {len(found) - _MAX_PROBLEMS} more problems")
+    return scrubbed("; ".join(clauses))[:_MAX_TEXT]
+
+
+def _place(loc: tuple[int | str, ...], given: Json) -> list[str]:
+    """Return where in the arguments a problem is, without the names of the union's members tried there."""
+    place: list[str] = []
+    for step in loc:
+        if isinstance(given, dict) and step in given:
+            given = cast("dict[int | str, Json]", given)[step]
+        elif isinstance(given, list) and isinstance(step, int):
+            items = cast("list[Json]", given)
+            given = items[step] if step < len(items) else None
+        elif not isinstance(given, dict) or step is not loc[-1]:
+            continue
+        place.append(str(step))
+    return place
+
+
+def _expected(message: str) -> str:
+    text = message.removeprefix("Input ").removeprefix("Value error, ").partition(", unable to")[0]
+    for pydantic, plain in (
+        ("a valid integer", "an integer"),
+        ("a valid dictionary", "an object"),
+        ("a dictionary or an instance of", "an object for"),
+        ("a valid ", "a "),
+    ):
+        text = text.replace(pydantic, plain)
+    return text[:200]
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _MAX_VALUE else value[:_MAX_VALUE] + "...")
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)[:_MAX_VALUE]

@@ -1,0 +1,320 @@
+"""Typed answers in the life of a task: read once, kept as data, and the same however the task is driven."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.typed_cases import CASES, IN_ROME, MODES, ROME, WORKERS, City, Even, Point, same, written
+from treadle import Agent, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle.core import events as e
+from treadle.errors import ConfigurationError, StepFailed
+from treadle.models import call, call_raw, text, turn
+from treadle.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """What is kept of a typed answer is plain data, so one store shows it; crashes are tried on SQLite."""
+    return MemoryStore()
+
+
+every_mode = pytest.mark.parametrize("mode", [*MODES, *WORKERS])
+
+
+@tool(read_only=True)
+async def look(where: str) -> str:
+    """Look something up."""
+    return f"{where}: found"
+
+
+def scripted(kind: Any, mode: Any, *answers: Any, **more: Any) -> Agent[Any]:
+    """An agent whose model gives one answer after the other; what is a turn already is taken as it is."""
+    how = {"worker": mode} if mode in WORKERS else {"output_mode": mode}
+    asked = Agent(ScriptedModel([]), output_type=kind, **{"tools": [look], **how, **more})
+    turns = [answer if type(answer).__name__ == "Turn" else said(asked, answer) for answer in answers]
+    return asked.replace(model=ScriptedModel(turns))
+
+
+def said(agent: Agent[Any], answer: Any) -> Any:
+    words = written(agent, answer)
+    return call_raw("final_answer", words) if agent.output_mode == "tool" else text(words)
+
+
+async def kinds(runner: Runner, task_id: str) -> list[str]:
+    return [event.kind async for event in runner.handle(task_id).events()]
+
+
+@every_mode
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.anyio
+async def test_118_whatever_the_type_the_answer_is_of_it_and_survives_the_journal(
+    name: str, mode: Any
+) -> None:
+    kind, right, meant, wrong = CASES[name]
+    store = MemoryStore()
+    agent = scripted(kind, mode, wrong, call("look", where="map"), right)
+    async with Runner(store) as runner:
+        result = await runner.run(agent, "Which?")
+    assert (result.state, result.error, result.steps, result.degraded_reasons) == ("completed", None, 3, ())
+    assert [run.name for run in result.tool_executions] == ["look"]
+    assert (result.usage.tool_calls, result.usage.model_calls) == (1, 3)
+    assert same(result.output, meant)
+    async with Runner(store, agents=[agent]) as another:
+        assert same((await another.result(result.task_id)).output, meant)
+    async with Runner(store) as stranger:
+        seen = await stranger.result(result.task_id)
+        assert json.loads(json.dumps(seen.output)) == seen.output
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_stepping_gives_what_running_gives(runner: Runner, mode: Any) -> None:
+    agent = scripted(City, mode, {"name": "Rome"}, call("look", where="map"), IN_ROME)
+    ran = await runner.run(agent, "Where?")
+    task = await runner.create_task(agent, "Where?")
+    outputs = [await runner.run_step(task)]
+    while not outputs[-1].is_last:
+        outputs.append(await runner.run_step(task))
+    result = await runner.finalize(task)
+    assert [out.is_last for out in outputs] == [False, False, True]
+    assert [out.output for out in outputs] == [None, None, IN_ROME]
+    assert [len(out.tool_executions) for out in outputs] == [0, 1, 0]
+    assert (result.output, result.messages) == (ran.output, ran.messages) == (ROME, ran.messages)
+    assert await kinds(runner, task.task_id) == await kinds(runner, ran.task_id)
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_an_undone_answer_is_given_again_and_what_was_wrong_is_still_known(
+    runner: Runner, mode: Any
+) -> None:
+    agent = scripted(Point, mode, {}, {"x": 1}, name="points")
+    task = (await runner.run(agent, "Where?")).task_id
+    await runner.undo_step(task)
+    undone = await runner.result(task)
+    assert (undone.state, undone.output, undone.steps) == ("running", None, 1)
+    assert "x: missing" in str(undone.messages[-1])
+    again = await runner.resume(task)
+    assert (again.state, again.output, again.steps) == ("completed", Point(1.0), 2)
+    await runner.undo_step(task, to=0)
+    once_more = await runner.resume(task)
+    assert (once_more.output, once_more.steps) == (Point(1.0), 2)
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_undo_gives_back_the_retries_of_what_it_takes_back(runner: Runner, mode: Any) -> None:
+    agent = scripted(Point, mode, {}, {}, {"x": 1}, output_retries=1)
+    task = await runner.create_task(agent, "Where?")
+    await runner.run_step(task)
+    await runner.undo_step(task)
+    await runner.run_step(task)
+    with pytest.raises(StepFailed):
+        await runner.run_step(task)
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_a_fork_of_an_answered_task_answers_for_itself(runner: Runner, mode: Any) -> None:
+    agent = scripted(Point, mode, {}, {"x": 1})
+    first = await runner.run(agent, "Where?")
+    same_place = await runner.resume(await runner.fork(first.task_id))
+    assert same_place.output == Point(1.0)
+    other = agent.replace(model=scripted(Point, mode, {}, {"x": 2}).model)
+    elsewhere = await runner.resume(await runner.fork(first.task_id, at="s1", agent=other), agent=other)
+    assert (elsewhere.output, (await runner.result(first.task_id)).output) == (Point(2.0), Point(1.0))
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_a_step_that_failed_by_wrong_answers_is_taken_up_again_with_all_its_retries(
+    runner: Runner, mode: Any
+) -> None:
+    agent = scripted(Even, mode, {"n": 1}, {"n": 3}, {"n": 5}, {"n": 6}, output_retries=1)
+    failed = await runner.run(agent, "Even?")
+    assert (failed.state, failed.steps) == ("failed", 1)
+    assert failed.error is not None
+    assert (failed.error.source, failed.error.kind) == ("model", "invalid_output")
+    assert "n: should be even, got 3" in failed.error.message
+    result = await runner.resume(failed.task_id)
+    assert (result.state, result.output, result.usage.model_calls) == ("completed", Even(n=6), 4)
+
+
+@pytest.mark.anyio
+async def test_118_a_step_of_wrong_answers_keeps_the_calls_beside_them(runner: Runner) -> None:
+    beside = turn(calls=[call("look", where="map"), call("final_answer", n=1)])
+    agent = scripted(Even, "tool", beside, beside, {"n": 2}, output_retries=0)
+    failed = await runner.run(agent, "Even?")
+    assert [run.call_id for run in failed.tool_executions] == ["s1-0"]
+    again = await runner.resume(failed.task_id)
+    assert [run.call_id for run in again.tool_executions] == ["s1-0", "s1-2"]
+    result = await runner.resume(failed.task_id)
+    assert (result.output, result.usage.tool_calls) == (Even(n=2), 2)
+
+
+@pytest.mark.parametrize(("policy", "state"), [("degrade", "degraded"), ("pause", "paused")])
+@every_mode
+@pytest.mark.anyio
+async def test_118_the_failure_policy_of_models_holds_for_wrong_answers(
+    runner: Runner, mode: Any, policy: Any, state: str
+) -> None:
+    options = RunOptions(on_failure=FailurePolicy(model=policy))
+    agent = scripted(Point, mode, {}, {"x": 1}, output_retries=0)
+    stopped = await runner.run(agent, "Where?", options=options)
+    assert (stopped.state, stopped.output) == (state, None)
+    assert (await runner.resume(stopped.task_id, options=options)).output == Point(1.0)
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_at_a_limit_a_last_typed_answer_is_asked_for(runner: Runner, mode: Any) -> None:
+    agent = scripted(Point, mode, call("look", where="map"), {"x": 1}, {"x": 2}, limits=Limits(steps=1))
+    result = await runner.run(agent, "Where?")
+    assert (result.state, result.output) == ("degraded", Point(1.0))
+    asked = agent.model.requests[-1]  # pyright: ignore[reportAttributeAccessIssue]
+    assert [spec.name for spec in asked.tools] == (["final_answer"] if mode == "tool" else [])
+    if mode not in WORKERS:
+        assert asked.tool_choice == ("final_answer" if mode == "tool" else "none")
+    assert (asked.output_schema is not None) == (mode == "native")
+    more = await runner.resume(result.task_id, options=RunOptions(limits=Limits(steps=5)))
+    assert (more.state, more.output) == ("completed", Point(2.0))
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_a_wrong_last_answer_is_no_answer(runner: Runner, mode: Any) -> None:
+    agent = scripted(Point | None, mode, call("look", where="map"), "far", limits=Limits(steps=1))
+    result = await runner.run(agent, "Where?")
+    assert (result.state, result.output, result.final_text) == ("degraded", None, "")
+    assert result.degraded_reasons == ("limit reached: steps; the last answer was not of the output type",)
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_a_wrong_answer_in_the_last_step_gets_its_last_answer(runner: Runner, mode: Any) -> None:
+    agent = scripted(Point, mode, {}, {"x": 1}, limits=Limits(steps=1))
+    result = await runner.run(agent, "Where?")
+    assert (result.state, result.output, result.steps) == ("degraded", Point(1.0), 1)
+
+
+@pytest.mark.anyio
+async def test_118_the_answer_counts_as_no_tool_call(runner: Runner) -> None:
+    agent = scripted(Point, "tool", call("look", where="map"), {"x": 1}, limits=Limits(tool_calls=1))
+    result = await runner.run(agent, "Where?")
+    assert (result.state, result.output, result.usage.tool_calls) == ("completed", Point(1.0), 1)
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_words_that_come_with_the_answer_are_heard_first(runner: Runner, mode: Any) -> None:
+    agent = scripted(Point, mode, {"x": 1}, {"x": 2})
+    task = await runner.create_task(agent, "Where?")
+    assert (await runner.run_step(task)).is_last
+    assert (await runner.run_step(task, input="Look again.")).output == {"x": 2.0, "y": 0.0}
+    assert (await runner.finalize(task)).output == Point(2.0)
+
+
+@every_mode
+@pytest.mark.anyio
+async def test_118_a_thread_goes_on_after_a_typed_answer(runner: Runner, mode: Any) -> None:
+    agent = scripted(Point, mode, {}, {"x": 1})
+    first = await runner.run(agent, "Where?", thread_id="talk")
+    heard = ScriptedModel(["Yes."])
+    later = await runner.run(Agent(heard), "Sure?", thread_id=first.thread_id)
+    assert later.output == later.final_text == "Yes."
+    assert '"x":1' in str(heard.requests[0].messages[-2].text).replace(" ", "")
+
+
+@pytest.mark.anyio
+async def test_118_without_a_type_the_output_is_the_text(runner: Runner) -> None:
+    result = await runner.run(Agent(ScriptedModel(["4"]), output_type=str), "How many?")
+    assert (result.output, result.final_text) == ("4", "4")
+
+
+@pytest.mark.anyio
+async def test_118_an_answer_of_another_version_of_the_type_is_the_data_it_was(tmp_path: Path) -> None:
+    store = tmp_path / "journal.db"
+    async with Runner(store) as runner:
+        task = (await runner.run(scripted(Point, "prompt", {"x": 1}), "Where?")).task_id
+    async with Runner(store, agents=[scripted(City, "prompt", {})]) as later:
+        assert (await later.result(task)).output == {"x": 1.0, "y": 0.0}
+
+
+@pytest.mark.anyio
+async def test_118_a_model_says_how_it_is_best_asked(runner: Runner) -> None:
+    class Native(ScriptedModel):
+        output_mode = "native"
+
+    class Odd(ScriptedModel):
+        output_mode = "telepathy"
+
+    for model, seen in (
+        (Native(['{"x": 1}']), ("native",)),
+        (ScriptedModel([call("final_answer", x=1)]), ("tool",)),
+    ):
+        assert (await runner.run(Agent(model, output_type=Point), "Where?")).output == Point(1.0)
+        request = model.requests[0]
+        assert ("native" if request.output_schema else "tool" if request.tools else "prompt",) == seen
+    with pytest.raises(ConfigurationError, match="telepathy"):
+        await runner.run(Agent(Odd([]), output_type=Point), "Where?")
+
+
+def test_118_what_cannot_be_a_type_of_answers_is_refused_where_it_is_written() -> None:
+    class Opaque:
+        pass
+
+    @tool(return_direct=True, read_only=True)
+    def reply() -> str:
+        """Reply."""
+        return ""
+
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"output_type": Opaque}, "output_type"),
+        ({"output_mode": "best"}, "output_mode"),
+        ({"output_retries": -1}, "output_retries"),
+        ({"output_retries": True}, "output_retries"),
+        ({"output_type": int, "tools": [reply]}, "return_direct"),
+    ]
+    for wrong, named in refused:
+        with pytest.raises(ConfigurationError, match=named):
+            Agent("openai:gpt-5.4-mini", **wrong)
+
+
+def test_118_the_fingerprint_covers_the_schema() -> None:
+    @dataclass
+    class Other:
+        x: float
+
+    plain, point, other = (Agent("openai:m", output_type=kind).fingerprint for kind in (str, Point, Other))
+    assert len({plain, point, other}) == 3
+    assert plain == Agent("openai:m").fingerprint
+
+
+def test_118_the_schema_is_made_once_for_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = scripted(Point, "prompt", {"x": 1}, {"x": 1}, {"x": 1})
+    from pydantic import TypeAdapter
+
+    monkeypatch.setattr(TypeAdapter, "json_schema", None)
+    runner = Runner("memory:")
+    for _ in range(2):
+        assert runner.run_sync(agent, "Where?").output == Point(1.0)
+
+
+def test_118_a_typed_answer_is_journalled_with_the_answer_it_was_read_from() -> None:
+    runner = Runner("memory:")
+    result = runner.run_sync(scripted(Point, "tool", {}, {"x": 1}), "Where?")
+
+    async def returned() -> list[Any]:
+        events = runner.handle(result.task_id).events()
+        return [event.typed async for event in events if isinstance(event, e.ModelReturned)]
+
+    wrong, right = asyncio.run(returned())
+    assert (wrong.output, wrong.call, right) == (
+        None,
+        "s1-0",
+        e.TypedAnswer({"x": 1.0, "y": 0.0}, None, "s2-0"),
+    )
