@@ -17,10 +17,17 @@ from treadle.cli.main import main
 
 AGENTS = '''
 import os, time
+from datetime import date
 from pathlib import Path
 
+from pydantic import BaseModel
 from treadle import Agent, Happened, ScriptedModel, tool
 from treadle.llm.scripted import call, fail, text, turn
+
+class City(BaseModel):
+    name: str
+    founded: date
+
 
 LEDGER = Path(__file__).with_name("ledger")
 
@@ -70,10 +77,11 @@ def book(seat: str) -> str:
     return seat
 
 
-def scripted(name, turns, tools=()):
-    return Agent(ScriptedModel(turns), name=name, tools=list(tools))
+def scripted(name, turns, tools=(), **more):
+    return Agent(ScriptedModel(turns), name=name, tools=list(tools), **more)
 
 
+typed = scripted("typed", [call("final_answer", name="Rome", founded="0001-04-21")], [], output_type=City)
 math = scripted("math", [turn("I add.", call("add", a=1, b=2)), text("It is 3.")], [add])
 steppy = scripted("steppy", [call("add", a=1, b=2), call("add", a=3, b=3), text("It is 6.")], [add])
 slow = scripted("slow", [call("nap", seconds=0.1), text("one two three four five six", chunk=4, pause=0.2)], [nap])
@@ -110,7 +118,7 @@ class Ended:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Go to a project of its own that lists the agents, without keys and without a local model."""
     (tmp_path / "team.py").write_text(AGENTS)
-    names = ["math", "steppy", "slow", "patient", "failing", "payer", "crasher", "booker", "loud"]
+    names = ["math", "steppy", "slow", "patient", "failing", "payer", "crasher", "booker", "loud", "typed"]
     listed = ", ".join(f'"team:{name}"' for name in names)
     (tmp_path / "pyproject.toml").write_text(f"[tool.treadle]\nagents = [{listed}]\n")
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "TREADLE_STORE", "TREADLE_AGENTS", "TREADLE_DEBUG"):

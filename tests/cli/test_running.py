@@ -27,6 +27,16 @@ def test_run_with_json_prints_one_document_and_nothing_else_on_stdout(treadle):
     assert "noise of a tool" in ended.err
 
 
+def test_118_a_typed_answer_is_printed_as_json(treadle, project):
+    ended = treadle("run", "typed", "Which city?")
+    assert (ended.code, ended.out.count('{"name":"Rome","founded":"0001-04-21"}')) == (0, 1)
+    rome = {"name": "Rome", "founded": "0001-04-21"}
+    assert treadle("run", "typed", "Which city?", "--json").document["output"] == rome
+    (project / "pyproject.toml").unlink()
+    task = treadle("tasks", "--json").document["items"][0]["task_id"]
+    assert treadle("show", task, "--json").document["result"]["output"] == rome
+
+
 def test_an_agent_is_found_by_module_and_name(treadle, project):
     (project / "pyproject.toml").unlink()
     assert treadle("run", "team:math", "1 + 2?").code == 0

@@ -181,6 +181,23 @@ def test_118_calls_beside_the_answer_run_and_of_two_answers_the_first_right_one_
     assert later.final_text == later.output == "Welcome."
 
 
+@every_mode
+def test_118_the_answer_is_seen_while_it_comes_over_the_wire(
+    runner: Runner, provider: Provider, model: OpenAIChat, mode: Any
+) -> None:
+    agent = Agent(model, tools=[look], output_type=Country, output_mode=mode)
+    whole = {"name": "Italy", "capital": IN_ROME}
+    provider.script = [turn(call("look", where="map"), said(agent, {"name": "Spain"})), said(agent, whole)]
+    if mode != "tool":
+        provider.script[0] = turn(call("look", where="map"))
+    with runner.sync.run_stream(agent, "Which?") as stream:
+        seen = list(stream.partials())
+    assert stream.result.output == Country(name="Italy", capital=ROME)
+    assert seen[-1] == whole
+    assert {"name": "Italy", "capital": {}} in seen or {"name": "Italy"} in seen
+    assert ({"name": "Spain"} in seen) == (mode == "tool")
+
+
 @pytest.mark.parametrize("mode", ["tool", "prompt"])
 def test_118_anthropic_is_asked_the_same_way(runner: Runner, provider: Provider, mode: Any) -> None:
     claude = Anthropic("scripted", base_url=provider.server.anthropic_base_url, api_key="any")

@@ -58,7 +58,18 @@ def test_every_verb_of_the_runner_has_one_of_the_same_name_and_arguments() -> No
         for name, member in inspect.getmembers(type(runner))
         if not name.startswith("_") and (callable(member) or hasattr(member, "__get__"))
     }
-    internal = {"hold", "at_rest", "stopped", "desk", "store", "aclose", "run_sync", "enter", "abandoned"}
+    internal = {
+        "hold",
+        "at_rest",
+        "stopped",
+        "typed_of",
+        "desk",
+        "store",
+        "aclose",
+        "run_sync",
+        "enter",
+        "abandoned",
+    }
     missing = [name for name in verbs - internal if not hasattr(runner.sync, name)]
     assert missing == []
     for name in verbs - internal - {"handle"}:

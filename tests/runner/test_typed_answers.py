@@ -3,15 +3,16 @@
 import asyncio
 import json
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.runner.typed_cases import CASES, IN_ROME, MODES, ROME, WORKERS, City, Even, Point, same, written
-from treadle import Agent, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, Breakpoint, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core import events as e
-from treadle.errors import ConfigurationError, StepFailed
+from treadle.errors import CallNotFound, ConfigurationError, StepFailed
 from treadle.models import call, call_raw, text, turn
 from treadle.stores.memory import MemoryStore
 
@@ -206,6 +207,49 @@ async def test_118_the_answer_counts_as_no_tool_call(runner: Runner) -> None:
     agent = scripted(Point, "tool", call("look", where="map"), {"x": 1}, limits=Limits(tool_calls=1))
     result = await runner.run(agent, "Where?")
     assert (result.state, result.output, result.usage.tool_calls) == ("completed", Point(1.0), 1)
+
+
+@pytest.mark.anyio
+async def test_118_nobody_edits_replaces_or_breaks_on_the_call_that_gives_the_answer(runner: Runner) -> None:
+    giving = turn(calls=call("final_answer", x=1), delay=0.05)
+    agent = scripted(Point, "tool", giving)
+    handle = await runner.start(agent, "Where?", options=RunOptions(break_on=[Breakpoint(before_tool="*")]))
+    async for event in handle.events():
+        if event.kind == "model_started":
+            break
+    assert (await handle.pause()).state == "paused"
+    with pytest.raises(CallNotFound):
+        await runner.edit_call(handle.task_id, "s1-0", {"x": 7})
+    done = await runner.resume(handle.task_id)
+    assert (done.state, done.output) == ("completed", Point(1.0))
+    with pytest.raises(CallNotFound):
+        await runner.fork(handle.task_id, replace={"s1-0": {"x": 7}})
+
+
+CITIES = [{"name": "Rome", "founded": "0001-04-21"}, {"name": "Bergen", "founded": "1070-01-01"}]
+
+
+@pytest.mark.parametrize("mode", ["native", "prompt", "react"])
+@pytest.mark.anyio
+async def test_118_an_answer_is_seen_while_it_is_written(runner: Runner, mode: Any) -> None:
+    asked = scripted(list[City], mode)
+    turns = [text(written(asked, answer), chunk=4) for answer in ([{"name": "Nowhere"}], CITIES)]
+    async with runner.run_stream(asked.replace(model=ScriptedModel(turns)), "Which?") as stream:
+        seen = [partial async for partial in stream.partials()]
+    assert stream.result.output == [ROME, City(name="Bergen", founded=date(1070, 1, 1))]
+    wrong = seen.index([{"name": "Nowhere"}])
+    right = seen[wrong + 1 :]
+    assert (right[0], right[-1]) == ([{}], CITIES)
+    assert {"name": "Rome"} in [cities[0] for cities in right if cities]
+    sizes = [len(json.dumps(cities)) for cities in right]
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.anyio
+async def test_118_text_is_seen_while_it_is_written(runner: Runner) -> None:
+    agent = Agent(ScriptedModel([text("one two three", chunk=4, pause=0.001)]))
+    handle = await runner.start(agent, "Count.")
+    assert [partial async for partial in handle.partials()][-2:] == ["one two", "one two three"]
 
 
 @every_mode

@@ -11,6 +11,7 @@ from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, UndoCall, Wait
 from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.messages import Json
 from treadle.core.state import CallState, TaskState, UndoState
 from treadle.policy.limits import has_room_for_an_answer
 
@@ -143,10 +144,11 @@ def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
     return e.TaskEnded("degraded", partial_answer(state, setup), None, (*state.reasons, reason))
 
 
-def partial_answer(state: TaskState, setup: Setup) -> str | None:
-    """Return the model's last words in this task, or nothing; None if only what is of a type is an answer."""
+def partial_answer(state: TaskState, setup: Setup) -> Json:
+    """Return the model's last words in this task, or nothing; if answers are of a type, the one there is, or None."""
     if setup.output_retries is not None:
-        return None
+        typed = state.step.typed if state.step is not None else None
+        return typed.output if typed is not None and typed.problem is None else None
     for step in (*((state.step,) if state.step else ()), *reversed(state.steps[state.floor :])):
         if step.text:
             return step.text

@@ -52,7 +52,7 @@ from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
 from treadle.runner.perform import Kit, Stage, standing
-from treadle.runner.typed import typed_answers
+from treadle.runner.typed import TypedAnswers, typed_answers
 from treadle.runner.writer import Ownership
 
 
@@ -150,6 +150,10 @@ class Driving:
         Agents of one name may differ from task to task, as those of a fork and of its parent do.
         """
         return self._versions.get(state.fingerprint, agent)
+
+    def typed_of(self, agent: Agent[Any]) -> TypedAnswers | None:
+        """Return how an agent's answers are asked for and read; None when they are text."""
+        return typed_answers(agent, self._spoken_with(agent)) if agent.typed is not None else None
 
     def output_type_of(self, state: TaskState) -> OutputType | None:
         """Return the type of a task's output, if this runner has its agent and its answers are not text."""

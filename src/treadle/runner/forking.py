@@ -38,7 +38,7 @@ def _end_of_calls(state: TaskState, at: str | int | None, replace: dict[str, Any
     steps: set[str] = set()
     for call_id in replace:
         call = state.find_call(call_id)
-        if call is None or call.status != "ended":
+        if call is None or call.status != "ended" or call.answers:
             raise CallNotFound(f"task {state.task_id} has no finished call {call_id!r} on its present branch")
         steps.add(call.step)
     step = next((step for step in state.steps if step.id in steps), None)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from treadle.core.events import Ephemeral, Event
+from treadle.core.messages import Json
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import StoreUnavailable, TaskNotFound
+from treadle.runner.partials import partials
 from treadle.runner.results import RunResult, Task, UndoReport
 from treadle.runner.stream import watch
 
@@ -44,6 +47,16 @@ class RunHandle:
         """
         at_rest = partial(self._runner.at_rest, self.task_id)
         return watch(self._runner.desk, self.task_id, after=after, deltas=deltas, over=at_rest)
+
+    async def partials(self) -> AsyncGenerator[Json, None]:
+        """Yield the answer that is being written, each time that there is more of it; see `EventStream.partials`.
+
+        Raises `AgentUnknown` when this runner was not given the task's agent.
+        """
+        typed = await self._runner.typed_of(self.task_id)
+        async with aclosing(self.events()) as events:
+            async for value in partials(events, typed):
+                yield value
 
     async def result(self) -> RunResult:
         """Return how the task stands once it stops."""

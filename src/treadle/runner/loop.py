@@ -537,7 +537,8 @@ def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:
         return ended and stop.after_step in (0, state.steps[-1].index)
     if type(event) is not e.ModelReturned:
         return False
-    return any(stop.before_tool in ("*", call.name) for call in event.message.tool_calls)
+    gives = event.typed.call if event.typed is not None else None
+    return any(stop.before_tool in ("*", call.name) for call in event.message.tool_calls if call.id != gives)
 
 
 def _why(stop: Breakpoint, event: e.Event) -> str:

@@ -182,7 +182,7 @@ def delta(step: str, item: Any, after: int) -> e.Delta:
         return e.Delta(step, "text", item.text, after)
     if type(item) is ReasoningDelta:
         return e.Delta(step, "reasoning", item.text, after)
-    return e.Delta(step, "arguments", item.arguments, after)
+    return e.Delta(step, "arguments", item.arguments, after, item.index, item.name)
 
 
 # ---------------------------------------------------------------------------------------------- tools

@@ -198,7 +198,9 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         async def standing() -> RunResult:
             return await self.result(str(new.task_id))
 
-        return EventStream(self._driving.desk, str(new.task_id), work, standing)
+        return EventStream(
+            self._driving.desk, str(new.task_id), work, standing, lambda: self._driving.typed_of(agent)
+        )
 
     @verb
     async def start(

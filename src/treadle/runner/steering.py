@@ -89,7 +89,7 @@ class Steering(Views):
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
             call = state.step.open.get(call_id) if state.step is not None else None
-            if call is None or call.status != "proposed":
+            if call is None or call.status != "proposed" or call.answers:
                 raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
             owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
 

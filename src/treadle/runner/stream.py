@@ -11,11 +11,14 @@ from typing import Generic, Self, TypeVar
 
 from treadle.core.events import Ephemeral, Event
 from treadle.core.journal import unfold
+from treadle.core.messages import Json
 from treadle.errors import TaskNotFound, TaskUnfinished
 from treadle.ports import Record
 from treadle.runner.channel import Stopped, Watcher
 from treadle.runner.desk import Desk
+from treadle.runner.partials import partials
 from treadle.runner.results import RunResult, TaskStepOutput
+from treadle.runner.typed import TypedAnswers
 
 R = TypeVar("R")
 
@@ -169,6 +172,25 @@ class Stream(Generic[R]):
 
 class EventStream(Stream[RunResult]):
     """A run with its events; `result` when they have ended."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        task_id: str,
+        work: Callable[[], Awaitable[RunResult]],
+        standing: Callable[[], Awaitable[RunResult]] | None = None,
+        typed: Callable[[], TypedAnswers | None] = lambda: None,
+    ) -> None:
+        super().__init__(desk, task_id, work, standing)
+        self._typed = typed
+
+    def partials(self) -> AsyncGenerator[Json, None]:
+        """Yield, instead of the events, the answer that is being written, each time that there is more of it.
+
+        Of a typed answer it is JSON data, with what is not written yet left out and nothing checked; else it is text.
+        A wrong answer is followed by the next one, from its beginning. The answer itself is in `result`.
+        """
+        return partials(aiter(self), self._typed())
 
     @property
     def result(self) -> RunResult:

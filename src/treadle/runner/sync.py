@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 S = TypeVar("S", bound="Stream[Any]")
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from treadle.runner.runner import TaskRunner
@@ -66,6 +67,10 @@ class SyncStream(Generic[S]):
 class SyncRun(SyncStream[EventStream]):
     """A run with its events."""
 
+    def partials(self) -> Iterator[Json]:
+        """See `EventStream.partials`."""
+        return one_by_one(self.inner.partials())
+
     @property
     def result(self) -> RunResult:
         """See `EventStream.result`."""
@@ -81,10 +86,10 @@ class SyncStep(SyncStream[StepStream]):
         return self.inner.output
 
 
-def one_by_one(events: AsyncIterator[Event | Ephemeral]) -> Iterator[Event | Ephemeral]:
-    """Yield what an asynchronous iterator yields, each fetched when it is asked for."""
+def one_by_one(events: AsyncIterator[T]) -> Iterator[T]:
+    """Yield what an asynchronous iterator yields, each fetched when it is asked for; none of it is None."""
 
-    async def following() -> Event | Ephemeral | None:
+    async def following() -> T | None:
         return await anext(events, None)
 
     while (event := BRIDGE.run(following())) is not None:
@@ -104,6 +109,10 @@ class SyncHandle:
     def events(self, *, after: int = 0, deltas: bool = True) -> Iterator[Event | Ephemeral]:
         """See `RunHandle.events`."""
         return one_by_one(self._handle.events(after=after, deltas=deltas))
+
+    def partials(self) -> Iterator[Json]:
+        """See `RunHandle.partials`."""
+        return one_by_one(self._handle.partials())
 
     def result(self) -> RunResult:
         """See `RunHandle.result`."""

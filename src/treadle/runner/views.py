@@ -24,6 +24,7 @@ from treadle.runner.results import (
     TaskPage,
     TaskStepOutput,
 )
+from treadle.runner.typed import TypedAnswers
 from treadle.runner.verbs import verb
 
 Input = str | Content | Sequence[str | Content]
@@ -73,6 +74,11 @@ class Views:
         row = await self._driving.row(task_id)
         loaded = await self._driving.desk.load(task_id)
         return self._result_of(loaded.state, results.word_of(row))
+
+    async def typed_of(self, task: Ref) -> TypedAnswers | None:
+        """Return how a task's answers are asked for and read; None when they are text. Raises `AgentUnknown`."""
+        row = await self._driving.row(id_of(task))
+        return self._driving.typed_of(self._driving.agent_for(row.agent, None, row.task_id))
 
     def _result_of(self, state: TaskState, word: results.StateWord) -> RunResult:
         return results.run_result(state, word, self._driving.output_type_of(state))

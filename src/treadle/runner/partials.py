@@ -1,0 +1,72 @@
+"""Answers while they are being written: what can be read of the deltas so far. Whoever asks for it pays for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from treadle.agents.written import NotOneObject, the_object
+from treadle.core import events as e
+from treadle.core.messages import Json
+from treadle.runner.typed import TypedAnswers
+
+
+async def partials(
+    events: AsyncIterator[e.Event | e.Ephemeral], typed: TypedAnswers | None
+) -> AsyncGenerator[Json, None]:
+    """Yield the answer that is being written, each time that there is more of it, as JSON data or as text.
+
+    Nothing in it is checked, and a later answer of the task begins anew. `typed` tells where in the deltas it stands.
+    """
+    written, seen = _Written(typed), None
+    async for event in events:
+        if isinstance(event, e.ModelStarted):
+            written, seen = _Written(typed), None
+        elif isinstance(event, e.Delta) and written.hear(event):
+            value = written.value()
+            if value is not None and value != seen:
+                seen = value
+                yield value
+
+
+class _Written:
+    """What one answer of a model is so far."""
+
+    def __init__(self, typed: TypedAnswers | None) -> None:
+        self._typed = typed
+        self._tool = typed.tool.name if typed is not None and typed.tool is not None else None
+        self._names: defaultdict[int, str] = defaultdict(str)
+        self._text = ""
+        self._giving: int | None = None
+
+    def hear(self, delta: e.Delta) -> bool:
+        """Take a delta in; return whether there is more of the answer now."""
+        if self._tool is None:
+            if delta.channel == "text":
+                self._text += delta.text
+            return delta.channel == "text"
+        if delta.channel != "arguments":
+            return False
+        self._names[delta.index] += delta.tool
+        if self._giving is None and self._names[delta.index] == self._tool:
+            self._giving = delta.index
+        if delta.index != self._giving:
+            return False
+        self._text += delta.text
+        return True
+
+    def value(self) -> Json:
+        """Return the answer as far as it can be read; None while there is nothing."""
+        if self._typed is None:
+            return self._text
+        from pydantic_core import from_json
+
+        text = self._text[max(self._text.find("{"), 0) :]
+        try:
+            return self._typed.output.unwrapped(from_json(text, allow_partial="trailing-strings"))
+        except ValueError:
+            pass
+        try:
+            return self._typed.output.unwrapped(the_object(text)[0])
+        except NotOneObject:
+            return None

@@ -1,0 +1,127 @@
+"""What is decided about typed answers, as tables of what happened and what follows."""
+
+from typing import Any
+
+import pytest
+
+from tests.agents.stories import decided, recorded, setup, told
+from treadle.core import events as e
+from treadle.core.effects import CallModel, CallTool
+from treadle.core.fold import FAILURE_POLICY
+from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.state import TaskState
+from treadle.policy.limits import Limits
+
+RIGHT = e.TypedAnswer({"x": 1})
+WRONG = e.TypedAnswer(None, "x: missing")
+TYPED = setup(output_retries=1)
+
+
+def asked(step: str = "s1", index: int = 1) -> list[e.Event]:
+    return [e.StepStarted(step, index), e.ModelStarted(step, "m")]
+
+
+def said(step: str, typed: e.TypedAnswer | None, *calls: str, finish: Any = "stop") -> list[e.Event]:
+    """An answer in words, or with calls of these names, the first of which may give the typed answer."""
+    parts = [ToolCall(f"{step}-{n}", name, {}) for n, name in enumerate(calls)] or [Text("words")]
+    return [e.ModelReturned(step, Message("assistant", tuple(parts)), finish, typed=typed)]
+
+
+def wrong_step(step: str, index: int) -> list[e.Event]:
+    return [*asked(step, index), *said(step, WRONG), e.StepCompleted(step)]
+
+
+def test_a_right_answer_is_the_last_step() -> None:
+    end = recorded(told(asked(), said("s1", RIGHT)), TYPED)
+    assert (end.kind, end.last, end.output, end.direct) == ("step_completed", True, {"x": 1}, False)
+
+
+@pytest.mark.parametrize("value", [None, False, 0, "", []])
+def test_119_a_right_answer_may_be_nothing(value: Any) -> None:
+    state = told(asked(), said("s1", e.TypedAnswer(value)))
+    end = recorded(state, TYPED)
+    assert (end.last, end.output) == (True, value)
+
+
+def test_a_wrong_answer_ends_its_step_and_is_told_to_the_model() -> None:
+    state = told(asked(), said("s1", WRONG))
+    assert (state.messages[-1].role, state.messages[-1].text, state.rejected) == ("user", "x: missing", 1)
+    end = recorded(state, TYPED)
+    assert (end.kind, end.last) == ("step_completed", False)
+
+
+def test_one_wrong_answer_too_many_fails_the_step() -> None:
+    state = told(wrong_step("s1", 1), asked("s2", 2), said("s2", WRONG))
+    failed = recorded(state, TYPED)
+    assert (failed.kind, failed.error.source, failed.error.kind) == ("step_failed", "model", "invalid_output")
+
+
+def test_calls_of_tools_between_wrong_answers_forgive_none() -> None:
+    looked = [*asked("s2", 2), *said("s2", None, "look")]
+    looked += [e.ToolStarted("s2", "s2-0"), e.ToolEnded("s2", "s2-0"), e.StepCompleted("s2")]
+    state = told(wrong_step("s1", 1), looked, asked("s3", 3), said("s3", WRONG))
+    assert recorded(state, TYPED).kind == "step_failed"
+
+
+def test_a_failed_step_that_is_taken_up_asks_again_and_counts_anew() -> None:
+    error = e.Failure("model", "invalid_output", "x: missing")
+    failed = [*wrong_step("s1", 1), *asked("s2", 2), *said("s2", WRONG), e.StepFailed("s2", error)]
+    state = told(
+        failed, e.TaskEnded("failed", None, error), e.TaskReopened(2, "resume"), e.StepStarted("s2", 2, 2)
+    )
+    assert state.rejected == 0
+    (ask,) = decided(state, TYPED)  # type: ignore[misc]
+    assert isinstance(ask, CallModel)
+    assert not ask.final
+
+
+def giving(step: str = "s1") -> e.TypedAnswer:
+    return e.TypedAnswer({"x": 1}, None, f"{step}-0")
+
+
+def test_a_call_that_gives_the_answer_never_starts_and_counts_as_none() -> None:
+    state = told(asked(), said("s1", giving(), "final_answer", "look", finish="tool_calls"))
+    assert state.tool_calls == 1
+    end = recorded(state, TYPED)
+    assert (end.kind, end.call, end.outcome) == ("tool_ended", "s1-0", "ok")
+    state = told(asked(), said("s1", giving(), "final_answer", "look", finish="tool_calls"), end)
+    (beside,) = decided(state, TYPED)  # type: ignore[misc]
+    assert isinstance(beside, CallTool)
+    assert beside.call.name == "look"
+
+
+def test_a_second_call_that_gives_an_answer_is_none() -> None:
+    state = told(asked(), said("s1", giving(), "final_answer", "final_answer", finish="tool_calls"))
+    first = recorded(state, TYPED)
+    state = told(asked(), said("s1", giving(), "final_answer", "final_answer", finish="tool_calls"), first)
+    assert (recorded(state, TYPED).call, recorded(state, TYPED).outcome) == ("s1-1", "invalid")
+
+
+def answered_late() -> TaskState:
+    return told(asked(), said("s1", RIGHT), e.LimitReached("seconds", 1, 2))
+
+
+def test_an_answer_that_is_there_when_time_is_up_is_kept() -> None:
+    by = setup(Limits(seconds=1), output_retries=1)
+    end = recorded(answered_late(), by)
+    assert (end.kind, end.state, end.output) == ("task_ended", "degraded", {"x": 1})
+
+
+def test_words_that_are_no_answer_are_not_kept_when_time_is_up() -> None:
+    state = told(asked(), said("s1", WRONG), e.LimitReached("seconds", 1, 2))
+    end = recorded(state, setup(Limits(seconds=1), output_retries=1))
+    assert (end.state, end.output) == ("degraded", None)
+
+
+def test_a_pause_after_a_wrong_answer_goes_on_with_another_step() -> None:
+    by = setup(output_retries=0, on_model_failure="pause")
+    state = told(asked(), said("s1", WRONG))
+    pause = recorded(state, by)
+    assert (pause.kind, pause.by) == ("pause_requested", FAILURE_POLICY)
+    state = told(asked(), said("s1", WRONG), pause, e.Resumed())
+    assert (recorded(state, by).kind, recorded(state, by).last) == ("step_completed", False)
+
+
+def test_undo_takes_back_how_many_answers_were_wrong() -> None:
+    state = told(wrong_step("s1", 1), wrong_step("s2", 2), e.UndoRequested(1, ("s2",)), e.Rewound(1, 1))
+    assert state.rejected == 1
