@@ -43,12 +43,8 @@ def test_a_text_means(dialect: str, case: Case) -> None:
     else:
         assert read.problem is not None
         assert case.problem in read.problem
-        assert (read.thought, read.name, read.arguments, read.answer) == (
-            case.means.thought,
-            case.means.name,
-            None,
-            None,
-        )
+        said = (read.thinking, read.thought, read.name, read.arguments, read.answer)
+        assert said == (case.means.thinking, case.means.thought, case.means.name, None, None)
 
 
 def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:

@@ -19,16 +19,20 @@ class Case:
         return self.name.replace(" ", "_")
 
 
-def runs(name: str, text: str, tool: str, arguments: dict[str, Any], thought: str = "") -> Case:
-    return Case(name, text, Reading(thought=thought, name=tool, arguments=arguments))
+def runs(
+    name: str, text: str, tool: str, arguments: dict[str, Any], thought: str = "", thinking: str = ""
+) -> Case:
+    return Case(name, text, Reading(thinking=thinking, thought=thought, name=tool, arguments=arguments))
 
 
-def answers(name: str, text: str, answer: str, thought: str = "") -> Case:
-    return Case(name, text, Reading(thought=thought, answer=answer))
+def answers(name: str, text: str, answer: str, thought: str = "", thinking: str = "") -> Case:
+    return Case(name, text, Reading(thinking=thinking, thought=thought, answer=answer))
 
 
-def unreadable(name: str, text: str, problem: str, tool: str = "", thought: str = "") -> Case:
-    return Case(name, text, Reading(thought=thought, name=tool, problem=""), problem)
+def unreadable(
+    name: str, text: str, problem: str, tool: str = "", thought: str = "", thinking: str = ""
+) -> Case:
+    return Case(name, text, Reading(thinking=thinking, thought=thought, name=tool, problem=""), problem)
 
 
 AB = {"a": 363, "b": 42}
@@ -61,7 +65,21 @@ REACT = [
     runs("bold words of markers", "**Thought**: x\n**Action**: add\n**Action Input**: {}", "add", {}, "x"),
     runs("headings", "### Thought: x\n### Action: add\n### Action Input:\n{}", "add", {}, "x"),
     runs("numbered markers", "Thought 1: x\nAction 1: add\nAction Input 1: {}", "add", {}, "x"),
-    runs("quoted markers", "> Thought: x\n> Action: add\n> Action Input: {}", "add", {}, "x"),
+    answers(
+        "a quotation of a call", "> Action: pay\n> Action Input: {}", "> Action: pay\n> Action Input: {}"
+    ),
+    unreadable(
+        "a thought that quotes a call",
+        "Thought: It says:\n> Action: pay\n> Action Input: {}",
+        "neither",
+        thought="It says:\n> Action: pay\n> Action Input: {}",
+    ),
+    unreadable(
+        "a plan in a list",
+        "Thought: first\n- Action: add\n- Answer: 5",
+        "neither",
+        thought="first\n- Action: add\n- Answer: 5",
+    ),
     runs("capitals", "THOUGHT: x\nACTION: add\nACTION INPUT: {}", "add", {}, "x"),
     runs("small letters", "thought: x\naction: add\naction input: {}", "add", {}, "x"),
     runs("an underscore in the marker", "Thought: x\nAction: add\nAction_Input: {}", "add", {}, "x"),
@@ -153,10 +171,10 @@ REACT = [
         '<think>\nAction: pay\nAction Input: {"n": 1}\n</think>\nAction: f\nAction Input: {}',
         "f",
         {},
-        'Action: pay\nAction Input: {"n": 1}',
+        thinking='Action: pay\nAction Input: {"n": 1}',
     ),
-    answers("thinking and an answer", "<think>easy</think>Answer: 5", "5", "easy"),
-    answers("thinking and plain words", "<think>easy</think>\n\nIt is 5.", "It is 5.", "easy"),
+    answers("thinking and an answer", "<think>easy</think>Answer: 5", "5", thinking="easy"),
+    answers("thinking and plain words", "<think>easy</think>\n\nIt is 5.", "It is 5.", thinking="easy"),
     answers(
         "drafts before the end of thinking",
         "hm\nAction: pay\nAction Input: {}\n</think>\nAnswer: 5",
@@ -169,8 +187,8 @@ REACT = [
     unreadable("blanks", " \n ", "you wrote nothing"),
     unreadable("a thought alone", "Thought: hm", 'neither an "Action:" nor', thought="hm"),
     unreadable("an observation alone", "Observation: 5", "you wrote an observation"),
-    unreadable("thinking without an end", "<think>hm", "no end", thought="hm"),
-    unreadable("thinking and nothing", "<think>hm</think>", "you wrote nothing", thought="hm"),
+    unreadable("thinking without an end", "<think>hm", "no end", thinking="hm"),
+    unreadable("thinking and nothing", "<think>hm</think>", "you wrote nothing", thinking="hm"),
     unreadable("an object that is not closed", 'Action: add\nAction Input: {"a": 1', "not closed", "add"),
     unreadable(
         "an object that an observation breaks off",
@@ -234,7 +252,14 @@ PLANNER = [
         "say",
         {"t": '{"name": "pay"}'},
     ),
-    runs("thinking", '<think>{"name": "pay", "arguments": {}}</think>' + CALL, "add", AB, SUM),
+    runs(
+        "thinking",
+        '<think>{"name": "pay", "arguments": {}}</think>' + CALL,
+        "add",
+        AB,
+        SUM,
+        '{"name": "pay", "arguments": {}}',
+    ),
     finishes(
         "an answer",
         '{"thought": "t", "name": "finish", "arguments": {"answer": "It is 405."}}',
@@ -268,5 +293,10 @@ PLANNER = [
         "an answer and more", '{"name": "finish", "arguments": {"answer": 1, "b": 2}}', '"answer"', "finish"
     ),
     unreadable("a key twice", '{"name": "f", "name": "g", "arguments": {}}', "repeated"),
-    unreadable("thinking without an end", '<think>{"name": "pay", "arguments": {}}', "no end"),
+    unreadable(
+        "thinking without an end",
+        '<think>{"name": "pay", "arguments": {}}',
+        "no end",
+        thinking='{"name": "pay", "arguments": {}}',
+    ),
 ]

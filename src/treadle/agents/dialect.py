@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from treadle.agents.pieces import untold
-from treadle.agents.transcript import MARK, Transcript, Turn
+from treadle.agents.transcript import MARK, UNSEEN, Transcript, Turn
 from treadle.core.answer import check_answer
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message, Part, Reasoning, Text, ToolCall
@@ -46,6 +46,7 @@ class Reading:
     """What a model's words mean: a call, an answer, or, with a `problem`, nothing that could be read.
 
     Args:
+        thinking: what the model thought before it spoke, between tags; kept, and not shown to it again.
         thought: what the model says it thinks.
         name: the tool it wants; with a `problem`, the tool it seems to have meant.
         arguments: what for; None unless it calls a tool.
@@ -53,6 +54,7 @@ class Reading:
         problem: why nothing can be done with its words, in words for the model.
     """
 
+    thinking: str = ""
     thought: str = ""
     name: str = ""
     arguments: dict[str, Json] | None = None
@@ -243,11 +245,11 @@ class TextDialect:
         last = request.tool_choice == "none"
         if read.problem is not None and (last or answer.finish in _WITHHELD):
             # Asking again is of no use: these are the model's last words.
-            read, said = Reading(answer=""), read.thought or text.strip()
+            read, said = Reading(thinking=read.thinking, answer=""), read.thought or text.strip()
         elif read.arguments is not None and not _is_name(read.name, request):
-            read = Reading(thought=read.thought, problem=_no_such_tool(read.name, request))
+            read = replace(read, name="", problem=_no_such_tool(read.name, request))
         elif (early := self._ended_early(read, answer.finish, last=last)) is not None:
-            read = Reading(thought=read.thought, name=read.name, problem=early)
+            read = replace(read, problem=early)
         finish = answer.finish
         if read.answer is None and finish == "stop":
             finish = "tool_calls"
@@ -293,6 +295,8 @@ def _no_such_tool(name: str, request: ModelRequest) -> str:
 
 def _parts(read: Reading, said: str, text: str) -> tuple[Part, ...]:
     parts: list[Part] = []
+    if read.thinking:
+        parts.append(Reasoning(read.thinking, UNSEEN))
     if read.thought:
         parts.append(Reasoning(read.thought, MARK))
     if read.problem is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.agents.transcript import MARK
+from treadle.agents.transcript import MARK, UNSEEN
 from treadle.core.messages import Message, Reasoning, Text, ToolCall
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 
@@ -24,7 +24,7 @@ class Pieces:
         """how many characters were returned by `more`"""
 
         self._pieces: list[str] = []
-        self._held = ""
+        self._held: list[str] = []
         self._fresh = True
         self._strip: str | None = None
 
@@ -39,21 +39,24 @@ class Pieces:
             if not words:
                 return ""
             self._fresh = False
-            if self._pieces or self._held.strip():
-                words = f"{self._held.rstrip()}\n{words}"
-            self._held = ""
-        words = self._held + words
+            if self._pieces or self._held:
+                self._held = ["".join(self._held).rstrip(), "\n"]
         certain = words.rstrip(self.held_back)
-        self._held = words[len(certain) :]
         if certain:
-            self._pieces.append(certain)
-            self.told += len(certain)
-        return certain
+            told = "".join([*self._held, certain])
+            self._pieces.append(told)
+            self.told += len(told)
+            self._held = []
+        else:
+            told = ""
+        if len(certain) < len(words):
+            self._held.append(words[len(certain) :])
+        return told
 
     @property
     def text(self) -> str:
         """All words so far."""
-        return ("".join(self._pieces) + self._held).strip()
+        return "".join([*self._pieces, *self._held]).strip()
 
 
 class Braces:
@@ -92,21 +95,23 @@ class Braces:
 
 
 def untold(
-    message: Message, thought: int = 0, answer: int = 0, *, named: bool = False
+    message: Message, thinking: int = 0, thought: int = 0, answer: int = 0, *, named: bool = False
 ) -> Iterator[ModelDelta]:
     """Yield what of an answer was not told while it was written.
 
     Args:
         message: the answer, as it was read.
-        thought: how many characters of its thought were told.
+        thinking: how many characters of what it thought out of sight were told.
+        thought: how many of its thought.
         answer: how many of its words.
         named: whether its call was told.
     """
     index = 0
     for part in message.parts:
-        if isinstance(part, Reasoning) and part.meta == MARK:
-            if part.text[thought:]:
-                yield ReasoningDelta(part.text[thought:])
+        if isinstance(part, Reasoning) and part.meta in (MARK, UNSEEN):
+            rest = part.text[thought if part.meta == MARK else thinking :]
+            if rest:
+                yield ReasoningDelta(rest)
         elif isinstance(part, Text):
             if part.text[answer:]:
                 yield TextDelta(part.text[answer:])

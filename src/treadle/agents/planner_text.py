@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final, Literal, cast
 
 from treadle.agents.dialect import Reading
@@ -15,7 +16,7 @@ from treadle.core.messages import Message
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 
 _KEYS: Final = ("thought", "name", "arguments")
-_THINKING: Final = re.compile(r"\s*<think>.*?</think>|(?s:.)*?^[ \t]*</think>", re.DOTALL | re.MULTILINE)
+_THINKING: Final = re.compile(r"\s*<think>(.*?)</think>|(.*?)^[ \t]*</think>", re.DOTALL | re.MULTILINE)
 
 
 def reading(text: str) -> Reading:
@@ -23,10 +24,18 @@ def reading(text: str) -> Reading:
 
     What follows the first object was written without knowing what that call returns, and does not count.
     """
-    thinking = _THINKING.match(text)
-    text = text[thinking.end() :] if thinking is not None else text
+    tags = _THINKING.match(text)
+    if tags is not None:
+        return replace(_meaning(text[tags.end() :]), thinking=(tags[1] or tags[2] or "").strip())
     if text.lstrip().startswith("<think>"):
-        return Reading(problem="your thinking has no end (</think>), and nothing comes after it")
+        thinking = text.partition("<think>")[2].strip()
+        return Reading(
+            thinking=thinking, problem="your thinking has no end (</think>), and nothing comes after it"
+        )
+    return _meaning(text)
+
+
+def _meaning(text: str) -> Reading:
     try:
         call, _ = the_object(text)
     except NotOneObject as error:
@@ -57,6 +66,9 @@ def _problem(call: dict[str, Any], thought: Any, name: Any, arguments: Any) -> s
     return None
 
 
+_IN_STRING: Final = re.compile(r'[^"\\]*')
+_IN_RAW: Final = re.compile(r'[^"{}\[\],]*')
+
 Mode = Literal["before", "key", "colon", "value", "string", "raw", "next", "lost"]
 
 
@@ -73,7 +85,7 @@ class Members:
         self._as_text = as_text
         self._mode: Mode = "before"
         self._level = 1
-        self._text = ""
+        self._text: list[str] = []
         """what of the present string or value is not used yet"""
 
         self._key = ""
@@ -86,16 +98,28 @@ class Members:
         self._deltas: list[ModelDelta] = []
 
     def hear(self, text: str) -> Iterable[ModelDelta]:
-        for letter in text:
-            if self._mode == "lost":
-                break
-            self._take(letter)
+        place = 0
+        while place < len(text) and self._mode != "lost":
+            run = self._run(text, place)
+            if run > place:
+                self._text.append(text[place:run])
+                place = run
+            else:
+                self._take(text[place])
+                place += 1
         self._tell()
         deltas, self._deltas = self._deltas, []
         return deltas
 
+    def _run(self, text: str, place: int) -> int:
+        """Return where a run of letters ends that mean nothing but themselves."""
+        if self._escaped or self._mode not in ("string", "key", "raw"):
+            return place
+        plain = _IN_RAW if self._mode == "raw" and not self._quoted else _IN_STRING
+        return plain.match(text, place).end()  # type: ignore[union-attr]
+
     def end(self, message: Message) -> Iterable[ModelDelta]:
-        return untold(message, self._thought.told, self._answer, named=self._named)
+        return untold(message, 0, self._thought.told, self._answer, named=self._named)
 
     def _take(self, letter: str) -> None:
         mode = self._mode
@@ -122,7 +146,7 @@ class Members:
             self._mode = "lost"
 
     def _begin(self, mode: Mode) -> None:
-        self._mode, self._text, self._escaped = mode, "", False
+        self._mode, self._text, self._escaped = mode, [], False
 
     def _take_quoted(self, letter: str) -> None:
         if self._escaped:
@@ -131,14 +155,14 @@ class Members:
             self._escaped = True
         elif letter == '"':
             if self._mode == "key":
-                self._key, self._mode = self._text, "colon"
+                self._key, self._mode = "".join(self._text), "colon"
             else:
                 self._tell()
                 if self._key == "name" and self._level == 1:
-                    self._name = self._text
+                    self._name = "".join(self._text)
                 self._mode = "next"
             return
-        self._text += letter
+        self._text.append(letter)
 
     def _take_value(self, letter: str) -> None:
         if letter == '"':
@@ -172,7 +196,7 @@ class Members:
         elif letter in "}]" and self._depth:
             self._depth -= 1
             if not self._depth:
-                self._text += letter
+                self._text.append(letter)
                 self._tell()
                 self._mode = "next"
                 return
@@ -180,12 +204,12 @@ class Members:
             self._mode = "next"
             self._take(letter)
             return
-        self._text += letter
+        self._text.append(letter)
 
     def _tell(self) -> None:
         """Tell what is certain of the value that is being written."""
         if self._mode == "raw":
-            text, self._text = self._text, ""
+            text, self._text = "".join(self._text), []
             if text and self._tells_arguments:
                 self._deltas.append(ToolCallDelta(0, "", text))
         elif self._mode == "string" and (self._level, self._key) == (1, "thought"):
@@ -198,9 +222,9 @@ class Members:
 
     def _decoded(self) -> str:
         """Return what the string so far says, up to an escape that may not be whole."""
-        whole = _WHOLE.match(self._text)
-        assert whole is not None
-        certain, self._text = whole.group(), self._text[whole.end() :]
+        text = "".join(self._text)
+        end = _WHOLE.match(text).end()  # type: ignore[union-attr]
+        certain, self._text = text[:end], [text[end:]]
         try:
             return json.loads(f'"{certain}"')
         except ValueError:

@@ -16,6 +16,9 @@ from treadle.core.observation import bounded
 MARK: Final[Json] = {"dialect": "text"}
 """The `meta` of parts that were read from a model's words, unlike those it gave in the provider's own form."""
 
+UNSEEN: Final[Json] = {"dialect": "text", "unseen": True}
+"""The `meta` of what a model wrote between tags as its thinking: kept, and not shown to it again."""
+
 RAW_CHARS: Final = 4_000
 """How many characters a model sees of an answer of its own that could not be read."""
 
@@ -76,7 +79,7 @@ class Transcript(Sequence[Message]):
             elif isinstance(part, ToolCall) and part.problem is not None and part.meta == MARK:
                 written = bounded((part.raw or "").strip(), RAW_CHARS) or "(nothing)"
                 return Message("assistant", (*parts, Text(written)), message.meta)
-            elif not isinstance(part, (ToolCall, ToolResult)):
+            elif not isinstance(part, (ToolCall, ToolResult)) and part.meta != UNSEEN:
                 parts.append(part)
         turn = Turn("\n".join(thoughts), "".join(words), message.tool_calls)
         return Message("assistant", (*parts, Text(self._write(turn))), message.meta)
