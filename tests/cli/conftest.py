@@ -89,6 +89,18 @@ patient = scripted("patient", lambda request: _patient(request), [nap])
 failing = scripted("failing", [fail(400, message="no such thing"), text("fine now")])
 payer = scripted("payer", [call("pay", amount=5), text("Done.")], [pay])
 crasher = scripted("crasher", [call("pay_and_die", amount=5), text("Done.")], [pay_and_die])
+thinker = Agent(
+    ScriptedModel(
+        [
+            "Action: add numbers\\nAction Input: {",
+            'Thought: I add.\\nAction: add\\nAction Input: {"a": 1, "b": 2}',
+            "Thought: I know.\\nAnswer: It is 3.",
+        ]
+    ),
+    name="thinker",
+    tools=[add],
+    worker="react",
+)
 booker = scripted("booker", [call("book", seat="12A"), text("Booked.")], [book])
 loud = scripted("loud", [text("a \\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07")])
 
@@ -118,7 +130,19 @@ class Ended:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Go to a project of its own that lists the agents, without keys and without a local model."""
     (tmp_path / "team.py").write_text(AGENTS)
-    names = ["math", "steppy", "slow", "patient", "failing", "payer", "crasher", "booker", "loud", "typed"]
+    names = [
+        "math",
+        "steppy",
+        "slow",
+        "patient",
+        "failing",
+        "payer",
+        "crasher",
+        "booker",
+        "loud",
+        "typed",
+        "thinker",
+    ]
     listed = ", ".join(f'"team:{name}"' for name in names)
     (tmp_path / "pyproject.toml").write_text(f"[tool.treadle]\nagents = [{listed}]\n")
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "TREADLE_STORE", "TREADLE_AGENTS", "TREADLE_DEBUG"):

@@ -85,6 +85,20 @@ def test_show_tells_the_whole_task_without_its_code(treadle, project, monkeypatc
     assert "events" not in treadle("show", "sum", "--json").document
 
 
+def test_show_tells_thoughts_and_what_could_not_be_read(treadle):
+    treadle("run", "thinker", "1 + 2?", "--task-id", "sum")
+    shown = treadle("show", "sum").out
+    for piece in (
+        "I add.",
+        "→ unreadable()",
+        "not run: after",
+        "it wrote: Action: add numbers Action Input: {",
+        "← add: 3  s2-0",
+        "It is 3.",
+    ):
+        assert piece in shown
+
+
 def test_show_of_an_undone_step_says_that_it_was_taken_back(treadle):
     treadle("run", "math", "1 + 2?")
     treadle("undo", "last")

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from treadle.agents.pieces import untold
-from treadle.agents.transcript import MARK, UNSEEN, Transcript, Turn
+from treadle.agents.transcript import Transcript, Turn
 from treadle.core.answer import check_answer
 from treadle.core.data import frozen
-from treadle.core.messages import Json, Message, Part, Reasoning, Text, ToolCall
+from treadle.core.messages import IN_WORDS, UNSEEN, Json, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import (
     Finish,
     ModelAnswer,
@@ -81,6 +81,11 @@ class Listener(Protocol):
 @runtime_checkable
 class Dialect(Protocol):
     """How an agent speaks with its model. Immutable, holds nothing of a task, and may be shared by any number."""
+
+    @property
+    def header(self) -> str:
+        """What each request holds besides instructions and tools: counted where requests are bounded."""
+        ...
 
     @property
     def max_parse_errors(self) -> int:
@@ -253,6 +258,8 @@ class TextDialect:
         finish = answer.finish
         if read.answer is None and finish == "stop":
             finish = "tool_calls"
+        if not _is_name(read.name, request):
+            read = replace(read, name=UNREADABLE)
         message = Message("assistant", own + _parts(read, said, text), answer.message.meta)
         return ModelAnswer(message, finish, answer.usage)
 
@@ -298,11 +305,11 @@ def _parts(read: Reading, said: str, text: str) -> tuple[Part, ...]:
     if read.thinking:
         parts.append(Reasoning(read.thinking, UNSEEN))
     if read.thought:
-        parts.append(Reasoning(read.thought, MARK))
+        parts.append(Reasoning(read.thought, IN_WORDS))
     if read.problem is not None:
-        parts.append(ToolCall("", read.name or UNREADABLE, {}, text, read.problem, MARK))
+        parts.append(ToolCall("", read.name, {}, text, read.problem, IN_WORDS))
     elif read.arguments is not None:
-        parts.append(ToolCall("", read.name or UNREADABLE, read.arguments))
+        parts.append(ToolCall("", read.name, read.arguments))
     elif said:
         parts.append(Text(said))
     return tuple(parts)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.agents.transcript import MARK, UNSEEN
-from treadle.core.messages import Message, Reasoning, Text, ToolCall
+from treadle.core.messages import IN_WORDS, UNSEEN, Message, Reasoning, Text, ToolCall
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 
 
@@ -108,8 +107,8 @@ def untold(
     """
     index = 0
     for part in message.parts:
-        if isinstance(part, Reasoning) and part.meta in (MARK, UNSEEN):
-            rest = part.text[thought if part.meta == MARK else thinking :]
+        if isinstance(part, Reasoning) and part.meta in (IN_WORDS, UNSEEN):
+            rest = part.text[thought if part.meta == IN_WORDS else thinking :]
             if rest:
                 yield ReasoningDelta(rest)
         elif isinstance(part, Text):

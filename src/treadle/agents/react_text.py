@@ -46,7 +46,9 @@ _WORDS: Final = (
 _LONGEST: Final = 60
 """No marker is longer than so many characters, whatever stands around it."""
 
-_INPUT_BEHIND: Final = re.compile(r"[\s,;.|*_`]action[ _]?input[ \t]{0,3}[*_`]{0,3}[ \t]?[:：]", re.IGNORECASE)
+_INPUT_BEHIND: Final = re.compile(
+    r"[\s,;.|*_`]action[ _]?input[ \t]{0,3}[*_`]{0,3}[ \t]?[:：]", re.IGNORECASE
+)
 _FENCE: Final = re.compile(r"[ \t]*```[^\n`]*")
 _AROUND_A_NAME: Final = " \t\r*`\"'“”‘’.,;:"
 _LONGEST_NAME: Final = 100

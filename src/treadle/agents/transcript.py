@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, overload
 
 from treadle.core.data import frozen
-from treadle.core.messages import Content, Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.messages import (
+    IN_WORDS,
+    UNSEEN,
+    Content,
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from treadle.core.observation import bounded
-
-MARK: Final[Json] = {"dialect": "text"}
-"""The `meta` of parts that were read from a model's words, unlike those it gave in the provider's own form."""
-
-UNSEEN: Final[Json] = {"dialect": "text", "unseen": True}
-"""The `meta` of what a model wrote between tags as its thinking: kept, and not shown to it again."""
 
 RAW_CHARS: Final = 4_000
 """How many characters a model sees of an answer of its own that could not be read."""
@@ -72,11 +76,11 @@ class Transcript(Sequence[Message]):
         thoughts: list[str] = []
         words: list[str] = []
         for part in message.parts:
-            if isinstance(part, Reasoning) and part.meta == MARK:
+            if isinstance(part, Reasoning) and part.meta == IN_WORDS:
                 thoughts.append(part.text)
             elif isinstance(part, Text):
                 words.append(part.text)
-            elif isinstance(part, ToolCall) and part.problem is not None and part.meta == MARK:
+            elif isinstance(part, ToolCall) and part.problem is not None and part.meta == IN_WORDS:
                 written = bounded((part.raw or "").strip(), RAW_CHARS) or "(nothing)"
                 return Message("assistant", (*parts, Text(written)), message.meta)
             elif not isinstance(part, (ToolCall, ToolResult)) and part.meta != UNSEEN:

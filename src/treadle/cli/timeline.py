@@ -7,10 +7,9 @@ from typing import Final
 
 from rich.text import Text as RichText
 
-from treadle.agents.transcript import MARK
 from treadle.cli.screen import Screen, clean, short
 from treadle.core import events as e
-from treadle.core.messages import Content, Json, Message, Reasoning, Text, ToolCall
+from treadle.core.messages import IN_WORDS, Content, Json, Message, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
 
 _LOUD: Final = 300
@@ -114,13 +113,13 @@ class Timeline:
                 (problem, "red"),
                 (f"  {call.id}", "dim"),
             )
-            if call.problem and call.meta == MARK:
+            if call.problem and call.meta == IN_WORDS:
                 self._line(("    it wrote: ", "dim"), (short(call.raw or "", _LOUD), "dim"))
 
     def _think(self, message: Message) -> None:
         """Print what the model wrote that it thought; what was thought out of sight stays there."""
         for part in message.parts:
-            if isinstance(part, Reasoning) and part.meta == MARK:
+            if isinstance(part, Reasoning) and part.meta == IN_WORDS:
                 self._line(("  " + short(part.text, 2 * _LOUD), "dim"))
 
     # ------------------------------------------------------------------------------- everything else

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Literal, TypeAlias, cast, overload
+from typing import Any, Final, Literal, TypeAlias, cast, overload
 
 from treadle.core.data import frozen
 
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
+
+IN_WORDS: Final[Json] = {"dialect": "text"}
+"""The `meta` of a thought, or of an unreadable call, that a model wrote in words, and not in its provider's form."""
+
+UNSEEN: Final[Json] = {"dialect": "text", "unseen": True}
+"""The `meta` of what a model wrote between tags as its thinking: kept, and not shown to any model again."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 

@@ -16,6 +16,8 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from treadle.core.messages import (
+    IN_WORDS,
+    UNSEEN,
     File,
     Image,
     Json,
@@ -142,15 +144,19 @@ def _content(part: Text | Image | File) -> str | theirs.MultiModalContent:
 
 
 def _response(message: Message) -> theirs.ModelResponse:
-    parts = [there for part in message.parts if (there := _response_part(part)) is not None]
+    calls = any(isinstance(part, ToolCall) for part in message.parts)
+    parts = [there for part in message.parts if (there := _response_part(part, calls=calls)) is not None]
     return theirs.ModelResponse(parts, **_known(message.meta, _RESPONSE_META))
 
 
-def _response_part(part: Part) -> theirs.ModelResponsePart | None:
+def _response_part(part: Part, *, calls: bool) -> theirs.ModelResponsePart | None:
     meta: Json = getattr(part, "meta", None)
     if isinstance(part, Text):
         return theirs.TextPart(clean(part.text), **_known(meta, ("id", "provider_name", "provider_details")))
     if isinstance(part, Reasoning):
+        if meta in (IN_WORDS, UNSEEN):
+            # What a model wrote before it called a tool, it said: no provider knows that as thinking of its own.
+            return theirs.TextPart(clean(part.text)) if calls and meta == IN_WORDS else None
         if kept := _known(meta, ("part",)):
             return _kept(kept["part"])
         return theirs.ThinkingPart(clean(part.text), **_known(meta, _PART_META))

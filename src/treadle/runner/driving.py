@@ -420,6 +420,8 @@ class Driving:
             stage = Stage(state, kit, owned.channel, context, writer.durable)
             if terms.options.context_tokens is not None:
                 most, told = terms.options.context_tokens, standing(kit, state)
+                if kit.agent.dialect is not None:
+                    told += kit.agent.dialect.header
                 stage.show = lambda: self.parts.memory.show(state, most, told, kit.specs)
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted

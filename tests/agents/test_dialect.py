@@ -1,0 +1,461 @@
+"""Dialects: what a model is told in words, what is made of its words, and when a step gives up."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.agents.stories import recorded, setup, told
+from treadle import Agent, Limits, React, Reading, Runner, RunOptions, ScriptedModel, tool
+from treadle.agents.dialect import UNREADABLE, Dialect, TextDialect
+from treadle.agents.planner import HEADER as PLANNER_HEADER
+from treadle.agents.planner import Planner, read_call
+from treadle.agents.react import HEADER, read_text
+from treadle.agents.transcript import IN_WORDS, UNSEEN, Transcript
+from treadle.core import events as e
+from treadle.core.answer import with_places
+from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+from treadle.core.model import Finish, ModelAnswer, ModelRequest, ModelSettings, Usage
+from treadle.core.tools import ToolSpec
+from treadle.errors import ConfigurationError, ModelError
+from treadle.llm.scripted import text, turn
+
+ADD = ToolSpec(name="add", description="Add two\n  numbers.")
+REACT, PLANNER = React(), Planner()
+PICTURE = Image(data=b"\x89PNG", media_type="image/png")
+
+
+def request(
+    *messages: Message, tools: Any = (ADD,), choice: str = "auto", schema: Any = None
+) -> ModelRequest:
+    return ModelRequest(messages, "Be brief.", tools, choice, ModelSettings(), "t", "s1", 0, 1, schema)
+
+
+def answer(words: str, finish: Finish = "stop", *before: Any) -> ModelAnswer:
+    return ModelAnswer(Message("assistant", (*before, Text(words))), finish, Usage(3, 4))
+
+
+def read(
+    dialect: Dialect, words: str, finish: Finish = "stop", *, choice: str = "auto", tools: Any = (ADD,)
+) -> Any:
+    return dialect.read(answer(words, finish), request(choice=choice, tools=tools))
+
+
+# ------------------------------------------------------------------------------------------ the request
+
+
+@pytest.mark.parametrize("dialect", [REACT, PLANNER], ids=repr)
+def test_tools_are_told_in_words_and_not_as_tools(dialect: TextDialect) -> None:
+    asked = dialect.ask(request())
+    assert (asked.tools, asked.tool_choice, asked.output_schema) == ((), "auto", None)
+    assert "- add: Add two numbers.\n  arguments: {" in asked.instructions
+    assert asked.instructions.endswith("\n\nBe brief.")
+    assert (asked.task_id, asked.step, asked.turn, asked.attempt) == ("t", "s1", 0, 1)
+
+
+def test_a_wanted_tool_is_asked_for_in_words() -> None:
+    assert REACT.ask(request(choice="required")).instructions.endswith("Use a tool in this turn.")
+    assert REACT.ask(request(choice="add")).instructions.endswith("Use the tool add in this turn.")
+
+
+def test_a_last_answer_is_asked_for_without_tools() -> None:
+    told = REACT.ask(request(tools=(), choice="none")).instructions
+    assert "no tool may be used any more: answer now" in told
+    assert "Tools:\n(none)" in REACT.ask(request(tools=())).instructions
+
+
+@pytest.mark.parametrize("dialect", [REACT, PLANNER], ids=repr)
+def test_the_schema_of_an_answer_is_told_in_words(dialect: TextDialect) -> None:
+    asked = dialect.ask(request(schema={"type": "integer"}))
+    assert '{"type": "integer"}' in asked.instructions
+    assert asked.output_schema is None
+
+
+def test_a_conversation_is_put_into_words_message_by_message_and_never_copied() -> None:
+    messages = [user("go")]
+    asked = REACT.ask(request()).messages
+    assert len(asked) == 0
+    transcript = Transcript(messages, REACT.turn)
+    messages.append(Message("assistant", (Text("Hi."),)))
+    assert transcript[1].text == "Answer: Hi."
+    assert [message.text for message in transcript] == ["go", "Answer: Hi."]
+    assert transcript[0] is messages[0]
+    assert transcript[0:2][1].text == transcript[-1].text == "Answer: Hi."
+
+
+def said(dialect: TextDialect, *parts: Any) -> str:
+    return Transcript([Message("assistant", parts)], dialect.turn)[0].text
+
+
+def test_turns_are_written_as_the_model_would_have_written_them() -> None:
+    call = ToolCall("s1-0", "add", {"a": "é"})
+    assert (
+        said(REACT, Reasoning("hm", IN_WORDS), call) == 'Thought: hm\nAction: add\nAction Input: {"a": "é"}'
+    )
+    assert said(REACT, Text("Let me see."), call).startswith("Thought: Let me see.\nAction: add")
+    assert said(REACT, Reasoning("hm", IN_WORDS), Text("5")) == "Thought: hm\nAnswer: 5"
+    assert said(REACT, Reasoning("hm", IN_WORDS)) == "Thought: hm\nAnswer:"
+    assert said(REACT, call, call).count("Action: add") == 2
+    assert json.loads(said(PLANNER, Reasoning("hm", IN_WORDS), call)) == {
+        "thought": "hm",
+        "name": "add",
+        "arguments": {"a": "é"},
+    }
+    for words, value in (("5", 5), ("hi", "hi"), ("", ""), ("[1]", [1]), ("null", None)):
+        assert json.loads(said(PLANNER, Text(words)))["arguments"] == {"answer": value}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "parse"), [(REACT, read_text), (PLANNER, read_call)], ids=["react", "planner"]
+)
+def test_what_is_written_is_read_as_what_it_was(dialect: TextDialect, parse: Any) -> None:
+    given = {"a": ["x\ny", {"b": None}], "c": 'Observation: "'}
+    written = said(dialect, Reasoning("two\nlines", IN_WORDS), ToolCall("s1-0", "add", given))
+    assert parse(written) == Reading(thought="two\nlines", name="add", arguments=given)
+
+
+def test_results_are_observations_with_their_pictures_and_files() -> None:
+    file = File(url="https://example.org/a.pdf")
+    results = Message(
+        "tool",
+        (
+            ToolResult("s1-0", "draw", (Text("one "), PICTURE, Text("two"), Text("!"))),
+            ToolResult("s1-1", "find", (file,), is_error=False),
+        ),
+    )
+    shown = Transcript([results], REACT.turn)[0]
+    assert shown.role == "user"
+    assert shown.parts == (
+        Text("Observation: one "),
+        PICTURE,
+        Text("two!\nObservation: "),
+        file,
+    )
+
+
+def test_what_could_not_be_read_is_shown_as_it_was_written_and_no_longer_than_needed() -> None:
+    wrong = ToolCall("s1-0", "add", {}, "Thought: hm\nAction: add", "no input", IN_WORDS)
+    assert said(REACT, Reasoning("hm", IN_WORDS), wrong) == "Thought: hm\nAction: add"
+    assert said(REACT, ToolCall("s1-0", UNREADABLE, {}, " ", "nothing", IN_WORDS)) == "(nothing)"
+    long = said(REACT, ToolCall("s1-0", UNREADABLE, {}, "x" * 50_000, "long", IN_WORDS))
+    assert len(long) < 5_000
+    native = ToolCall("s1-0", "add", {}, '{"a": ', "truncated")
+    assert said(REACT, native) == 'Action: add\nAction Input: {"a": '
+    assert json.loads(said(PLANNER, native))["arguments"] == '{"a": '
+
+
+def test_thinking_of_the_provider_goes_back_as_it_came_and_thinking_in_tags_does_not() -> None:
+    signed = Reasoning("deep", {"signature": "abc"})
+    message = Message(
+        "assistant", (signed, Reasoning("tags", UNSEEN), Reasoning("hm", IN_WORDS), Text("5")), {"id": "x"}
+    )
+    shown = Transcript([message], REACT.turn)[0]
+    assert shown.parts == (signed, Text("Thought: hm\nAnswer: 5"))
+    assert shown.meta == {"id": "x"}
+
+
+# ------------------------------------------------------------------------------------------- the answer
+
+
+def test_an_answer_keeps_what_its_provider_gave_with_it() -> None:
+    signed = Reasoning("deep", {"signature": "abc"})
+    whole = ModelAnswer(Message("assistant", (signed, Text("Answer: 5")), {"id": "x"}), "stop", Usage(3, 4))
+    got = REACT.read(whole, request())
+    assert got.message == Message("assistant", (signed, Text("5")), {"id": "x"})
+    assert (got.finish, got.usage) == ("stop", Usage(3, 4))
+
+
+def test_a_call_that_was_read_ends_as_calls_do() -> None:
+    got = read(REACT, 'Thought: hm\nAction: add\nAction Input: {"a": 1}')
+    assert got.message.parts == (Reasoning("hm", IN_WORDS), ToolCall("", "add", {"a": 1}))
+    assert got.finish == "tool_calls"
+
+
+def test_calls_of_the_providers_own_kind_are_taken_as_they_are() -> None:
+    native = ModelAnswer(
+        Message("assistant", (Text("Answer: 5"), ToolCall("x", "add", {"a": 1}))), "tool_calls"
+    )
+    assert REACT.read(native, request()) is native
+
+
+CALL = 'Action: add\nAction Input: {"a": 1}'
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter", "refusal", "error", "unknown"])
+@pytest.mark.parametrize("dialect", [REACT, PLANNER], ids=repr)
+def test_a_call_in_an_answer_that_ended_early_never_runs(dialect: TextDialect, finish: Finish) -> None:
+    words = CALL if dialect is REACT else '{"name": "add", "arguments": {"a": 1}}'
+    got = read(dialect, words, finish)
+    (call,) = with_places(got.message, "s1", got.finish).tool_calls
+    assert call.problem
+    assert (call.raw, call.arguments) == (words, {})
+
+
+def test_an_answer_cut_off_at_its_length_goes_back_and_the_last_one_is_kept() -> None:
+    (call,) = read(REACT, "Answer: It is 4", "length").message.tool_calls
+    assert "cut off" in str(call.problem)
+    last = read(REACT, "Thought: hm\nAnswer: It is 4", "length", choice="none", tools=())
+    assert (last.message.text, last.message.tool_calls, last.finish) == ("It is 4", (), "length")
+
+
+@pytest.mark.parametrize("finish", ["content_filter", "refusal"])
+def test_words_of_a_refusal_are_kept(finish: Finish) -> None:
+    got = read(PLANNER, "I will not do that.", finish)
+    assert (got.message.text, got.finish) == ("I will not do that.", finish)
+
+
+def test_last_words_that_cannot_be_read_are_the_answer_as_they_are() -> None:
+    assert read(PLANNER, "It is about 4.", choice="none", tools=()).message.text == "It is about 4."
+    assert read(REACT, "Thought: about 4", choice="none", tools=()).message.text == "about 4"
+
+
+def test_a_name_that_no_provider_would_take_is_not_kept_as_a_name() -> None:
+    got = read(REACT, "Action: add up the numbers\nAction Input: {}")
+    (call,) = got.message.tool_calls
+    assert call.name == UNREADABLE
+    assert str(call.problem).startswith("there is no tool 'add up the numbers'")
+    assert read(REACT, "Action: subtract\nAction Input: {}").message.tool_calls[0].problem is None
+    spec = ToolSpec(name="найти")
+    assert read(REACT, "Action: найти\nAction Input: {}", tools=(spec,)).message.tool_calls[0].name == "найти"
+
+
+def test_an_answer_of_the_planner_is_text_or_json_where_a_schema_asks_for_it() -> None:
+    words = '{"name": "finish", "arguments": {"answer": "5"}}'
+    assert read(PLANNER, words).message.text == "5"
+    assert PLANNER.read(answer(words), request(schema={"type": "string"})).message.text == '"5"'
+    assert read(PLANNER, words.replace('"5"', '{"a": [1]}')).message.text == '{"a": [1]}'
+
+
+def test_a_text_of_any_kind_is_read_in_time_that_grows_with_its_length() -> None:
+    size = 8_000
+    pieces = (
+        "*",
+        "\n",
+        " ",
+        "Action: a\n",
+        "</think>\n",
+        "Thought: a\n",
+        "```\n",
+        ", ",
+        "{",
+        "'a",
+        '{"a":',
+        "[1,",
+    )
+    begins = (
+        "",
+        "Action: ",
+        "Action",
+        "Answer: ",
+        "<think>",
+        "Action: a\nAction Input: {",
+        '{"thought": "',
+        '{"name":',
+    )
+    begun = time.process_time()
+    for begin in begins:
+        for piece in pieces:
+            words = begin + piece * (size // len(piece))
+            for dialect in (REACT, PLANNER):
+                dialect.parser(words)
+                listener = dialect.listener(request())
+                for place in range(0, size, 200):
+                    list(listener.hear(words[place : place + 200]))
+    assert time.process_time() - begun < 30  # less than 1 s; what grows with the square takes minutes
+
+
+# --------------------------------------------------------------------------------------- unreadable answers
+
+
+def garbled(step: str, index: int, attempt: int = 1) -> list[e.Event]:
+    """A step whose answer could not be read."""
+    call = ToolCall(f"{step}-0", UNREADABLE, {}, "hm", "it was not closed", IN_WORDS)
+    failure = e.Failure("tool", "invalid", "Nothing was run", call.id)
+    return [
+        e.StepStarted(step, index, attempt),
+        e.ModelStarted(step, "m"),
+        e.ModelReturned(step, Message("assistant", (call,))),
+        e.ToolEnded(step, call.id, "invalid", error=failure),
+    ]
+
+
+def completed(step: str, index: int) -> list[e.Event]:
+    return [*garbled(step, index), e.StepCompleted(step)]
+
+
+def test_unreadable_answers_in_a_row_fail_the_step() -> None:
+    by = setup(max_parse_errors=3)
+    assert recorded(told(garbled("s1", 1)), by) == e.StepCompleted("s1")
+    two = told(completed("s1", 1), garbled("s2", 2))
+    assert recorded(two, by) == e.StepCompleted("s2")
+    three = told(completed("s1", 1), completed("s2", 2), garbled("s3", 3))
+    failed = recorded(three, by)
+    assert isinstance(failed, e.StepFailed)
+    assert (failed.error.source, failed.error.kind) == ("worker", "unparsable")
+    assert failed.error.message == (
+        "3 answers of the model in a row could not be read, at last because it was not closed"
+    )
+    assert isinstance(recorded(told(garbled("s1", 1)), setup(max_parse_errors=1)), e.StepFailed)
+    assert recorded(three, setup()) == e.StepCompleted("s3")
+
+
+def test_a_skipped_step_and_one_tried_again_begin_the_count_anew() -> None:
+    by = setup(max_parse_errors=2)
+    failure = e.Failure("worker", "unparsable", "so")
+    failed = [*garbled("s2", 2), e.StepFailed("s2", failure)]
+    again = told(completed("s1", 1), failed, e.StepStarted("s2", 2, 2))
+    assert recorded(again, by) == e.StepCompleted("s2")
+    after = told(
+        completed("s1", 1), failed, e.StepStarted("s2", 2, 2), e.StepCompleted("s2"), garbled("s3", 3)
+    )
+    assert recorded(after, by) == e.StepCompleted("s3")
+    skipped = told(completed("s1", 1), failed, e.StepSkipped("s2"), garbled("s3", 3))
+    assert recorded(skipped, by) == e.StepCompleted("s3")
+
+
+@tool(read_only=True)
+def add(a: float, b: float) -> float:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("worker", ["react", "planner"])
+async def test_a_model_that_never_finds_the_words_fails_its_task_and_a_resume_gives_it_as_many_tries(
+    worker: Any,
+) -> None:
+    good = {"react": "Answer: 3", "planner": '{"name": "finish", "arguments": {"answer": 3}}'}[worker]
+    model = ScriptedModel(lambda asked: good if asked.turn == 5 else "Thought: {")
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(model, tools=[add], worker=worker), "go")
+        assert (result.state, result.error.source if result.error else "") == ("failed", "worker")
+        assert [run.outcome for run in result.tool_executions] == ["invalid"] * 3
+        assert "Nothing was run" in model.requests[-1].messages[-1].text
+        result = await runner.resume(result.task_id)
+        assert (result.state, result.final_text, len(model.requests)) == ("completed", "3", 6)
+
+
+@pytest.mark.anyio
+async def test_a_good_answer_in_between_begins_the_count_anew() -> None:
+    good = 'Action: add\nAction Input: {"a": 1, "b": 2}'
+    script = ["Thought: x", "Thought: x", good, "Thought: x", "Thought: x", "Answer: 3"]
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(ScriptedModel(script), tools=[add], worker="react"), "go")
+    assert (result.state, result.final_text) == ("completed", "3")
+
+
+# --------------------------------------------------------------------------------------------- the agent
+
+
+def test_workers_are_checked_when_an_agent_is_made() -> None:
+    for wrong in ("ract", 7, React, object()):
+        with pytest.raises(ConfigurationError, match=r"worker must be .*'react'"):
+            Agent("openai:x", worker=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"Agent 'a': .* 'finish'"):
+        Agent(
+            "openai:x", name="a", tools=[tool(add.spec and (lambda: None), name="finish")], worker="planner"
+        )
+    for wrong in (
+        {"header": "no place"},
+        {"header": 7},
+        {"parser": 7},
+        {"max_parse_errors": 0},
+        {"max_parse_errors": True},
+    ):
+        with pytest.raises(ConfigurationError, match=f"React: {next(iter(wrong))}"):
+            React(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_dialect_is_part_of_an_agents_version() -> None:
+    def other(words: str) -> Reading:
+        return Reading(answer=words)
+
+    agents = [
+        Agent("openai:x"),
+        Agent("openai:x", worker="react"),
+        Agent("openai:x", worker="planner"),
+        Agent("openai:x", worker=React(header="{tools}")),
+        Agent("openai:x", worker=React(parser=other)),
+        Agent("openai:x", worker=React(max_parse_errors=5)),
+    ]
+    assert len({agent.fingerprint for agent in agents}) == len(agents)
+    assert Agent("openai:x", worker=React()).fingerprint == agents[1].fingerprint
+    assert agents[4].replace(name="b").dialect is agents[4].dialect
+    assert agents[1].replace(worker="function_calling").fingerprint == agents[0].fingerprint
+
+
+def test_headers_are_whole_programs_of_their_own() -> None:
+    for header in (HEADER, PLANNER_HEADER):
+        assert "{tools}" in header
+        assert "{names}" not in React(header="{tools} {names}").ask(request()).instructions
+    assert React(header="{names}|{tools}").ask(request()).instructions.startswith("add|- add")
+
+
+@pytest.mark.anyio
+async def test_a_parser_of_ones_own_reads_and_one_that_breaks_says_so() -> None:
+    def parse(words: str) -> Any:
+        return {
+            "say": Reading(thought="t", answer="said"),
+            "none": None,
+            "both": Reading(arguments={}, answer=""),
+        }[words]
+
+    async with Runner("memory:") as runner:
+        for words, found in (
+            ("say", ""),
+            ("none", "must return a Reading"),
+            ("both", "a call, an answer"),
+            ("x", "KeyError"),
+        ):
+            agent = Agent(ScriptedModel([text(words, chunk=1)]), worker=React(parser=parse), name=words)
+            async with runner.run_stream(agent, "go") as stream:
+                deltas = [(d.channel, d.text) async for d in stream if isinstance(d, e.Delta)]
+            result = stream.result
+            if found:
+                assert result.error is not None
+                assert found in result.error.message
+                assert "React" in result.error.message
+            else:
+                assert (result.final_text, deltas) == ("said", [("reasoning", "t"), ("text", "said")])
+
+
+def test_a_broken_parser_is_a_models_error() -> None:
+    with pytest.raises(ModelError, match="the parser raised ZeroDivisionError"):
+        read(React(parser=lambda words: 1 // 0), "x")  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.anyio
+async def test_a_falsy_answer_is_an_answer() -> None:
+    async with Runner("memory:") as runner:
+        for value, shown in ((0, "0"), (False, "false"), (None, "null"), ("", ""), ([], "[]")):
+            words = json.dumps({"name": "finish", "arguments": {"answer": value}})
+            result = await runner.run(Agent(ScriptedModel([words]), worker="planner"), "go")
+            assert (result.state, result.final_text, result.steps) == ("completed", shown, 1)
+
+
+@pytest.mark.anyio
+async def test_a_window_counts_the_header_too() -> None:
+    model = ScriptedModel(["Answer: 3"])
+    async with Runner("memory:") as runner:
+        small = RunOptions(context_tokens=1_000)
+        result = await runner.run(
+            Agent(model, tools=[add], worker="react", instructions="x" * 900), "go", options=small
+        )
+        assert result.error is not None
+        assert result.error.kind == "too_large"
+        native = await runner.run(
+            Agent(ScriptedModel(["3"]), tools=[add], name="n", instructions="x" * 900), "go", options=small
+        )
+        assert native.final_text == "3"
+
+
+@pytest.mark.anyio
+async def test_a_cut_off_answer_is_not_acted_on_and_the_next_one_is() -> None:
+    script = [turn(CALL, finish="length"), 'Action: add\nAction Input: {"a": 1, "b": 2}', "Answer: 3"]
+    async with Runner("memory:") as runner:
+        result = await runner.run(
+            Agent(ScriptedModel(script), tools=[add], worker="react", limits=Limits(steps=3)), "go"
+        )
+    assert [run.outcome for run in result.tool_executions] == ["invalid", "ok"]
+    assert (result.state, result.final_text) == ("completed", "3")
