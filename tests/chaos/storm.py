@@ -27,6 +27,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import apsw
+
 from treadle import Runner, RunOptions
 from treadle.core.events import END_STATES
 from treadle.errors import StoreUnavailable
@@ -34,6 +36,10 @@ from treadle.ports import TaskFilter
 
 SCAN = 1.0
 """How often an adopter looks when it hears nothing, in seconds."""
+
+
+HELD = 0.3
+"""For longer than so many seconds nobody holds the lock of a file who is not stopped."""
 
 
 @dataclass(slots=True)
@@ -108,8 +114,11 @@ class Report:
     taken_up: list[float] = field(default_factory=list)
     """the part of that from when the store listed it as an orphan"""
 
+    suspects: list[float] = field(default_factory=list)
+    """of those that waited for their turn since drivers may die of them"""
+
     left: list[float] = field(default_factory=list)
-    """the longest part of that during which one and the same driver was awake, and its store up: one scan, at most"""
+    """of the others, the longest time that one driver was awake, and its store up, all along: one scan, at most"""
 
     waited: list[float] = field(default_factory=list)
     """the part of that from when the adopter that took it saw it first: what is the engine's own"""
@@ -125,11 +134,13 @@ class Report:
     kills: int = 0
     restarts: int = 0
     epochs: int = 0
+    down: float = 0.0
     seconds: float = 0.0
 
     def __str__(self) -> str:
         blows = (
-            f"{self.stops} stops beyond the lease, {self.kills} kills, {self.restarts} restarts of the server"
+            f"{self.stops} stops beyond the lease, {self.kills} kills, {self.restarts} restarts of the server, "
+            f"no writes for {self.down:.1f} s"
         )
         return "\n".join(
             [
@@ -138,6 +149,7 @@ class Report:
                 f"  after the last heartbeat of their drivers  {spread(self.unheard)}",
                 f"  after the store listed them                {spread(self.taken_up)}",
                 f"  while one driver was awake all the time    {spread(self.left)}",
+                f"  {len(self.suspects)} suspects, in their turn               {spread(self.suspects)}",
                 f"  after whoever took them saw them           {spread(self.waited)}",
                 f"{self.refused} stale commits refused (drivers woken after their succession)",
                 f"{len(self.violations)} violations, {self.paused} innocents given up",
@@ -177,11 +189,11 @@ class Storm:
         self.dead: list[Driver] = []
         self.listeners: list[Thread] = []
         self.report = Report()
-        self.orphaned: list[tuple[float, float]] = []
-        """from when to when a task was an orphan"""
+        self.orphaned: dict[tuple[str, int], tuple[float, float]] = {}
+        """from when to when a task was an orphan, by task and epoch"""
 
         self.down: list[tuple[float, float]] = []
-        """from when to when the server was"""
+        """from when to when the server was, or nobody could write to the file"""
 
         self.ledger = plan.folder / "ledger.jsonl"
         self.environment = {
@@ -198,10 +210,12 @@ class Storm:
                 await self._begin_tasks(runner)
                 for _ in range(self.plan.drivers):
                     self.drivers.append(self._driver())
-                watching = asyncio.ensure_future(self._watch_orphans(runner))
+                watching = asyncio.gather(self._watch_orphans(runner), self._watch_lock())
                 await self._blow()
                 await self._calm(runner)
                 watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
                 await self._judge(runner)
         finally:
             for driver in self.drivers:
@@ -310,7 +324,7 @@ class Storm:
                 for gone in since.keys() - orphans.keys():
                     listed, heard = since.pop(gone)
                     self.report.taken_up.append(now - listed)
-                    self.orphaned.append((time.monotonic() - (now - listed), time.monotonic()))
+                    self.orphaned[gone] = (time.monotonic() - (now - listed), time.monotonic())
                     self.report.unheard.append(now - heard)
                 for orphan, driver in orphans.items():
                     if orphan not in first:
@@ -321,6 +335,22 @@ class Storm:
                         )
                         since.setdefault(orphan, (now, ends))
             await asyncio.sleep(0.1)
+
+    async def _watch_lock(self) -> None:
+        """Note when nobody could write: a process that is stopped in mid-write keeps the lock of an SQLite file."""
+        if not self.plan.store.startswith("sqlite:///"):
+            return
+        connection = apsw.Connection(self.plan.store.removeprefix("sqlite:///"))
+        since = None
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+                if since is not None and time.monotonic() - since > HELD:
+                    self.down.append((since, time.monotonic()))
+                since = None
+            except apsw.BusyError:
+                since = since or time.monotonic()
+            await asyncio.sleep(0.05)
 
     async def _judge(self, runner: Runner) -> None:
         for driver in self.drivers:
@@ -341,17 +371,30 @@ class Storm:
                 to - since for since, to in driver.waits if all(e < since or b > to for b, e in driver.stops)
             ]
             self.report.unwarranted += told - warranted
-        up = [part for driver in [*self.drivers, *self.dead] for part in driver.awake()]
-        for down in self.down:
-            up = [rest for part in up for rest in without(part, down)]
-        self.report.left = [
-            max((min(to, end) - max(since, begin) for begin, end in up), default=0.0)
-            for since, to in self.orphaned
-        ]
+        self._judge_orphans()
         command = [sys.executable, "-m", "treadle.testing.auditor", self.plan.store, "--ended"]
         command += ["--ledger", str(self.ledger)]
         audit = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
         self.report.violations = (audit.stdout + audit.stderr).splitlines()
+
+    def _judge_orphans(self) -> None:
+        drivers = [*self.drivers, *self.dead]
+        suspects = {
+            (entry["task_id"], entry["epoch"])
+            for driver in drivers
+            for entry in driver.said
+            if entry["kind"] == "suspect"
+        }
+        up = [part for driver in drivers for part in driver.awake()]
+        self.report.down = sum(to - since for since, to in self.down)
+        for down in self.down:
+            up = [rest for part in up for rest in without(part, down)]
+        for orphan, (since, to) in self.orphaned.items():
+            if orphan in suspects:
+                self.report.suspects.append(to - since)
+            else:
+                shared = [min(to, end) - max(since, begin) for begin, end in up]
+                self.report.left.append(max(0.0, max(shared, default=0.0)))
 
 
 def main() -> int:

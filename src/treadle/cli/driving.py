@@ -23,6 +23,7 @@ _MARKS = {
     "adopted": ("▶ ", "blue"),
     "lost": ("! ", "yellow"),
     "failed": ("✗ ", "red"),
+    "suspect": ("… ", "yellow"),
     "given_up": ("■ ", "red"),
 }
 

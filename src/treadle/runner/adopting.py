@@ -1,7 +1,7 @@
 """Adopting tasks: finding those that nobody drives and somebody should, and driving them, some at a time.
 
-A task may be what its drivers die of. One that three of them in a row left without having got anywhere, and without
-being heard of again, is driven alone among its like, so that what is innocent gets on; after five it is paused for a
+A task may be what its drivers die of. One that five of them in a row left without having got anywhere, and without
+being heard of again, is driven alone among its like, so that what is innocent gets on; after ten it is paused for a
 person to look at.
 
 Three kinds are found (`JournalStore.orphans`): those whose driver died or let its lease pass; those given back for
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -50,22 +49,16 @@ PAGE: Final = 200
 AGAIN_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """How long a task is left alone after it could not be driven, the first time, the second, and so on."""
 
-SUSPECT: Final = 3
+SUSPECT: Final = 5
 """How many drivers in a row left a task without having got anywhere, when it is taken for what they died of."""
 
-GIVEN_UP: Final = 5
-"""With how many it is paused instead of being driven again, if the last of them left few tasks behind."""
-
-FEW: Final = 10
-"""How many: a driver that leaves more may have died of any of them, or of nothing that it drove."""
-
-GIVEN_UP_ANYHOW: Final = 20
-"""With how many drivers it is paused whatever else they left behind."""
+GIVEN_UP: Final = 10
+"""With how many it is paused instead of being driven again: the last half of them died with no other suspect."""
 
 ALONE_SECONDS: Final = 30.0
 """How long a suspect that gets nowhere keeps the next one waiting."""
 
-Kind = Literal["adopted", "stopped", "lost", "failed", "given_up", "unknown_agent", "scan_failed"]
+Kind = Literal["adopted", "stopped", "lost", "failed", "suspect", "given_up", "unknown_agent", "scan_failed"]
 
 
 @frozen
@@ -74,9 +67,10 @@ class Adoption:
 
     Args:
         kind: `adopted` when it begins to drive a task; `stopped` when that has stopped, in `state`; `lost` when another
-            driver took it over; `failed` when it could not be driven and is tried again later; `given_up` when it is
-            paused, since one driver after the other died of it; `unknown_agent`, once for each, for an agent that this
-            process was not given; `scan_failed` when the store could not be read.
+            driver took it over; `failed` when it could not be driven and is tried again later; `suspect`, once for each
+            ownership, when it waits since drivers may die of it, and another such task is being driven; `given_up` when
+            it is paused, since one driver after the other died of it; `unknown_agent`, once for each, for an agent that
+            this process was not given; `scan_failed` when the store could not be read.
         task_id: the task, if it is about one.
         agent: the agent's name.
         epoch: under which ownership it is, or was, driven.
@@ -134,8 +128,8 @@ class Adopter:
         self._seen: dict[tuple[str, int], float] = {}
         """when each orphan of the last look was first seen, by task and epoch"""
 
-        self._left: dict[str, int] = {}
-        """how many tasks each driver that is gone left behind, as far as the last look showed"""
+        self._told: dict[str, int] = {}
+        """of which suspects it was said under which epoch that they wait"""
 
         self._suspect: str | None = None
         self._alone_until = 0.0
@@ -199,11 +193,8 @@ class Adopter:
         """Begin to adopt orphans, oldest first, as long as there is room."""
         after, before, now = None, self._seen, self._loop.time()
         self._seen = {}
-        left, self._left = self._left, {}
         while len(self._adopting) < self._at_most:
             page = await self._driving.store.orphans(PAGE, after=after)
-            for driver, number in Counter(row.driver.driver_id for row in page if row.driver).items():
-                self._left[driver] = max(self._left.get(driver, 0) + number, left.get(driver, 0))
             for row in page:
                 key = (row.task_id, row.epoch)
                 self._seen[key] = before.get(key, now)
@@ -263,14 +254,16 @@ class Adopter:
         if self._suspect is not None and self._loop.time() < self._alone_until:
             suspect = self._driving.desk.owned.get(self._suspect)
             if suspect is None or suspect.state.progress < suspect.writer.epoch:
+                self._say_once_that_it_waits(row)
                 return False  # the next look finds it again
         self._suspect, self._alone_until = row.task_id, self._loop.time() + ALONE_SECONDS
         return True
 
-    def _is_to_blame(self, row: TaskRow, lost: int) -> bool:
-        """Whether so many drivers in a row died of a task, and not of something else."""
-        among = self._left.get(row.driver.driver_id, 1) if row.driver is not None else 1
-        return lost >= (GIVEN_UP if among <= FEW else GIVEN_UP_ANYHOW)
+    def _say_once_that_it_waits(self, row: TaskRow) -> None:
+        if self._told.get(row.task_id) != row.epoch:
+            self._told[row.task_id] = row.epoch
+            text = f"task {row.task_id} waits: {row.epoch} drivers had it, the last ones died, and may have died of it"
+            self._say("suspect", text, row)
 
     async def _has_survivor(self, task_id: str) -> bool:
         """Whether a driver that lost the task has said since that it lives."""
@@ -285,9 +278,7 @@ class Adopter:
             lost = owned.writer.epoch - 1 - state.progress
             if lost and row.driver is None and row.epoch == owned.writer.epoch - 1:
                 owned.writer.record(e.DriverSurvived(row.epoch))  # it gave the task back
-            elif (
-                self._is_to_blame(row, lost) and not state.undo and not await self._has_survivor(row.task_id)
-            ):
+            elif lost >= GIVEN_UP and not state.undo and not await self._has_survivor(row.task_id):
                 await self._give_up(row, owned, lost)
                 return
             known = driving.version_for(state, driving.agent_for(row.agent, None, row.task_id))
@@ -320,7 +311,7 @@ class Adopter:
         waited: float | None = None,
     ) -> None:
         task_id = row.task_id if row is not None else None
-        epoch = owned.writer.epoch if owned is not None else None
+        epoch = owned.writer.epoch if owned is not None else row.epoch if row is not None else None
         state = results.resting_word(owned.state) if owned is not None else None
         name = row.agent if row is not None else agent
         self._tell(Adoption(kind, text, task_id, name, epoch, state, waited))
