@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,6 +21,13 @@ from treadle.core.model import Finish, ModelAnswer, ModelRequest, ModelSettings,
 from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.scripted import text, turn
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
 
 ADD = ToolSpec(name="add", description="Add two\n  numbers.")
 REACT, PLANNER = React(), Planner()
@@ -432,6 +440,47 @@ async def test_a_falsy_answer_is_an_answer() -> None:
             words = json.dumps({"name": "finish", "arguments": {"answer": value}})
             result = await runner.run(Agent(ScriptedModel([words]), worker="planner"), "go")
             assert (result.state, result.final_text, result.steps) == ("completed", shown, 1)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("worker", ["react", "planner"])
+@pytest.mark.parametrize(
+    ("type_", "wrong", "right", "is_"),
+    [
+        (int, "five", 5, 5),
+        (bool, "five", False, False),
+        (int | None, "five", None, None),
+        (list[int], ["a"], [], []),
+        (str | int, [1], "5", "5"),
+        (Point, {"x": "far"}, {"x": 1, "y": 2}, Point(1, 2)),
+    ],
+)
+async def test_a_typed_answer_is_read_sent_back_when_it_is_wrong_and_seen_as_it_comes(
+    worker: Any, type_: Any, wrong: Any, right: Any, is_: Any
+) -> None:
+    def written(value: Any) -> Any:
+        words = json.dumps(value)
+        finish = json.dumps({"thought": "hm", "name": "finish", "arguments": {"answer": value}})
+        return text(f"Thought: hm\nAnswer: {words}" if worker == "react" else finish, chunk=3)
+
+    model = ScriptedModel(["Thought: {", written(wrong), written(right)])
+    async with Runner("memory:") as runner:
+        agent = Agent(model, worker=worker, output_type=type_)
+        async with runner.run_stream(agent, "go") as stream:
+            seen = [partial async for partial in stream.partials()]
+    result = stream.result
+    assert (result.state, result.output, result.steps) == ("completed", is_, 3)
+    assert "not the answer that was asked for" in model.requests[-1].messages[-1].text
+    assert all(asked.output_schema is None for asked in model.requests)
+    if right is not None:
+        assert seen[-1] == right
+
+
+def test_the_planner_is_told_what_finish_takes() -> None:
+    wrapped = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
+    assert "The arguments of finish must fit" in PLANNER.ask(request(schema=wrapped)).instructions
+    own = {"type": "object", "properties": {"x": {}}, "required": ["x"]}
+    assert "The answer given to finish must fit" in PLANNER.ask(request(schema=own)).instructions
 
 
 @pytest.mark.anyio

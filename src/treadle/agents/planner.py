@@ -75,7 +75,9 @@ class Planner(TextDialect):
         return "\n".join(written)
 
     def described(self, schema: Json) -> str:
-        return f"The answer given to {FINISH} must fit this JSON schema:\n{dumps(schema, ensure_ascii=False)}"
+        whole = list(schema.get("properties", ())) == schema.get("required") == ["answer"]
+        what = f"The arguments of {FINISH}" if whole else f"The answer given to {FINISH}"
+        return f"{what} must fit this JSON schema:\n{dumps(schema, ensure_ascii=False)}"
 
     def words(self, answer: str, request: ModelRequest) -> str:
         if request.output_schema is not None or not answer.startswith('"'):

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.agents.output import OutputMode, OutputType
-from treadle.agents.written import only_object
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message
@@ -82,6 +81,8 @@ def _written(text: str) -> Json:
     try:
         return json.loads(text, **STRICTLY)
     except ValueError:
+        from treadle.agents.written import only_object
+
         return only_object(text)
 
 
