@@ -39,7 +39,7 @@ def killed(folder: Path, agent: str, *places: str) -> CrashReport:
     )
 
 
-@pytest.mark.parametrize("agent", ["tool_agent", "prompt_agent"])
+@pytest.mark.parametrize("agent", ["tool_agent", pytest.param("prompt_agent", marks=pytest.mark.full)])
 def test_118_a_wrong_answer_is_known_after_a_crash_and_sent_back_once(tmp_path: Path, agent: str) -> None:
     report = killed(tmp_path, agent, "before model_returned", "inside model_returned", "after model_returned")
     assert (report.broken, report.missed) == ([], [])

@@ -10,6 +10,7 @@ import asyncio
 import io
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,25 @@ FAILING = _agent(
 WATCHER = _agent("watcher", call("watch"), text("All quiet."))
 ENDLESS = _agent("endless", *[call("look", place=str(n)) for n in range(6)], text("Six places."))
 
-AGENTS: list[Agent[Any]] = [LOOKER, BOOKER, UNDOER, READER, SEVERAL, FAILING, WATCHER, ENDLESS]
+
+@dataclass
+class Place:
+    """What a typed answer is here."""
+
+    name: str
+    free: bool
+
+
+TYPED = _agent(
+    "typed",
+    call("final_answer", name="oslo"),
+    turn(calls=[call("look", place="oslo"), call("final_answer", name="oslo", free="no idea")]),
+    call("final_answer", name="oslo", free=True),
+    output_type=Place,
+    output_mode="tool",
+)
+
+AGENTS: list[Agent[Any]] = [LOOKER, BOOKER, UNDOER, READER, SEVERAL, FAILING, WATCHER, ENDLESS, TYPED]
 
 
 # -------------------------------------------------------------------------------------------- stories
@@ -239,6 +258,12 @@ async def skipped_and_edited(runner: Runner) -> None:
         await runner.skip_step(name, by="ada")
 
 
+async def with_wrong_answers(runner: Runner) -> None:
+    await runner.create_task(TYPED, "Is Oslo free?", task_id="with_wrong_answers")
+    for _ in range(2):
+        await runner.run_step("with_wrong_answers")
+
+
 async def with_another_version_of_its_agent(runner: Runner) -> None:
     name = "with_another_version_of_its_agent"
     await runner.create_task(LOOKER, "Is Oslo free?", task_id=name)
@@ -279,6 +304,7 @@ STORIES: list[Story] = [
     in_flight_in_a_write,
     in_flight_in_an_undo,
     skipped_and_edited,
+    with_wrong_answers,
     with_another_version_of_its_agent,
     with_an_event_of_the_future,
 ]

@@ -38,6 +38,9 @@ SPECS = {
 ASKED = (*SPECS, "nobody", "book", "book")
 """Tools a model asks for, most often the one that can be taken back; nobody has one of them."""
 
+GIVES = "final_answer"
+"""What a model calls to give a typed answer, where answers are to be of a type."""
+
 
 @dataclass
 class Shell:
@@ -120,6 +123,7 @@ class Shell:
             self.requests.append(list(state.view))
         elif isinstance(effect, CallTool):
             call, spec = effect.call, SPECS.get(effect.call.name)
+            assert not call.answers, "a call that gives the answer is to run"
             if spec is None or call.problem is not None:
                 error = e.Failure("tool", "invalid", "no", call.id)
                 self.record(e.ToolEnded(call.step, call.id, "invalid", error=error))
@@ -183,10 +187,25 @@ class Shell:
         if kind:
             for _ in range(1 + choice % 3):
                 choice //= 3
-                parts.append(ToolCall("", ASKED[choice % len(ASKED)], {"n": choice % 4}))
+                asked = ASKED if self.setup.output_retries is None else (*ASKED, GIVES, GIVES, GIVES)
+                parts.append(ToolCall("", asked[choice % len(asked)], {"n": choice % 4}))
             finish = "length" if kind == 3 else "tool_calls"
         message = with_places(Message("assistant", tuple(parts)), step.id, finish, first=len(step.calls))
-        self.record(e.ModelReturned(step.id, message, finish, Usage(5, 5)))
+        self.record(e.ModelReturned(step.id, message, finish, Usage(5, 5), self.read(message, choice)))
+
+    def read(self, message: Message, choice: int) -> e.TypedAnswer | None:
+        """Return how an answer reads, where answers are to be of a type: right or wrong, or no answer at all."""
+        if self.setup.output_retries is None:
+            return None
+        giving = next((call for call in message.tool_calls if call.name == GIVES), None)
+        if giving is None and message.tool_calls:
+            return None
+        place = giving.id if giving is not None else None
+        if choice % 3 or (giving is not None and giving.problem is not None):
+            self.fired["wrong answer"] += 1
+            return e.TypedAnswer(None, "wrong", place)
+        self.fired["right answer"] += 1
+        return e.TypedAnswer({"right": self.clock}, None, place)
 
     def end_tool(self, call: CallState, choice: int) -> None:
         how = choice % 4

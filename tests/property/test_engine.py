@@ -1,10 +1,12 @@
 """Random histories of the whole engine: every verb in any order, commands while it runs, death at any commit."""
 
 import asyncio
+import json
 import random
 import tempfile
 from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,13 @@ OPTIONS = st.builds(
 PLACE = st.integers(0, 50)
 
 
+@dataclass
+class Answer:
+    """What answers are to be, where they are to be of a type."""
+
+    right: bool
+
+
 class World:
     """What is outside of the engine: the models' whims, the tools' effects, and who may die in them."""
 
@@ -62,6 +71,8 @@ class World:
         self.life: MortalStore | None = None
         self.dies_in_tool = False
         self.tasks: list[str] = []
+        self.asks = self.chance("output").choice([None, None, "tool", "prompt"])
+        """how typed answers are asked for, if answers are to be of a type"""
 
     def chance(self, *place: Any) -> random.Random:
         return random.Random(f"{self.seed}/{'/'.join(map(str, place))}")
@@ -72,7 +83,7 @@ class World:
         if kind == 0:
             return fail(500)
         if kind < 4:
-            return text("words")
+            return self.answers(chance)
         calls = [
             call(chance.choice((*TOOLS, "nobody")), n=chance.randrange(3))
             for _ in range(chance.randint(1, 3))
@@ -81,6 +92,13 @@ class World:
         for one in calls:
             asked += one
         return turn("so", asked, finish="length" if kind == 4 else None)
+
+    def answers(self, chance: random.Random) -> Turn:
+        right = {"right": True} if chance.randrange(2) else {"right": "perhaps"}
+        FIRED[f"answer {self.asks}"] += 1
+        if self.asks == "tool" and chance.randrange(4):
+            return call("final_answer", **right) + (call("save", n=1) if chance.randrange(3) == 0 else Turn())
+        return text(json.dumps(right) if self.asks == "prompt" else "words")
 
     async def act(self, ctx: ToolContext, effect: EffectClass, n: int) -> str:
         self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "start", ctx.task_id))
@@ -140,7 +158,9 @@ class Engine(RuleBasedStateMachine):
         self.path = Path(self.folder.name) / "journal.db" if self.folder else None
         self.world = World(seed)
         self.model = ScriptedModel(self.world.says, keep=100_000)
-        self.agent: Agent[Any] = Agent(self.model, name="any", tools=self.world.tools())
+        asks = self.world.asks
+        how: dict[str, Any] = {} if asks is None else {"output_type": Answer, "output_mode": asks}
+        self.agent: Agent[Any] = Agent(self.model, name="any", tools=self.world.tools(), **how)
         self.tasks = self.world.tasks
         self.created = 0
         """how many tasks were made; what may be done next depends on this alone, so that histories can be repeated"""
@@ -336,6 +356,8 @@ class Engine(RuleBasedStateMachine):
             row = self.loop.run_until_complete(self.life.real.row(task))
             FIRED[f"state {row.state}"] += 1
             assert row.driver is None or not row.driver.alive, f"{task} rests and is still owned"
+            if self.world.asks is not None and row.state == "completed" and task in kept:
+                assert kept[task].state.output == {"right": True}
 
     def teardown(self) -> None:
         if not hasattr(self, "runner"):

@@ -24,6 +24,7 @@ SETUPS = st.builds(
     on_tool_failure=st.sampled_from(["continue", "fail", "degrade", "pause"]),
     on_unknown_outcome=st.sampled_from(["wait", "tell_model", "fail"]),
     max_parallel_tools=st.sampled_from([1, 2, 64]),
+    output_retries=st.sampled_from([None, None, 0, 2]),
 )
 OPS = (
     *("turn",) * 3,

@@ -246,6 +246,18 @@ async def test_118_an_answer_is_seen_while_it_is_written(runner: Runner, mode: A
 
 
 @pytest.mark.anyio
+async def test_118_what_a_model_thinks_aloud_is_no_answer(runner: Runner) -> None:
+    thought = "<think>Perhaps {} or {}? No.</think>\n{}"
+    words = [thought.format('{"x": 1}', '{"x": 2}', '{"x": 3}'), '<think>It is {"x": 4}', '{"x": 5}']
+    for turns, meant in ((words, Point(3.0)), (words[1:], Point(5.0))):
+        agent = Agent(ScriptedModel(turns), output_type=Point, output_mode="prompt")
+        async with runner.run_stream(agent, "Where?") as stream:
+            seen = [partial async for partial in stream.partials()]
+        assert stream.result.output == meant
+        assert [point for point in seen if point] == [{"x": meant.x}]
+
+
+@pytest.mark.anyio
 async def test_118_text_is_seen_while_it_is_written(runner: Runner) -> None:
     agent = Agent(ScriptedModel([text("one two three", chunk=4, pause=0.001)]))
     handle = await runner.start(agent, "Count.")

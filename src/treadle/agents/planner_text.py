@@ -11,12 +11,11 @@ from typing import Any, Final, Literal, cast
 from treadle.agents.dialect import Reading
 from treadle.agents.pieces import Pieces, untold
 from treadle.agents.planner import FINISH
-from treadle.agents.written import NotOneObject, the_object
+from treadle.agents.written import THINKING, NotOneObject, the_object
 from treadle.core.messages import Message
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 
 _KEYS: Final = ("thought", "name", "arguments")
-_THINKING: Final = re.compile(r"\s*<think>(.*?)</think>|(.*?)^[ \t]*</think>", re.DOTALL | re.MULTILINE)
 
 
 def reading(text: str) -> Reading:
@@ -24,7 +23,7 @@ def reading(text: str) -> Reading:
 
     What follows the first object was written without knowing what that call returns, and does not count.
     """
-    tags = _THINKING.match(text)
+    tags = THINKING.match(text)
     if tags is not None:
         return replace(_meaning(text[tags.end() :]), thinking=(tags[1] or tags[2] or "").strip())
     if text.lstrip().startswith("<think>"):

@@ -31,8 +31,21 @@ _NARROW: Final = {"，": ",", "：": ":"}
 _CLOSES: Final = {"}": "{", "]": "["}
 
 
+THINKING: Final = re.compile(r"\s*<think>(.*?)</think>|(.*?)^[ \t]*</think>", re.DOTALL | re.MULTILINE)
+"""What a model thinks aloud before all else, also when the server leaves out the tag that begins it."""
+
+
 class NotOneObject(ValueError):
     """What was written is not one whole JSON object; the message says why, to the model."""
+
+
+def after_thinking(text: str) -> str:
+    """Return what follows a thought between `<think>` and `</think>`; raise `NotOneObject` if that has no end."""
+    thinking = THINKING.match(text)
+    text = text[thinking.end() :] if thinking is not None else text
+    if text.lstrip().startswith("<think>"):
+        raise NotOneObject("your thinking has no end (</think>), and nothing comes after it")
+    return text
 
 
 def the_object(text: str) -> tuple[dict[str, Json], int]:

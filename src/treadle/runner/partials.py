@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from treadle.agents.written import NotOneObject, the_object
 from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.runner.typed import TypedAnswers
@@ -61,7 +60,13 @@ class _Written:
             return self._text
         from pydantic_core import from_json
 
-        text = self._text[max(self._text.find("{"), 0) :]
+        from treadle.agents.written import NotOneObject, after_thinking, the_object
+
+        try:
+            text = after_thinking(self._text)
+        except NotOneObject:
+            return None
+        text = text[max(text.find("{"), 0) :]
         try:
             return self._typed.output.unwrapped(from_json(text, allow_partial="trailing-strings"))
         except ValueError:

@@ -78,11 +78,12 @@ class TypedAnswers:
 
 def _written(text: str) -> Json:
     """Return the JSON that a text is, or else the one object in it; raise `ValueError` if there is none or more."""
+    from treadle.agents.written import after_thinking, only_object
+
+    text = after_thinking(text)
     try:
         return json.loads(text, **STRICTLY)
     except ValueError:
-        from treadle.agents.written import only_object
-
         return only_object(text)
 
 
