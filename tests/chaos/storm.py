@@ -28,6 +28,7 @@ from threading import Thread
 from typing import Any
 
 import apsw
+import psycopg
 
 from treadle import Runner, RunOptions
 from treadle.core.events import END_STATES
@@ -39,7 +40,7 @@ SCAN = 1.0
 
 
 HELD = 0.3
-"""For longer than so many seconds nobody holds the lock of a file who is not stopped."""
+"""For longer than so many seconds nobody holds a lock who is not stopped."""
 
 
 @dataclass(slots=True)
@@ -140,7 +141,7 @@ class Report:
     def __str__(self) -> str:
         blows = (
             f"{self.stops} stops beyond the lease, {self.kills} kills, {self.restarts} restarts of the server, "
-            f"no writes for {self.down:.1f} s"
+            f"locks of stopped drivers for {self.down:.1f} s"
         )
         return "\n".join(
             [
@@ -179,6 +180,39 @@ def without(part: tuple[float, float], hole: tuple[float, float]) -> list[tuple[
     return [rest for rest in ((begin, since), (to, end)) if rest[0] < rest[1]]
 
 
+def file_lock(url: str) -> Callable[[], bool]:
+    """Return what tells whether somebody holds the lock of an SQLite file."""
+    connection = apsw.Connection(url.removeprefix("sqlite:///"))
+
+    def is_locked() -> bool:
+        try:
+            connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+        except apsw.BusyError:
+            return True
+        return False
+
+    return is_locked
+
+
+def server_locks(url: str) -> Callable[[], bool]:
+    """Return what tells whether a session has its transaction open and says nothing, or none can be had."""
+    connections: list[psycopg.Connection[Any]] = []
+    quiet = "state = 'idle in transaction' AND now() - state_change > interval '50 ms'"
+    question = f"SELECT count(*) FROM pg_stat_activity WHERE {quiet}"
+
+    def is_locked() -> bool:
+        try:
+            if not connections:
+                connections.append(psycopg.connect(url, autocommit=True, connect_timeout=2))
+            row = connections[0].execute(question).fetchone()
+        except psycopg.OperationalError:
+            connections.clear()
+            return True
+        return row is not None and row[0] > 0
+
+    return is_locked
+
+
 class Storm:
     """One storm, from the first task to the audit."""
 
@@ -193,7 +227,7 @@ class Storm:
         """from when to when a task was an orphan, by task and epoch"""
 
         self.down: list[tuple[float, float]] = []
-        """from when to when the server was, or nobody could write to the file"""
+        """from when to when the server was, or somebody who was stopped kept others from writing"""
 
         self.ledger = plan.folder / "ledger.jsonl"
         self.environment = {
@@ -210,7 +244,7 @@ class Storm:
                 await self._begin_tasks(runner)
                 for _ in range(self.plan.drivers):
                     self.drivers.append(self._driver())
-                watching = asyncio.gather(self._watch_orphans(runner), self._watch_lock())
+                watching = asyncio.gather(self._watch_orphans(runner), self._watch_locks())
                 await self._blow()
                 await self._calm(runner)
                 watching.cancel()
@@ -336,20 +370,19 @@ class Storm:
                         since.setdefault(orphan, (now, ends))
             await asyncio.sleep(0.1)
 
-    async def _watch_lock(self) -> None:
-        """Note when nobody could write: a process that is stopped in mid-write keeps the lock of an SQLite file."""
-        if not self.plan.store.startswith("sqlite:///"):
-            return
-        connection = apsw.Connection(self.plan.store.removeprefix("sqlite:///"))
+    async def _watch_locks(self) -> None:
+        """Note when others could not write: a process that is stopped in mid-write keeps what it has locked."""
+        is_locked = (
+            file_lock(self.plan.store) if "sqlite" in self.plan.store else server_locks(self.plan.store)
+        )
         since = None
         while True:
-            try:
-                connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+            if await asyncio.to_thread(is_locked):
+                since = since or time.monotonic()
+            else:
                 if since is not None and time.monotonic() - since > HELD:
                     self.down.append((since, time.monotonic()))
                 since = None
-            except apsw.BusyError:
-                since = since or time.monotonic()
             await asyncio.sleep(0.05)
 
     async def _judge(self, runner: Runner) -> None:
