@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
 
-from treadle.agents.output import OutputMode, OutputType
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
 from treadle.core.model import ModelSettings
@@ -18,8 +17,11 @@ from treadle.ports import C, Model, Tool
 
 if TYPE_CHECKING:
     from treadle.agents.dialect import Dialect
+    from treadle.agents.output import OutputType
 
 WorkerName = Literal["function_calling", "react", "planner"]
+OutputMode = Literal["auto", "native", "tool", "prompt"]
+"""How a model is asked for a typed answer: by the provider's own structured output, by a tool, or in words."""
 
 
 @frozen
@@ -128,7 +130,7 @@ class Agent(Generic[C]):
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
             "_fingerprint": "",
-            "_typed": None if output_type is str else OutputType(_checked_name(name), output_type),
+            "_typed": None if output_type is str else _output(name, output_type),
         }
         direct = next((tool.spec.name for tool in values["tools"] if tool.spec.return_direct), None)
         if direct is not None and output_type is not str:
@@ -248,6 +250,12 @@ def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
             )
         checked[tool.spec.name] = tool
     return tuple(checked.values())
+
+
+def _output(name: str, output_type: Any) -> OutputType:
+    from treadle.agents.output import OutputType
+
+    return OutputType(name, output_type)
 
 
 def _checked_mode(name: str, mode: Any) -> OutputMode:

@@ -6,7 +6,7 @@ call reads the answer with it, and the journal holds what was read as JSON data.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
@@ -15,9 +15,6 @@ from treadle.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-OutputMode = Literal["auto", "native", "tool", "prompt"]
-"""How a model is asked for a typed answer: by the provider's own structured output, by a tool, or in words."""
 
 WRAPPER: Final = "answer"
 """The one property of the object that stands for an answer which is no object itself."""

@@ -7,11 +7,10 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
-from treadle.agents.output import OutputType
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
@@ -52,8 +51,11 @@ from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
 from treadle.runner.perform import Kit, Stage, standing
-from treadle.runner.typed import TypedAnswers, typed_answers
 from treadle.runner.writer import Ownership
+
+if TYPE_CHECKING:
+    from treadle.agents.output import OutputType
+    from treadle.runner.typed import TypedAnswers
 
 
 def system_time() -> int:
@@ -153,7 +155,11 @@ class Driving:
 
     def typed_of(self, agent: Agent[Any]) -> TypedAnswers | None:
         """Return how an agent's answers are asked for and read; None when they are text."""
-        return typed_answers(agent, self._spoken_with(agent)) if agent.typed is not None else None
+        if agent.typed is None:
+            return None
+        from treadle.runner.typed import typed_answers
+
+        return typed_answers(agent, agent.typed, self._spoken_with(agent))
 
     def output_type_of(self, state: TaskState) -> OutputType | None:
         """Return the type of a task's output, if this runner has its agent and its answers are not text."""
@@ -210,13 +216,12 @@ class Driving:
         options = self.options_of(state)
         setup = setup_for(agent, options, raised=bool(state.options and state.options.get("raised")))
         tools = {tool.spec.name: tool for tool in agent.tools}
-        model = self._spoken_with(agent)
-        typed = typed_answers(agent, model)
+        typed = self.typed_of(agent)
         final = (typed.tool,) if typed is not None and typed.tool is not None else ()
         specs = tuple([tool.spec for tool in agent.tools]) + final
         limit = options.tool_output_max_chars or 8_000
         told = setup.limits.allowed_steps if options.tell_steps_left else None
-        kit = Kit(agent, options, setup, model, tools, specs, limit, told, typed, final)
+        kit = Kit(agent, options, setup, self._spoken_with(agent), tools, specs, limit, told, typed, final)
         self._kits[agent] = state.options, kit
         if len(self._kits) > KEPT_VERSIONS:
             self._kits.popitem(last=False)

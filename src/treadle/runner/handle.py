@@ -12,7 +12,6 @@ from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import Json
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.runner.partials import partials
 from treadle.runner.results import RunResult, Task, UndoReport
 from treadle.runner.stream import watch
 
@@ -53,6 +52,8 @@ class RunHandle:
 
         Raises `AgentUnknown` when this runner was not given the task's agent.
         """
+        from treadle.runner.partials import partials
+
         typed = await self._runner.typed_of(self.task_id)
         async with aclosing(self.events()) as events:
             async for value in partials(events, typed):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.agents.agent import Agent
 from treadle.agents.setup import Setup
@@ -29,7 +29,9 @@ from treadle.ports import Model, Tool, ToolContext, ToolOutput
 from treadle.runner.abandoned import refuse_if_too_many
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
-from treadle.runner.typed import TypedAnswers
+
+if TYPE_CHECKING:
+    from treadle.runner.typed import TypedAnswers
 
 Cut = Literal["interrupted", "timeout", "abandoned"]
 """Why an effect in flight was stopped."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from treadle.agents.output import OutputType
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json, Message
@@ -15,6 +14,9 @@ from treadle.core.observation import as_text
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import TaskRow
+
+if TYPE_CHECKING:
+    from treadle.agents.output import OutputType
 
 StateWord = Literal[
     "created",

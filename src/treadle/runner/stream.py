@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from treadle.core.events import Ephemeral, Event
 from treadle.core.journal import unfold
@@ -16,9 +16,10 @@ from treadle.errors import TaskNotFound, TaskUnfinished
 from treadle.ports import Record
 from treadle.runner.channel import Stopped, Watcher
 from treadle.runner.desk import Desk
-from treadle.runner.partials import partials
 from treadle.runner.results import RunResult, TaskStepOutput
-from treadle.runner.typed import TypedAnswers
+
+if TYPE_CHECKING:
+    from treadle.runner.typed import TypedAnswers
 
 R = TypeVar("R")
 
@@ -190,6 +191,8 @@ class EventStream(Stream[RunResult]):
         Of a typed answer it is JSON data, with what is not written yet left out and nothing checked; else it is text.
         A wrong answer is followed by the next one, from its beginning. The answer itself is in `result`.
         """
+        from treadle.runner.partials import partials
+
         return partials(aiter(self), self._typed())
 
     @property

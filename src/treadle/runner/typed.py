@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from treadle.agents.agent import Agent
-from treadle.agents.output import OutputMode, OutputType
+from treadle.agents.agent import Agent, OutputMode
+from treadle.agents.output import OutputType
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message
@@ -93,11 +93,8 @@ def _rejected(why: str, call: str | None = None) -> e.TypedAnswer:
     )
 
 
-def typed_answers(agent: Agent[Any], model: Model) -> TypedAnswers | None:
-    """Return how an agent's answers are asked for and read; None when they are text."""
-    output = agent.typed
-    if output is None:
-        return None
+def typed_answers(agent: Agent[Any], output: OutputType, model: Model) -> TypedAnswers:
+    """Return how the answers of an agent, which are to be of a type, are asked for and read."""
     mode = output_mode_of(model) if agent.output_mode == "auto" else agent.output_mode
     if mode == "native":
         return TypedAnswers(output, mode, None, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from treadle.agents.function_calling import step_id
 from treadle.core.messages import Content, Message
@@ -24,8 +24,10 @@ from treadle.runner.results import (
     TaskPage,
     TaskStepOutput,
 )
-from treadle.runner.typed import TypedAnswers
 from treadle.runner.verbs import verb
+
+if TYPE_CHECKING:
+    from treadle.runner.typed import TypedAnswers
 
 Input = str | Content | Sequence[str | Content]
 Ref = str | Task
