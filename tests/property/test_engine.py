@@ -344,6 +344,9 @@ class Engine(RuleBasedStateMachine):
         for request in self.model.requests:
             requests.setdefault(request.task_id, []).append(request.messages)
         kept = self.runner.desk._kept
+        for task in list(kept):
+            # What is kept of a task whose drive failed is behind its journal until somebody asks.
+            self.loop.run_until_complete(self.runner.desk.load(task))
         violations = self.loop.run_until_complete(
             audit_store(
                 self.life.real,

@@ -34,6 +34,7 @@ OPS = (
     *("crash",) * 2,
     "settle",
     *("undo",) * 3,
+    "undo that crashes",
     "resume",
     "skip",
     "send",
@@ -62,6 +63,11 @@ def perform(shell: Shell, op: str, choice: int) -> None:
             shell.settle(choice)
         case "undo":
             shell.undo(choice)
+        case "undo that crashes":
+            shell.undo(choice)
+            for _ in range(1 + choice % 4):
+                shell.turn()
+            shell.crash()
         case "resume":
             shell.resume(choice)
         case "skip":
@@ -130,7 +136,7 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
     assert reached >= {
         "crash between begin and end",
         "crash",
-        *("undo",) * 3,
+        "undo",
         "skip",
         "resume",
         "IrreversibleStep",
