@@ -216,6 +216,7 @@ def test_words_of_a_refusal_are_kept(finish: Finish) -> None:
 def test_last_words_that_cannot_be_read_are_the_answer_as_they_are() -> None:
     assert read(PLANNER, "It is about 4.", choice="none", tools=()).message.text == "It is about 4."
     assert read(REACT, "Thought: about 4", choice="none", tools=()).message.text == "about 4"
+    assert read(REACT, "Action: add\nAction Input: {", choice="none", tools=()).message.text == ""
 
 
 def test_a_name_that_no_provider_would_take_is_not_kept_as_a_name() -> None:
@@ -426,6 +427,14 @@ async def test_a_parser_of_ones_own_reads_and_one_that_breaks_says_so() -> None:
                 assert "React" in result.error.message
             else:
                 assert (result.final_text, deltas) == ("said", [("reasoning", "t"), ("text", "said")])
+
+
+def test_a_model_is_reminded_of_the_words_that_its_parser_reads() -> None:
+    assert REACT.correction("it was not closed").startswith(
+        'Nothing was run: it was not closed. Write "Thought:"'
+    )
+    other = React(parser=lambda words: Reading(problem=words))
+    assert other.correction("write `say WORDS`") == "Nothing was run: write `say WORDS`."
 
 
 def test_a_broken_parser_is_a_models_error() -> None:

@@ -179,7 +179,7 @@ class TextDialect:
 
     name = ""
     format = ""
-    """reminds the model of what it is to write"""
+    """reminds the model of what it is to write, unless that is known to nobody but the parser"""
 
     def __init__(self, header: str, parser: Parser, max_parse_errors: int) -> None:
         kind = type(self).__name__
@@ -250,7 +250,8 @@ class TextDialect:
         last = request.tool_choice == "none"
         if read.problem is not None and (last or answer.finish in _WITHHELD):
             # Asking again is of no use: these are the model's last words.
-            read, said = Reading(thinking=read.thinking, answer=""), read.thought or text.strip()
+            said = read.thought or ("" if read.name else text.strip())
+            read = Reading(thinking=read.thinking, answer="")
         elif read.arguments is not None and not _is_name(read.name, request):
             read = replace(read, name="", problem=_no_such_tool(read.name, request))
         elif (early := self._ended_early(read, answer.finish, last=last)) is not None:
@@ -287,7 +288,7 @@ class TextDialect:
         return read
 
     def correction(self, problem: str) -> str:
-        return f"Nothing was run: {problem}. {self.format}"
+        return f"Nothing was run: {problem}. {self.format}".strip()
 
 
 def _is_name(name: str, request: ModelRequest) -> bool:

@@ -66,6 +66,8 @@ class React(TextDialect):
         max_parse_errors: int = MAX_PARSE_ERRORS,
     ) -> None:
         super().__init__(header, read_text if parser is None else parser, max_parse_errors)
+        if parser is not None:
+            self.format = ""
 
     def turn(self, turn: Turn) -> str:
         lines: list[str] = []
