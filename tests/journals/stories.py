@@ -126,7 +126,26 @@ TYPED = _agent(
     output_mode="tool",
 )
 
-AGENTS: list[Agent[Any]] = [LOOKER, BOOKER, UNDOER, READER, SEVERAL, FAILING, WATCHER, ENDLESS, TYPED]
+IN_WORDS = _agent(
+    "in_words",
+    text("<think>Where?</think>Action: look\nAction Input: {"),
+    text('Thought: I look.\nAction: look\nAction Input: {"place": "oslo"}\nObservation: made up'),
+    text("Thought: I know.\nAnswer: Oslo is free."),
+    worker="react",
+)
+
+AGENTS: list[Agent[Any]] = [
+    LOOKER,
+    BOOKER,
+    UNDOER,
+    READER,
+    SEVERAL,
+    FAILING,
+    WATCHER,
+    ENDLESS,
+    TYPED,
+    IN_WORDS,
+]
 
 
 # -------------------------------------------------------------------------------------------- stories
@@ -258,6 +277,12 @@ async def skipped_and_edited(runner: Runner) -> None:
         await runner.skip_step(name, by="ada")
 
 
+async def with_an_unreadable_answer(runner: Runner) -> None:
+    await runner.create_task(IN_WORDS, "Is Oslo free?", task_id="with_an_unreadable_answer")
+    for _ in range(2):
+        await runner.run_step("with_an_unreadable_answer")
+
+
 async def with_wrong_answers(runner: Runner) -> None:
     await runner.create_task(TYPED, "Is Oslo free?", task_id="with_wrong_answers")
     for _ in range(2):
@@ -304,6 +329,7 @@ STORIES: list[Story] = [
     in_flight_in_a_write,
     in_flight_in_an_undo,
     skipped_and_edited,
+    with_an_unreadable_answer,
     with_wrong_answers,
     with_another_version_of_its_agent,
     with_an_event_of_the_future,
