@@ -372,7 +372,8 @@ class Desk:
         self.on_news()
 
     def close(self) -> None:
-        """Stop watching the store."""
+        """Stop watching the store, and forget what was kept."""
+        self._kept.clear()
         if self._unwatch is not None:
             self._unwatch()
             self._unwatch = None

@@ -178,6 +178,10 @@ class Flights:
         elif (error := task.exception()) is not None:
             self._take_down(flight, perform.broken(flight, error))
 
+    def let_go(self) -> None:
+        """Tell nobody any more: the drive is over, and what was abandoned may still end."""
+        self._record = self._wake = self._carry_on = _nobody
+
     def _take_down(self, flight: Flight, ends: list[e.Event]) -> None:
         if flight.timer is not None:
             flight.timer.cancel()
@@ -214,6 +218,10 @@ class Flights:
         flight.ends = perform.given_up(flight)
         self.landed.append(flight)
         self._wake()
+
+
+def _nobody(*_: Any, **__: Any) -> None:
+    pass
 
 
 @coroutine

@@ -171,10 +171,18 @@ class Drive:
             except asyncio.CancelledError as error:
                 cancelled = error
                 self._ask_to_leave("caller", "the caller was cancelled or gone")
+        self._let_go()
         if self._fault is not None:
             raise self._fault
         if cancelled is not None:
             raise cancelled
+
+    def _let_go(self) -> None:
+        """Part from what points back here, so that all is freed now and not when the collector comes by."""
+        self._writer.on_failure = None
+        self._flights.let_go()
+        self._carrier = self._context = None
+        self._record = self._writer.record
 
     def _hand_over(self) -> None:
         """Let a new carrier go on with the drive; the one before, if any, is left with its effect."""
