@@ -166,8 +166,11 @@ class Desk:
         state.origin.messages = len(history)
 
     def keep(self, loaded: Loaded) -> None:
-        """Remember a task at rest."""
+        """Remember a task at rest, unless something newer is known: a view may end after the drive it read beside."""
         with self._lock:
+            known = self._kept.get(loaded.state.task_id)
+            if known is not None and known.state.seq > loaded.state.seq:
+                return
             self._kept[loaded.state.task_id] = loaded
             self._kept.move_to_end(loaded.state.task_id)
             while len(self._kept) > KEPT:
