@@ -590,7 +590,8 @@ async def test_a_compensation_that_was_cut_is_not_repeated_but_settled(store: An
         assert (await runner.get_task(task_id)).steps == 0
 
 
-async def test_words_said_while_a_compensation_runs_are_read_after_the_undo(runner: Runner) -> None:
+def clerk_whose_undo_waits() -> tuple[Agent[Any], asyncio.Event, asyncio.Event]:
+    """An agent that books, and two events: its compensation was entered, and it may end."""
     entered, opened = asyncio.Event(), asyncio.Event()
 
     async def unbook(booked: Any, ctx: Any) -> None:
@@ -603,6 +604,11 @@ async def test_words_said_while_a_compensation_runs_are_read_after_the_undo(runn
         return "booked"
 
     agent = Agent(ScriptedModel([call("book"), "done"]), name="clerk", tools=[book])
+    return agent, entered, opened
+
+
+async def test_words_said_while_a_compensation_runs_are_read_after_the_undo(runner: Runner) -> None:
+    agent, entered, opened = clerk_whose_undo_waits()
     task = await runner.create_task(agent, "?")
     await runner.run_step(task)
     undoing = asyncio.ensure_future(runner.undo_step(task))
@@ -643,18 +649,7 @@ async def test_words_said_between_two_tries_of_an_undo_are_read_after_it(runner:
 
 
 async def test_a_pause_during_an_undo_lets_the_compensation_end(runner: Runner) -> None:
-    entered, opened = asyncio.Event(), asyncio.Event()
-
-    async def unbook(booked: Any, ctx: Any) -> None:
-        entered.set()
-        await opened.wait()
-
-    @tool(undo=unbook)
-    async def book() -> str:
-        """Book."""
-        return "booked"
-
-    agent = Agent(ScriptedModel([call("book"), "done"]), name="clerk", tools=[book])
+    agent, entered, opened = clerk_whose_undo_waits()
     task = await runner.create_task(agent, "?")
     await runner.run_step(task)
     undoing = asyncio.ensure_future(runner.undo_step(task))
