@@ -14,12 +14,12 @@ import argparse
 import asyncio
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from statistics import median
 
+from bench.load import lent
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
 
@@ -98,7 +98,7 @@ async def measure(store: str, commands: int) -> tuple[list[float], float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.control")
-    parser.add_argument("--store")
+    parser.add_argument("--store", default="sqlite", help="sqlite, postgresql, or a URL")
     parser.add_argument("--commands", type=int, default=100)
     parser.add_argument("--limit", type=float, default=250.0, help="of the 99th percentile, in milliseconds")
     parser.add_argument("--wakeups", type=float, default=20.0, help="limit a second")
@@ -107,8 +107,7 @@ def main() -> int:
     if given.drive:
         asyncio.run(drive(given.drive, given.commands))
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        store = given.store or f"sqlite:///{folder}/journal.db"
+    with lent(given.store) as store:
         delays, wakeups = asyncio.run(measure(store, given.commands))
     delays.sort()
     p99 = delays[int(len(delays) * 0.99) - 1]
