@@ -309,10 +309,12 @@ class Engine(RuleBasedStateMachine):
             case "observe":
                 self.do("send", self.runner.send(task, "b", role="observation"))
             case "settle":
-                result = self.do("result", self.runner.result(task))
-                for pending in getattr(result, "pending", ())[:1]:
-                    verdict = Happened("so") if choice else NotHappened()
-                    self.do("settle", self.runner.settle(task, pending.request_id, verdict))
+                for one in (task, *self.tasks):  # few wait for it: any that does is welcome
+                    result = self.do("result", self.runner.result(one))
+                    for pending in getattr(result, "pending", ())[:1]:
+                        verdict = Happened("so") if choice else NotHappened()
+                        self.do("settle", self.runner.settle(one, pending.request_id, verdict))
+                        return
             case "skip":
                 self.do("skip", self.runner.skip_step(task))
             case "edit":
