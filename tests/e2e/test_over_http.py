@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from treadle import Agent, Reasoning, Runner, RunOptions, ToolContext, tool
 from treadle.core.events import Delta
-from treadle.testing.provider import ProviderServer, call, fail, hang_up, reasoning, text, turn
+from treadle.testing.provider import call, fail, hang_up, reasoning, text, turn
 
 QUESTION = "What is (121 * 3) + 42?"
 
@@ -29,27 +28,6 @@ async def multiply(a: float, b: float) -> float:
 @pytest.fixture(params=["openai:scripted", "anthropic:scripted"], ids=["openai", "anthropic"])
 def model(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Start a provider that follows a script; in the end it must not have refused anything."""
-    servers: list[ProviderServer] = []
-
-    def start(*script: Any) -> ProviderServer:
-        server = ProviderServer(script[0] if callable(script[0]) else list(script))
-        server.start()
-        servers.append(server)
-        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_base_url)
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.anthropic_base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
-        return server
-
-    yield start
-    for server in servers:
-        server.stop()
-        assert server.problems == []
 
 
 def calculator(model: str, **more: Any) -> Agent[Any]:

@@ -4,14 +4,13 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from treadle import Agent, Image, Runner, ToolOutput, tool
 from treadle.core.events import Delta
-from treadle.testing.provider import ProviderServer, call, text
+from treadle.testing.provider import call, text
 
 COLOURS = {(200, 30, 30): "red", (30, 30, 200): "blue"}
 
@@ -96,26 +95,6 @@ def worker(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-@pytest.fixture
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    servers: list[ProviderServer] = []
-
-    def start(script: Any) -> ProviderServer:
-        server = ProviderServer(script)
-        server.start()
-        servers.append(server)
-        monkeypatch.setenv("OPENAI_BASE_URL", server.openai_base_url)
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.anthropic_base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
-        return server
-
-    yield start
-    for server in servers:
-        server.stop()
-        assert server.problems == []
-
-
 @pytest.mark.anyio
 async def test_pictures_reach_the_model_in_its_input_and_in_observations(
     serve: Any, model: str, worker: Any, tmp_path: Any
@@ -147,7 +126,7 @@ async def test_pictures_reach_the_model_in_its_input_and_in_observations(
 async def test_a_stream_brings_thought_arguments_and_answer_as_they_come(
     serve: Any, model: str, worker: Any
 ) -> None:
-    serve([CALLS[worker]("add", a=1, b=2), answers(worker, "It is three, as far as I can see.")])
+    serve(CALLS[worker]("add", a=1, b=2), answers(worker, "It is three, as far as I can see."))
     async with Runner("memory:") as runner:
         agent = Agent(model, tools=[add], worker=worker)
         async with runner.run_stream(agent, "1 + 2?") as stream:
@@ -171,7 +150,7 @@ async def test_a_thread_passes_between_workers_and_no_provider_refuses_it(
         text("Action: add two numbers\nAction Input: {") if worker == "react" else text('{"name": "add ')
     )
     server = serve(
-        [garbled, CALLS[worker]("add", a=1, b=1), answers(worker, "Two."), *native, answers(worker, "Still.")]
+        garbled, CALLS[worker]("add", a=1, b=1), answers(worker, "Two."), *native, answers(worker, "Still.")
     )
     async with Runner("memory:") as runner:
         words = Agent(model, tools=[add], worker=worker, name="words")

@@ -128,8 +128,8 @@ class Adopter:
         self._seen: dict[tuple[str, int], float] = {}
         """when each orphan of the last look was first seen, by task and epoch"""
 
-        self._told: dict[str, int] = {}
-        """of which suspects it was said under which epoch that they wait"""
+        self._told: set[tuple[str, int]] = set()
+        """of which suspects, by task and epoch, it was said that they wait"""
 
         self._suspect: str | None = None
         self._alone_until = 0.0
@@ -202,6 +202,7 @@ class Adopter:
                     adopting = self._loop.create_task(self._adopt(row))
                     self._adopting[row.task_id] = adopting
             if len(page) < PAGE:
+                self._told &= self._seen.keys()
                 return
             after = page[-1].task_id
 
@@ -260,8 +261,9 @@ class Adopter:
         return True
 
     def _say_once_that_it_waits(self, row: TaskRow) -> None:
-        if self._told.get(row.task_id) != row.epoch:
-            self._told[row.task_id] = row.epoch
+        key = (row.task_id, row.epoch)
+        if key not in self._told:
+            self._told.add(key)
             text = f"task {row.task_id} waits: {row.epoch} drivers had it, the last ones died, and may have died of it"
             self._say("suspect", text, row)
 
