@@ -1,5 +1,6 @@
 """Every code block of the README and the guide runs, in a scratch folder, as a reader would run it."""
 
+import ast
 import os
 import re
 import subprocess
@@ -20,6 +21,7 @@ BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
 SECONDS = 120
 
 REASONS = {
+    "another library's code",
     "needs a fresh clone",
     "needs a provider key",
     "serves until stopped",
@@ -73,6 +75,13 @@ def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dic
 def test_a_block_is_left_out_only_for_a_known_reason():
     unknown = [f"{place(b)}: {b.detail!r}" for b in BLOCKS if b.mark == "not run" and b.detail not in REASONS]
     assert unknown == []
+
+
+def test_code_of_other_libraries_is_at_least_python():
+    foreign = [b for b in BLOCKS if b.detail == "another library's code"]
+    assert foreign
+    for block in foreign:
+        compile(block.code, place(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_blocks_are_labelled_with_a_language_that_decides_whether_they_run():
