@@ -19,6 +19,7 @@ from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailabl
 from treadle.ports import Committed, InboxItem, TaskFilter
 from treadle.stores import postgres_journal
 from treadle.stores.postgres import PostgresStore
+from treadle.stores.writing import Item
 from treadle.testing.conformance.owner import Owner, add, dump, item, new_task, send, until
 from treadle.testing.postgres import PostgresServer
 
@@ -386,6 +387,7 @@ IDLE = """
 import asyncio, sys
 from treadle.stores import postgres_journal
 from treadle.stores.postgres import PostgresStore
+from treadle.stores.writing import Item
 
 async def main():
     store = PostgresStore(sys.argv[1])
@@ -590,6 +592,29 @@ async def test_deleting_and_writing_at_once_wait_for_each_other_and_never_in_a_c
         async with asyncio.timeout(30):
             await asyncio.gather(write(one, "a"), write(two, "b"), clear(two, "a"), clear(one, "b"))
         assert await one.rows(TaskFilter()) == []
+
+
+async def test_a_driver_that_was_forgotten_while_it_claimed_left_a_task_that_nobody_ever_found(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on, claiming, begin = Event(), Event(), postgres_journal.Group.begin
+
+    def stop_in_claim(self: postgres_journal.Group, items: list[Item]) -> None:
+        begin(self, items)
+        if items[0].operation == "claim":
+            claiming.set()
+            going_on.wait(10)
+
+    monkeypatch.setattr(postgres_journal.Group, "begin", stop_in_claim)
+    async with opened(url, lease_seconds=0.5) as stopped, opened(url, lease_seconds=0.5) as other:
+        await Owner(stopped, "t").write(create=new_task("t"), release=True, wanted=True)
+        await Owner(other, "held").write(create=new_task("held"))  # so that it goes on saying that it lives
+        claim = asyncio.ensure_future(stopped.claim("t"))
+        await asyncio.to_thread(claiming.wait, 5)
+        await asyncio.sleep(0.8)  # its lease passes, and the other one forgets who owns nothing
+        going_on.set()
+        await claim
+        assert (await other.row("t")).driver is not None
 
 
 @pytest.mark.anyio

@@ -75,7 +75,15 @@ _RECORD: Final = "SELECT epoch, digest FROM records WHERE task = %s AND seq = %s
 _BEAT: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
 VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
 ON CONFLICT (key) DO UPDATE SET lease = excluded.lease RETURNING id"""
-_FORGET_DEAD: Final = """DELETE FROM drivers WHERE lease < clock_timestamp()
+# A transaction that makes a driver an owner holds its row, so that the row is not forgotten before the task names it.
+_MINE: Final = "SELECT id FROM drivers WHERE id = %s FOR KEY SHARE"
+_DEAD: Final = """SELECT id FROM drivers WHERE lease < clock_timestamp()
+AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
+_LEFT: Final = (
+    "SELECT id FROM drivers WHERE id = ANY(%s) AND lease < clock_timestamp() FOR UPDATE SKIP LOCKED"
+)
+# A statement of its own: it must see the tasks of those who held their row when the one before began.
+_FORGET: Final = """DELETE FROM drivers WHERE id = ANY(%s)
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 _LATE: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
 SELECT key || ' (late)', host, boot, pid, started, 'epoch' FROM drivers WHERE id = %s
@@ -109,13 +117,21 @@ class Owner:
 
 
 def beat(connection: Connection, owner: Owner) -> int:
-    """Begin a whole lease, forget the dead that own nothing, and return the row of this process."""
+    """Begin a whole lease, and return the row of this process."""
     p = owner.process
     values = (p.key, p.host, p.boot, p.pid, p.started, owner.lease_seconds)
     found = connection.execute(_BEAT, values).fetchone()
-    connection.execute(_FORGET_DEAD)
     assert found is not None
     return int(found[0])
+
+
+def forget_dead(connection: Connection) -> None:
+    """Forget drivers whose lease has passed and who own nothing, in a transaction of its own."""
+    dead = [driver for (driver,) in connection.execute(_DEAD)]
+    if dead:
+        with connection.transaction():
+            left = [driver for (driver,) in connection.execute(_LEFT, (dead,))]
+            connection.execute(_FORGET, (left,))
 
 
 class Group:
@@ -176,12 +192,15 @@ class Group:
                 # Behind a pipeline the server's clock for idle transactions does not run.
                 ask(AT_MOST)
             ask(SHARED, (self._channel,))
+            mine = ask(_MINE, (self._driver,)) if creates or claims else None
             versions, turns = self._ask_threads(commits, claims)
             rows, seqs = ask(_TASKS, (tasks,)), ask(_HEADS, (tasks,))
             unread = ask(_UNREAD, (watchful,)) if watchful else None
             posted = ask(_POSTED, ([task for task, _ in posts], [key for _, key in posts])) if posts else None
             drivers = ask(_DRIVERS, ([task for task, _ in claims],)) if claims else None
             ids = ask(_IDS, (creates,)) if creates else None
+        if mine is not None and mine.fetchone() is None:
+            self._driver = None
         self._take_heads(rows.fetchall(), dict(seqs.fetchall()))
         self._versions = dict(versions.fetchall()) if versions else {}
         self._threads = set(self._versions)

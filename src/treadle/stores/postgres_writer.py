@@ -23,7 +23,7 @@ from treadle.errors import NotFound, StoreError, StoreUnavailable, TreadleError
 from treadle.ports import Claim, Refused, TaskExists, ThreadMoved
 from treadle.stores import postgres_alone, postgres_reading
 from treadle.stores.drivers import BEATS, this_process
-from treadle.stores.postgres_journal import BEGIN, Group, Owner, beat
+from treadle.stores.postgres_journal import BEGIN, Group, Owner, beat, forget_dead
 from treadle.stores.postgres_schema import (
     SESSION_FAULTS,
     Address,
@@ -180,6 +180,7 @@ class PostgresWriter(WriterThread):
         owner.row, owner.beat = beat(connection, owner), now
         if owner.row != before:  # the lease had passed, others took over all it owned, and its row went
             owner.held.clear()
+        forget_dead(connection)
 
     def _take_back(self, connection: Connection) -> None:
         """Give up what this process may own since a claim whose answer was lost: nobody here knows that it does."""
