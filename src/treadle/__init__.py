@@ -32,6 +32,7 @@ from treadle.wiring import Runner
 
 if TYPE_CHECKING:
     from treadle.agents.dialect import Reading
+    from treadle.agents.offer import RequestContext
     from treadle.agents.planner import Planner
     from treadle.agents.react import React
 
@@ -39,6 +40,7 @@ _HOMES = {  # what few agents need is imported by those that do
     "Planner": "treadle.agents.planner",
     "React": "treadle.agents.react",
     "Reading": "treadle.agents.dialect",
+    "RequestContext": "treadle.agents.offer",
 }
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "Reading",
     "Reasoning",
     "ReasoningDelta",
+    "RequestContext",
     "RunContext",
     "RunHandle",
     "RunOptions",

@@ -149,7 +149,7 @@ class Memory(Protocol):
     def show(
         self, state: TaskState, limit: int, instructions: str, tools: Sequence[ToolSpec]
     ) -> Sequence[Message]:
-        """Return what a model sees of a task's conversation in a request of at most `limit` tokens.
+        """Return what a model sees of a task's conversation in a request of at most `limit` tokens, with these tools.
 
         System words, a summary, the task's own input and the newest messages are kept; no call is parted from its
         result, and a single message that is too large is shown as an excerpt. Called before each request of a task;

@@ -12,6 +12,7 @@ import pytest
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from treadle import Agent, Limits, Runner, RunOptions, RunResult, ScriptedModel, ToolContext, Usage, tool
+from treadle.agents.offer import RequestContext
 from treadle.core.events import Delta, Event
 from treadle.core.messages import Message
 from treadle.core.model import ModelRequest
@@ -32,6 +33,7 @@ class Way:
     worker: Any
     calls: Callable[[str, dict[str, Any]], Turn]
     answers: Callable[[str], Turn]
+    offer: Any = None
 
 
 def in_react(name: str, arguments: dict[str, Any]) -> Turn:
@@ -43,8 +45,14 @@ def in_json(name: str, arguments: dict[str, Any]) -> Turn:
     return text(json.dumps(call), chunk=5)
 
 
+def as_planned(ctx: RequestContext[Any]) -> list[Any]:
+    """What the plan wants in each step, and nothing else."""
+    return [tool for tool in ctx.tools if tool.spec.name == dict(enumerate(PLAN, 1)).get(ctx.step, ("",))[0]]
+
+
 WORKERS = {
     "function_calling": Way("function_calling", lambda name, given: call(name, **given), text),
+    "offering": Way("function_calling", lambda name, given: call(name, **given), text, as_planned),
     "react": Way("react", in_react, lambda words: text(f"Thought: Done.\nAnswer: {words}", chunk=5)),
     "planner": Way("planner", in_json, lambda words: in_json("finish", {"answer": words})),
 }
@@ -81,7 +89,9 @@ class World:
     def __post_init__(self) -> None:
         tools = list(self.tools())
         model = ScriptedModel(self.says)
-        self.agent = Agent(model, tools=tools, worker=self.way.worker, instructions="Be brief.")
+        self.agent = Agent(
+            model, tools=tools, worker=self.way.worker, offer=self.way.offer, instructions="Be brief."
+        )
 
     async def reach(self) -> None:
         self.reached += 1

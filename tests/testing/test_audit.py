@@ -95,6 +95,17 @@ def test_an_event_after_the_end_is_seen() -> None:
     assert "one_task_end" in found(doubled(12))
 
 
+@pytest.mark.parametrize(
+    ("offered", "wrong"), [(None, False), (("save",), False), (("look",), True), ((), True)]
+)
+def test_a_begin_of_a_call_whose_tool_was_not_offered_is_seen(
+    offered: tuple[str, ...] | None, wrong: bool
+) -> None:
+    events = honest()
+    events[2] = e.ModelStarted("s1", "scripted", offered=offered)
+    assert found(numbered(*events)) == ({"one_end"} if wrong else set())
+
+
 def test_an_outcome_called_unknown_without_a_lost_begin_is_seen() -> None:
     events = honest()
     events[5] = e.ToolEnded("s1", "s1-0", "unknown")

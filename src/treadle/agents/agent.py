@@ -17,6 +17,7 @@ from treadle.ports import C, Model, Tool
 
 if TYPE_CHECKING:
     from treadle.agents.dialect import Dialect
+    from treadle.agents.offer import Offer
     from treadle.agents.output import OutputType
 
 WorkerName = Literal["function_calling", "react", "planner"]
@@ -48,6 +49,8 @@ class Agent(Generic[C]):
         name: stored with each task; how a process finds the agent again.
         instructions: text, or a function of `RunContext` called once per task.
         tools: functions decorated with `@tool`; their names must differ.
+        offer: which of them each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
+            or their names; None offers all. Called once for each request, in the event loop.
         output_type: what the answer has to be: any type that pydantic supports, also a union; `str` leaves it text.
         output_mode: how the model is asked for it: `native` (the provider's structured output), `tool` (a call) or
             `prompt` (in words); `auto` is what the model says it does best.
@@ -72,6 +75,7 @@ class Agent(Generic[C]):
         "model",
         "model_settings",
         "name",
+        "offer",
         "output_mode",
         "output_retries",
         "output_type",
@@ -83,6 +87,7 @@ class Agent(Generic[C]):
     name: str
     instructions: Instructions
     tools: tuple[Tool, ...]
+    offer: Offer | None
     output_type: Any
     output_mode: OutputMode
     output_retries: int
@@ -103,6 +108,7 @@ class Agent(Generic[C]):
         name: str = "agent",
         instructions: Instructions = "",
         tools: Sequence[Any] = (),
+        offer: Offer | None = None,
         output_type: Any = str,
         output_mode: OutputMode = "auto",
         output_retries: int = 2,
@@ -121,6 +127,7 @@ class Agent(Generic[C]):
             "model": _checked_model(name, model),
             "instructions": instructions,
             "tools": checked_tools,
+            "offer": None if offer is None else _offer(name, offer, checked_tools),
             "output_type": output_type,
             "output_mode": _checked_mode(name, output_mode),
             "output_retries": _checked_retries(name, output_retries),
@@ -172,7 +179,8 @@ class Agent(Generic[C]):
             specs = [_spec_facts(tool.spec) for tool in self.tools]
             worker = self.worker if self.dialect is None else self.dialect.facts()
             output = [self._typed.schema] if self._typed is not None else []
-            facts = to_json([self.name, self.model_name, told, worker, specs, *output])
+            offer = [] if self.offer is None else [{"offer": _offer_facts(self.offer)}]
+            facts = to_json([self.name, self.model_name, told, worker, specs, *output, *offer])
             object.__setattr__(self, "_fingerprint", hashlib.sha256(facts).hexdigest()[:16])
         return self._fingerprint
 
@@ -250,6 +258,21 @@ def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
             )
         checked[tool.spec.name] = tool
     return tuple(checked.values())
+
+
+def _offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> Offer:
+    from treadle.agents.offer import checked_offer
+
+    try:
+        return checked_offer(offer, tools)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Agent {name!r}: {error}") from None
+
+
+def _offer_facts(offer: Offer) -> Json:
+    from treadle.agents.offer import facts
+
+    return facts(offer)
 
 
 def _output(name: str, output_type: Any) -> OutputType:

@@ -158,6 +158,10 @@ class Timeline:
             self._line(("  asked for a last answer, without tools", "yellow"))
         elif event.attempt > 1:
             self._line((f"  asked again (attempt {event.attempt})", "dim"))
+        elif event.offered is not None:
+            self._line(
+                ("  offered: ", "dim"), (short(", ".join(event.offered) or "no tool", 2 * _LOUD), "dim")
+            )
 
     def _tool(self, event: e.ToolStarted | e.ToolStopped | e.ToolEnded) -> None:
         name = self._name(event.call)

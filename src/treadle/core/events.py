@@ -154,12 +154,16 @@ class StepStarted(Event):
 
 @mutable
 class ModelStarted(Event):
-    """A request went out to the model. `final` asks for a last answer without tools."""
+    """A request went out to the model. `final` asks for a last answer without tools.
+
+    `offered` names the tools in it, if the agent offers but some of its own (`Agent.offer`); None: all of them.
+    """
 
     step: str
     model: str
     attempt: int = 1
     final: bool = False
+    offered: tuple[str, ...] | None = None
 
 
 @frozen

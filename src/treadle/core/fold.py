@@ -80,6 +80,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.agent, state.thread, state.base = event.agent, event.thread, 0
     if event.fingerprint != state.fingerprint:
         state.fingerprint, state.instructions = event.fingerprint, None
+        _offer_anew(state)
     if event.options is not None:
         state.options = event.options
     # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
@@ -121,6 +122,13 @@ def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
 
 def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
     state.fingerprint = event.fingerprint
+    _offer_anew(state)
+
+
+def _offer_anew(state: TaskState) -> None:
+    """Forget what was offered by an agent that had other tools, or chose among them in another way."""
+    if state.step is not None:
+        state.step.offered = None
 
 
 def _options_changed(state: TaskState, event: e.OptionsChanged) -> None:
@@ -165,6 +173,8 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
     state.error, state.began = None, True
     if step.open or answered:
         return  # between calls and their results nobody else may speak, also when some are to be tried again later
+    if state.unread:
+        step.offered = None
     for words in state.unread:
         state.messages.append(_spoken(words))
         step.input += words.parts
@@ -174,6 +184,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
 def _ask_again(state: TaskState, step: StepState) -> None:
     """Have the model asked for another answer: the wrong one stands in the conversation, with what is wrong with it."""
     step.model, step.typed, step.answered_calls, state.rejected = "idle", None, len(step.calls), 0
+    step.offered = None
 
 
 def _spoken(words: e.InputReceived) -> Message:
@@ -185,6 +196,7 @@ def _spoken(words: e.InputReceived) -> Message:
 def _model_started(state: TaskState, event: e.ModelStarted) -> None:
     step = _running(state, event)
     step.model, step.model_attempt, step.final = "begun", event.attempt, event.final
+    step.offered = event.offered
     step.error, step.paused = None, False
     state.model_calls += 1
 
@@ -201,7 +213,7 @@ def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
     state.messages.append(message)
     for part in message.parts:
         if type(part) is ToolCall:
-            call = CallState(part.id, step.id, part.name, part.arguments, part.problem)
+            call = CallState(part.id, step.id, part.name, part.arguments, part.problem, offered=step.offered)
             step.calls.append(call)
             step.open[call.id] = call
     state.tool_calls += len(step.open)

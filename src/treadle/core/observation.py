@@ -86,8 +86,18 @@ def unknown_tool_text(name: str, known: Iterable[str]) -> str:
         return f"There is no tool {shown!r}: there are no tools at all."
     near = near_name(name, names)
     hint = f" Did you mean {near!r}?" if near else ""
+    return f"There is no tool {shown!r}.{hint} Tools: {_listed(names)}."
+
+
+def not_offered_text(name: str, offered: Sequence[str]) -> str:
+    """Return the error result for a tool that was not among those offered in a request."""
+    instead = f"Offered were: {_listed(offered)}." if offered else "No tool was."
+    return f"{name} was not run: it was not offered in this turn. {instead} Call it again if a later turn offers it."
+
+
+def _listed(names: Sequence[str]) -> str:
     more = f", and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
-    return f"There is no tool {shown!r}.{hint} Tools: {', '.join(names[:_LISTED_NAMES])}{more}."
+    return ", ".join(names[:_LISTED_NAMES]) + more
 
 
 def near_name(name: str, known: Iterable[str]) -> str | None:

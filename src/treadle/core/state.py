@@ -50,6 +50,9 @@ class CallState:
     display: str | None = None
     error: Failure | None = None
     stopped: Failure | None = None
+    offered: tuple[str, ...] | None = None
+    """the tools that were offered when it was asked for; None: all that the agent has"""
+
     answers: bool = False
     """it gives the task's answer by a tool that is there for nothing else: it never runs, and is counted nowhere"""
 
@@ -86,6 +89,9 @@ class StepState:
     model: Literal["idle", "begun", "returned"] = "idle"
     model_attempt: int = 0
     final: bool = False
+    offered: tuple[str, ...] | None = None
+    """the tools in its newest request, if not all were: the same request, made again, offers the same"""
+
     paused: bool = False
     """after a failure in it the policy asked for a pause"""
 

@@ -40,22 +40,28 @@ def show(
         state: the task; its window is kept with it.
         limit: tokens of the whole request: instructions, tools and messages.
         instructions: as they go with every request of this task.
-        tools: likewise.
+        tools: those of this request; when they take more room than those before, the window is made anew.
         count: tokens of a message.
 
     Raises:
         ModelError: instructions and tools leave no room (`too_large`).
     """
     window = state.window
-    if not isinstance(window, Window) or not window.is_of(state, limit):
+    known = window if isinstance(window, Window) and window.is_of(state, limit) else None
+    if known is None or known.tools is not tools:
         beside = request_tokens(instructions, tools)
         if beside > limit // 2:
             raise ModelError(
                 f"instructions and tools are about {beside} tokens, more than half of context_tokens={limit}",
                 kind="too_large",
             )
-        window = state.window = Window(state, limit, beside, count)
-    return window.shown()
+        if known is not None and beside > known.beside:
+            # Some more than is wanted now, so that tools which change with each request do not make many windows.
+            known, beside = None, min(beside + limit // 16, limit // 2)
+        if known is None:
+            known = state.window = Window(state, limit, beside, count)
+        known.tools = tools
+    return known.shown()
 
 
 class Window:
@@ -71,6 +77,8 @@ class Window:
     def __init__(self, state: TaskState, limit: int, beside: int, count: Count) -> None:
         self._state = state
         self._of = (limit, state.fingerprint, state.instructions)
+        self.beside = beside
+        self.tools: Sequence[ToolSpec] = ()
         self._count = count
         self._room = limit - beside - count(_note(100_000))
         self._largest = self._room // 4

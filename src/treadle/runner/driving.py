@@ -427,7 +427,7 @@ class Driving:
                 most, told = terms.options.context_tokens, standing(kit, state)
                 if kit.agent.dialect is not None:
                     told += kit.agent.dialect.header
-                stage.show = lambda: self.parts.memory.show(state, most, told, kit.specs)
+                stage.show = lambda specs: self.parts.memory.show(state, most, told, specs)
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted
         drive = Drive(self.store, writer, owned.channel, state, terms, stage, entrance, was_wanted=wanted)

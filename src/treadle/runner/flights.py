@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol, TypeVar
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Effect, UndoCall
 from treadle.core.messages import copied
-from treadle.core.observation import error_text, unknown_tool_text
+from treadle.core.observation import error_text, not_offered_text, unknown_tool_text
 from treadle.errors import ToolArgumentsInvalid
-from treadle.runner import abandoned, perform
+from treadle.runner import abandoned, offering, perform
 from treadle.runner.perform import Cut, Flight, Stage
 
 T = TypeVar("T")
@@ -92,7 +92,12 @@ class Flights:
         record = self._record
         if isinstance(effect, CallModel):
             attempt = effect.step.model_attempt + 1
-            record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final))
+            offered = offering.choose(stage, effect)
+            failure = offered if isinstance(offered, e.Failure) else None
+            names = None if isinstance(offered, e.Failure) else offered
+            record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final, names))
+            if failure is not None:
+                return flight, partial(offering.failed, effect, failure)
             return flight, partial(perform.call_model, stage, flight, effect)
         if isinstance(effect, CallTool):
             arguments = self._admitted(stage, effect)
@@ -124,7 +129,9 @@ class Flights:
         if call.problem is not None and dialect is not None:
             text = dialect.correction(call.problem)
         elif tool is None:
-            text = unknown_tool_text(call.name, list(stage.kit.tools))
+            text = unknown_tool_text(call.name, stage.kit.tools if call.offered is None else call.offered)
+        elif call.offered is not None and call.name not in call.offered:
+            text = not_offered_text(call.name, call.offered)
         elif call.problem is not None:
             text = f"{call.name} was not run: its arguments were {call.problem}. Send the whole call again."
         else:

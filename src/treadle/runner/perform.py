@@ -56,6 +56,12 @@ class Kit:
     typed: TypedAnswers | None = None
     final_specs: tuple[ToolSpec, ...] = ()
 
+    def offering(self, names: tuple[str, ...] | None) -> tuple[ToolSpec, ...]:
+        """Return the tools of a request that offers these of the agent's; None for all."""
+        if names is None:
+            return self.specs
+        return tuple([self.tools[name].spec for name in names if name in self.tools]) + self.final_specs
+
 
 @mutable
 class Stage:
@@ -67,8 +73,8 @@ class Stage:
     context: Any
     durable: Callable[[], Awaitable[None]]
 
-    show: Callable[[], Sequence[Message]] | None = None
-    """what the model sees of the conversation, if not all of it; may raise `ModelError`"""
+    show: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
+    """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
 
 
 @mutable
@@ -144,13 +150,13 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
     """Return what the model is asked; the conversation is shared, not copied."""
     state, kit = stage.state, stage.kit
     settings, typed = kit.agent.model_settings, kit.typed
-    tools = kit.final_specs if effect.final else kit.specs
+    tools = kit.final_specs if effect.final else kit.offering(effect.step.offered)
     last = typed.tool.name if typed is not None and typed.tool is not None else "none"
     choice = (
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
     )
     return ModelRequest(
-        state.view if stage.show is None else stage.show(),
+        state.view if stage.show is None else stage.show(tools),
         instructions(stage, effect),
         tools,
         last if effect.final else choice,

@@ -226,6 +226,9 @@ class _Call:
     answers: bool = False
     """it gives a typed answer, and is not to begin"""
 
+    offered: bool = True
+    """its tool was in the request, or nobody chose which are; else it is not to begin either"""
+
 
 _NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
 
@@ -236,17 +239,17 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     Calls start only if they were requested; an outcome is called unknown exactly when a begin has no end.
     """
     calls: dict[str, _Call] = {}
-    asking = ""
+    asking, offered = "", None
     for event in events:
         problem: str | None = None
         if isinstance(event, e.ModelStarted):
             problem = f"a model call of step {asking} is in flight" if asking else None
-            asking = event.step
+            asking, offered = event.step, event.offered
         elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.ModelStopped)):
             problem = None if asking == event.step else f"{event.kind} of a model call that was not begun"
             asking = ""
             if isinstance(event, e.ModelReturned):
-                yield from _requested(task, event, calls)
+                yield from _requested(task, event, calls, offered)
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
         elif isinstance(event, (e.StepCompleted, e.TaskEnded, e.Rewound)):
@@ -262,12 +265,14 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             yield Violation("one_end", task, event.seq, problem)
 
 
-def _requested(task: str, event: e.ModelReturned, calls: dict[str, _Call]) -> Iterator[Violation]:
+def _requested(
+    task: str, event: e.ModelReturned, calls: dict[str, _Call], offered: tuple[str, ...] | None
+) -> Iterator[Violation]:
     for asked in event.message.tool_calls:
         if asked.id in calls or not asked.id:
             yield Violation("one_end", task, event.seq, f"call id {asked.id!r} is used twice or empty")
         answers = event.typed is not None and event.typed.call == asked.id
-        calls[asked.id] = _Call(event.step, answers=answers)
+        calls[asked.id] = _Call(event.step, answers=answers, offered=offered is None or asked.name in offered)
 
 
 def _call_event(
@@ -292,6 +297,10 @@ def _call_event(
     if isinstance(event, e.ToolStarted):
         if call.answers and event.undoes is None:
             yield Violation("one_end", task, event.seq, f"{event.call} starts though it gives the answer")
+        if not call.offered and event.undoes is None:
+            yield Violation(
+                "one_end", task, event.seq, f"{event.call} starts though its tool was not offered"
+            )
         undo_again = event.undoes is not None and call.outcome not in ("", "ok")
         if call.status != "proposed" and not undo_again:
             yield Violation("one_end", task, event.seq, f"{event.call} starts though it is {call.status}")

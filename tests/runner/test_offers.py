@@ -1,0 +1,331 @@
+"""`Agent(offer=)`: each request holds some of an agent's tools, and the journal says which."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.property.mortal import MortalStore, next_life
+from tests.runner.cases import Ledger
+from treadle import (
+    Agent,
+    ModelSettings,
+    RequestContext,
+    Runner,
+    RunOptions,
+    RunResult,
+    ScriptedModel,
+    ToolSpec,
+    tool,
+)
+from treadle.core.events import ModelFailed, ModelStarted
+from treadle.errors import ConfigurationError, StoreError
+from treadle.llm.scripted import call, fail
+from treadle.stores.memory import MemoryStore
+from treadle.testing.audit import Evidence, audit_store
+from treadle.testing.compare import journal_of
+
+pytestmark = pytest.mark.anyio
+
+
+class Phases:
+    """An offer that goes by the step, and takes down how often it was asked."""
+
+    def __init__(self, *phases: Iterable[Any]) -> None:
+        self.phases = phases
+        self.asked: list[RequestContext[Any]] = []
+
+    def __call__(self, ctx: RequestContext[Any]) -> Iterable[Any]:
+        self.asked.append(ctx)
+        return self.phases[min(ctx.step, len(self.phases)) - 1]
+
+
+def names(request: Any) -> list[str]:
+    return [spec.name for spec in request.tools]
+
+
+async def offered(runner: Runner, result: Any) -> list[tuple[str, ...] | None]:
+    events = await journal_of(runner.store, result.task_id)
+    return [event.offered for event in events if isinstance(event, ModelStarted)]
+
+
+async def test_each_request_holds_what_the_offer_chose_and_the_journal_says_so(runner: Runner) -> None:
+    ledger = Ledger()
+    offer = Phases(["look"], ("mail", "book", "mail"), ())
+    agent = ledger.agent(call("look", what="room"), call("book", what="room"), "Booked.", offer=offer)
+    result = await runner.run(agent, "Book a room.", context="mine")
+    assert (result.state, result.final_text) == ("completed", "Booked.")
+    assert [names(request) for request in agent.model.requests] == [["look"], ["book", "mail"], []]
+    assert await offered(runner, result) == [("look",), ("book", "mail"), ()]
+    ctx = offer.asked[1]
+    assert (ctx.task_id, ctx.step, ctx.context) == (result.task_id, 2, "mine")
+    assert [message.role for message in ctx.messages] == ["user", "assistant", "tool"]
+    assert ctx.tools == agent.tools
+    assert await audit_store(runner.store, Evidence(ended=True)) == []
+
+
+async def test_an_offer_may_return_the_tools_themselves_and_without_one_the_journal_says_nothing(
+    runner: Runner,
+) -> None:
+    agent = Ledger().agent(
+        "Hello.",
+        offer=lambda ctx: [tool for tool in ctx.tools if tool.spec.read_only],
+    )
+    assert await offered(runner, await runner.run(agent, "go")) == [("look",)]
+    assert await offered(runner, await runner.run(agent.replace(offer=None), "go")) == [None]
+    assert names(agent.model.requests[1]) == ["look", "book", "mail"]
+
+
+async def test_a_call_of_a_tool_that_was_not_offered_does_not_run_and_the_model_can_act_on_that(
+    runner: Runner,
+) -> None:
+    ledger = Ledger()
+    agent = ledger.agent(
+        call("book", what="room"),
+        call("lok", what="room"),
+        call("book", what="room"),
+        "Booked.",
+        offer=Phases(["look", "mail"], ["look"], ["book"]),
+    )
+    result = await runner.run(agent, "Book a room.")
+    assert [(run.name, run.outcome) for run in result.tool_executions] == [
+        ("book", "invalid"),
+        ("lok", "invalid"),
+        ("book", "ok"),
+    ]
+    assert ledger.entries == ["book room"]
+    told = [part.text for message in result.messages for part in message.parts if message.role == "tool"]
+    assert told[0] == (
+        "book was not run: it was not offered in this turn. Offered were: look, mail. "
+        "Call it again if a later turn offers it."
+    )
+    assert told[1] == "There is no tool 'lok'. Did you mean 'look'? Tools: look."
+    assert await audit_store(runner.store, Evidence(ended=True)) == []
+
+
+# ------------------------------------------------------------------------------ the same request again
+
+
+async def driven(store: Any, agent: Agent[Any]) -> RunResult | None:
+    with suppress(StoreError):
+        async with Runner(store, agents=[agent]) as runner:
+            return await runner.run(agent, "Book a room.", task_id="t1")
+    return None
+
+
+async def test_a_request_whose_answer_was_lost_is_made_again_with_the_same_tools() -> None:
+    life = MortalStore(MemoryStore())
+    asked: list[list[str]] = []
+
+    async def says(request: Any) -> Any:
+        asked.append(names(request))
+        if len(asked) == 2:
+            async with Runner(life.real) as reader:
+                while await offered(reader, request) != [("look",), ("a",)]:  # noqa: ASYNC110  it is on its way there
+                    await asyncio.sleep(0.001)
+            life.die()
+        return call("look", what="room") if request.turn == 0 else "Seen."
+
+    @tool(read_only=True)
+    async def look(what: str) -> str:
+        """Look something up."""
+        return what
+
+    others = [tool(lambda: None, name=name) for name in ("a", "b", "c")]
+    offer = Phases(["look"], ["a"], ["b"], ["c"])
+    agent = Agent(ScriptedModel(says), name="clerk", tools=[look, *others], offer=offer)
+    assert await driven(life, agent) is None
+    offer.phases = (["c"], ["c"])  # whatever it would say now
+    before = len(offer.asked)
+    second = await next_life(life, None)
+    result = await driven(second, agent)
+    assert result is not None
+    assert result.state == "completed"
+    assert asked == [["look"], ["a"], ["a"]]
+    assert len(offer.asked) == before
+    async with Runner(second.real) as reader:
+        assert await offered(reader, result) == [("look",), ("a",), ("a",)]
+
+
+async def test_a_retry_and_a_fork_of_a_failed_step_offer_the_same_and_new_words_are_chosen_for_anew(
+    runner: Runner,
+) -> None:
+    offer = Phases(["look"])
+    agent = Ledger().agent(fail(500), fail(500), fail(500), "Hello.", offer=offer)
+    failed = await runner.run(agent, "go")
+    assert failed.state == "failed"
+    offer.phases = (["mail"],)
+    fork = await runner.fork(failed.task_id, at=len(await journal_of(runner.store, failed.task_id)) - 1)
+    assert (await runner.resume(fork)).state == "failed", "as its parent's step did"
+    await runner.resume(fork)
+    again = await runner.resume(failed.task_id)
+    assert again.state == "failed"
+    assert await offered(runner, fork) == [("look",), ("look",)]
+    assert await offered(runner, again) == [("look",), ("look",)]
+    assert len(offer.asked) == 1
+    await runner.send(failed.task_id, "Mail it.")
+    assert (await runner.resume(failed.task_id)).state == "failed"
+    assert (await offered(runner, failed))[-1] == ("mail",)
+
+
+async def test_another_version_of_the_agent_chooses_for_itself(runner: Runner) -> None:
+    agent = Ledger().agent(fail(500), "Hello.", offer=Phases(["look", "book"]))
+    failed = await runner.run(agent, "go")
+    wider = Ledger().agent(fail(500), "Hello.", offer=lambda ctx: ["mail"])
+    result = await runner.resume(failed.task_id, agent=wider)
+    assert await offered(runner, result) == [("look", "book"), ("mail",)]
+
+
+async def test_a_call_is_taken_back_though_its_tool_is_not_offered_any_more(runner: Runner) -> None:
+    ledger = Ledger()
+    agent = ledger.agent(
+        call("book", what="room"), call("look", what="sky"), "Done.", offer=Phases(["book"], ["look"], [])
+    )
+    result = await runner.run(agent, "Book a room.")
+    report = await runner.undo_step(result.task_id, to=0)
+    assert [(each.tool, each.verdict) for each in report.calls] == [
+        ("look", "nothing_to_compensate"),
+        ("book", "compensated"),
+    ]
+    assert ledger.entries == ["book room", "look sky", "unbook room (room booked)"]
+
+
+# ------------------------------------------------------------------------------------- offers that fail
+
+
+def _raises(ctx: Any) -> Any:
+    raise LookupError("no idea")
+
+
+@pytest.mark.parametrize(
+    ("offer", "why"),
+    [
+        (_raises, "LookupError: no idea"),
+        (lambda ctx: ["lok"], "'lok' is no tool of the agent, did you mean 'look'?"),
+        (lambda ctx: "look", "an offer returns tools or their names, got 'look'"),
+        (lambda ctx: None, "an offer returns tools or their names, got None"),
+        (lambda ctx: [5], "among them was 5"),
+    ],
+)
+async def test_an_offer_that_cannot_choose_fails_its_step_and_nothing_is_sent(
+    runner: Runner, offer: Any, why: str
+) -> None:
+    agent = Ledger().agent("Hello.", offer=offer)
+    result = await runner.run(agent, "go")
+    assert (result.state, agent.model.requests) == ("failed", [])
+    assert result.error is not None
+    assert (result.error.source, result.error.kind) == ("agent", "offer")
+    assert why in result.error.message
+    events = await journal_of(runner.store, result.task_id)
+    assert [type(event) for event in events if isinstance(event, (ModelStarted, ModelFailed))] == [
+        ModelStarted,
+        ModelFailed,
+    ]
+    mended = agent.replace(offer=lambda ctx: ["look"])
+    assert (await runner.resume(result.task_id, agent=mended)).state == "completed"
+    assert names(agent.model.requests[0]) == ["look"]
+    assert await audit_store(runner.store, Evidence(ended=True)) == []
+
+
+@pytest.mark.parametrize("wrong", [5, "look", Phases, ["look"]])
+def test_what_cannot_be_an_offer_is_named(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="Agent 'clerk': offer must be"):
+        Ledger().agent("Hello.", offer=wrong)
+
+
+def test_an_async_function_is_refused() -> None:
+    async def offer(ctx: Any) -> list[str]:
+        return []
+
+    with pytest.raises(ConfigurationError, match="plain function"):
+        Ledger().agent("Hello.", offer=offer)
+
+
+def test_an_offer_makes_another_version_of_an_agent() -> None:
+    plain = Ledger().agent("Hello.")
+    one, other = plain.replace(offer=_raises), plain.replace(offer=Phases())
+    assert len({plain.fingerprint, one.fingerprint, other.fingerprint}) == 3
+    assert plain.replace(offer=None).fingerprint == plain.fingerprint
+    assert one.replace(name="clerk").offer is _raises
+
+
+# --------------------------------------------------------------------------------- beside other features
+
+
+async def test_the_tool_that_gives_a_typed_answer_is_always_there(runner: Runner) -> None:
+    class Room(BaseModel):
+        number: int
+
+    agent = Ledger().agent(
+        call("look", what="room"),
+        call("final_answer", number=5),
+        offer=Phases(["look"], []),
+        output_type=Room,
+        output_mode="tool",
+    )
+    result = await runner.run(agent, "go")
+    assert result.output == Room(number=5)
+    assert [names(request) for request in agent.model.requests] == [
+        ["look", "final_answer"],
+        ["final_answer"],
+    ]
+    assert await offered(runner, result) == [("look",), ()]
+
+
+async def test_a_tool_the_model_has_to_call_is_offered_whatever_the_offer_says(runner: Runner) -> None:
+    settings = ModelSettings(tool_choice="book")
+    agent = Ledger().agent(
+        call("book", what="room"), "Done.", offer=Phases(["look"]), model_settings=settings
+    )
+    result = await runner.run(agent, "go")
+    assert await offered(runner, result) == [("look", "book"), ("look",)]
+
+
+async def test_a_model_that_is_spoken_with_in_words_reads_only_of_what_is_offered(runner: Runner) -> None:
+    for worker, says in (("react", "Thought: Yes.\nAnswer: Done."), ("planner", None)):
+        said = says or '{"thought": "Yes.", "name": "finish", "arguments": {"answer": "Done."}}'
+        agent = Ledger().agent(said, offer=Phases(["book"]), worker=worker)
+        result = await runner.run(agent, "go")
+        assert (result.final_text, await offered(runner, result)) == ("Done.", [("book",)])
+        told = agent.model.requests[0].instructions
+        assert "Book something." in told
+        assert "Look something up." not in told
+        assert "mail" not in told
+
+
+async def test_room_is_kept_for_the_tools_of_the_request_and_not_for_all(runner: Runner) -> None:
+    many = [tool(lambda: None, name=f"t{n}", description="x" * 400) for n in range(100)]
+    agent = Agent(ScriptedModel(["Hello."] * 4), tools=many, offer=Phases(["t1", "t2"], ["t3"]))
+    assert (await runner.run(agent, "go", options=RunOptions(context_tokens=2_000))).state == "completed"
+    whole = await runner.run(agent.replace(offer=None), "go", options=RunOptions(context_tokens=2_000))
+    assert whole.error is not None
+    assert whole.error.kind == "too_large"
+
+
+async def test_tools_that_take_more_room_leave_less_for_words(runner: Runner) -> None:
+    from treadle.memory.tokens import message_tokens, request_tokens
+
+    @tool(read_only=True)
+    async def read(page: int) -> str:
+        """Read a page."""
+        return "x" * 600
+
+    large = [tool(lambda: None, name=f"t{n}", description="x" * 300) for n in range(20)]
+    offer = Phases(*[["read", *[f"t{n}" for n in range(step % 15)]] for step in range(1, 41)])
+    agent = Agent(
+        ScriptedModel(
+            lambda request: "read" if request.turn == 40 else call("read", page=request.turn),
+        ),
+        tools=[read, *large],
+        offer=offer,
+    )
+    assert (await runner.run(agent, "go", options=RunOptions(context_tokens=4_000))).state == "completed"
+    sizes: list[int] = []
+    for request in agent.model.requests:
+        specs: list[ToolSpec] = list(request.tools)
+        sizes.append(request_tokens(request.instructions, specs) + sum(map(message_tokens, request.messages)))
+    assert max(sizes) <= 4_000
+    assert max(sizes) > 2_500, "it shows as much as fits"
