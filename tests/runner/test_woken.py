@@ -1,0 +1,101 @@
+"""Who waits is woken by what it waits for. The looks that are taken now and then are for what makes no noise, such as
+a driver that was killed; here they are an hour apart, so that whoever is not told waits in vain.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import Gate, until
+from tests.runner.cases import sayer
+from treadle import Agent, Runner, ScriptedModel
+from treadle.core.tools import NotHappened
+from treadle.llm.scripted import call
+from treadle.runner import adopting, desk, loop
+from treadle.runner.adopting import Adoption
+
+pytestmark = pytest.mark.anyio
+
+HOUR = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "DRIVER_LOOK", HOUR)
+    monkeypatch.setattr(loop, "LOOK", HOUR)
+    monkeypatch.setattr(adopting, "SCAN_SECONDS", HOUR)
+
+
+@pytest.fixture
+async def other(store: Any, runner: Runner) -> AsyncIterator[Runner]:
+    """Another runner on the same store, as another process has it."""
+    async with Runner(store) as made:
+        yield made
+
+
+def holding(gate: Gate) -> Agent[Any]:
+    return Agent(ScriptedModel([call("work"), "Held."]), name="holder", tools=[gate.tool])
+
+
+async def soon(waits: Any) -> Any:
+    async with asyncio.timeout(5):
+        return await waits
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["in its own process", "elsewhere"])
+async def test_who_stands_in_line_begins_as_soon_as_the_thread_is_left(
+    runner: Runner, other: Runner, here: bool
+) -> None:
+    gate = Gate(read_only=True)
+    first = await runner.start(holding(gate), "Hold.", thread_id="talk")
+    await gate.entered.wait()
+    second = await (runner if here else other).start(sayer("Mine."), "Next.", thread_id="talk")
+    async for event in second.events(deltas=False):
+        if event.kind == "thread_awaited":
+            break
+    await asyncio.sleep(0.01)  # it asks once more before it stands still
+    gate.let_go.set()
+    assert (await soon(second.result())).final_text == "Mine."
+    assert (await first.result()).final_text == "Held."
+
+
+async def test_a_driver_hears_at_once_of_a_command_that_was_given_elsewhere(
+    runner: Runner, other: Runner
+) -> None:
+    gate = Gate(read_only=True)
+    driven = await runner.start(holding(gate), "Hold.")
+    await gate.entered.wait()
+    assert (await soon(other.cancel(driven.task_id))).state == "cancelled"
+    assert (await soon(driven.result())).state == "cancelled"
+
+
+async def test_who_watches_from_elsewhere_sees_a_task_end(runner: Runner, other: Runner) -> None:
+    gate = Gate(read_only=True)
+    driven = await runner.start(holding(gate), "Hold.")
+    await gate.entered.wait()
+    watching = asyncio.create_task(other.handle(driven.task_id).result())
+    await asyncio.sleep(0.05)
+    gate.let_go.set()
+    assert (await soon(watching)).final_text == "Held."
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["in its own process", "elsewhere"])
+async def test_who_adopts_hears_of_a_task_that_was_given_back(store: Any, here: bool) -> None:
+    """Here by its own runner, which settles the call the task waits for; elsewhere by one that shuts down."""
+    gate = Gate("work", read_only=False)
+    agent, told = holding(gate), list[Adoption]()
+    async with Runner(store, agents=[agent]) as one, Runner(store, agents=[agent]) as two:
+        adopter = one if here else two
+        driven = await one.start(agent, "Hold.", task_id="t")
+        await gate.entered.wait()
+        await driven.interrupt()
+        assert (await one.resume("t")).state == "waiting"
+        adopter.begin_adopting(tell=told.append)
+        await asyncio.sleep(0.3)  # its first look, and the breath after it
+        gate.let_go.set()
+        (pending,) = (await one.result("t")).pending
+        await one.settle("t", pending.request_id, NotHappened())
+        await until(lambda: [adoption.kind for adoption in told][-1:] == ["stopped"])
+        assert (await adopter.result("t")).final_text == "Held."
