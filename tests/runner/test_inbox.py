@@ -1,0 +1,138 @@
+"""What others said to a task, as the event its owner writes down: item by item, without a runner."""
+
+from typing import Any
+
+import pytest
+
+from tests.agents.stories import answered, began, ended, lost, step, told
+from treadle.core import events as e
+from treadle.core.codec import encode_part
+from treadle.core.messages import Text
+from treadle.core.state import TaskState
+from treadle.ports import InboxItem
+from treadle.runner.inbox import as_event
+
+BOOKED: list[Any] = [step(), answered("book", "book"), began(0, name="book"), ended(0), began(1, name="book")]
+DONE: list[Any] = [*BOOKED, ended(1)]
+UNDOING: list[Any] = [*DONE, e.UndoRequested(0, ("s1",), ("s1-1", "s1-0"))]
+LOST_UNDO: list[Any] = [
+    *UNDOING,
+    e.ToolStarted("s1", "s1-1-undo", "write", 1, undoes="s1-1"),
+    e.ToolStopped("s1", "s1-1-undo", "crash"),
+]
+
+
+def said(kind: str, **data: Any) -> InboxItem:
+    return InboxItem("i", kind, data, 1)
+
+
+def settled(request: str, verdict: str = "happened", **data: Any) -> InboxItem:
+    return said("settle", request_id=request, verdict=verdict, **data)
+
+
+@pytest.mark.parametrize(
+    ("item", "event"),
+    [
+        (said("cancel", by="ann", reason="why"), e.CancelRequested("ann", "why", "i")),
+        (said("interrupt", by="ann", reason="why"), e.InterruptRequested("ann", "why", "i")),
+        (said("pause", by="ann", reason="why"), e.PauseRequested("ann", "why", "i")),
+        (said("resume", by="ann"), e.Resumed("ann", "i")),
+        (said("survived", epoch=7), e.DriverSurvived(7, "i")),
+        (
+            said("send", parts=[encode_part(Text("hi"))], role="system", observation=False, by="ann"),
+            e.InputReceived((Text("hi"),), "system", False, "ann", "i"),
+        ),
+        (
+            said("send", parts=[encode_part(Text("hi"))], role="user", observation=True),
+            e.InputReceived((Text("hi"),), "user", True, None, "i"),
+        ),
+    ],
+    ids=lambda value: getattr(value, "kind", None),
+)
+def test_a_command_becomes_an_event_that_says_who_why_and_which_item_it_answers(
+    item: InboxItem, event: e.Event
+) -> None:
+    assert as_event(told(), item) == event
+
+
+def test_an_undo_names_the_step_that_is_kept_its_force_and_who_asked() -> None:
+    event = as_event(told(*DONE), said("undo", to=0, force=True, by="ann"))
+    assert event == e.UndoRequested(0, ("s1",), ("s1-1", "s1-0"), True, "ann", "i")
+
+
+@pytest.mark.parametrize(
+    ("state", "item", "event"),
+    [
+        (
+            told(step(), answered("save"), lost()),
+            settled("s1-0", output={"id": 7}, by="ann"),
+            e.OutcomeSettled("s1", "s1-0", "happened", {"id": 7}, "ann", "i"),
+        ),
+        (
+            told(step(), answered("pay"), lost(name="pay"), e.OutcomeUnresolved("s1", "s1-0")),
+            settled("s1-0", "not_happened"),
+            e.OutcomeSettled("s1", "s1-0", "not_happened", None, None, "i"),
+        ),
+        (
+            told(*LOST_UNDO),
+            settled("s1-1-undo", by="ann"),
+            e.OutcomeSettled("s1", "s1-1-undo", "happened", None, "ann", "i"),
+        ),
+    ],
+    ids=["a lost call", "a call its tool knew nothing of", "a lost compensation"],
+)
+def test_a_verdict_settles_the_call_it_names(state: TaskState, item: InboxItem, event: e.Event) -> None:
+    assert as_event(state, item) == event
+
+
+SETTLED = e.OutcomeSettled("s1", "s1-0", "happened", "saved")
+
+
+@pytest.mark.parametrize(
+    ("state", "item"),
+    [
+        (told(), settled("s1-0")),
+        (told(*BOOKED), settled("s1-1")),
+        (told(*DONE), settled("s1-1")),
+        (told(step(), answered("save"), lost(), SETTLED), settled("s1-0", "not_happened")),
+        (told(*UNDOING), settled("s1-1-undo")),
+        (told(*LOST_UNDO), settled("s1-0-undo")),
+        (told(*LOST_UNDO, e.OutcomeSettled("s1", "s1-1-undo", "happened")), settled("s1-1-undo")),
+    ],
+    ids=["no call", "running", "ended", "settled", "not begun to undo", "another's undo", "settled undo"],
+)
+def test_a_verdict_on_what_is_not_unknown_is_rejected_on_record(state: TaskState, item: InboxItem) -> None:
+    event = as_event(state, item)
+    assert isinstance(event, e.CommandRejected)
+    assert (event.command, event.inbox) == ("settle", "i")
+
+
+@pytest.mark.parametrize("kind", ["interrupt", "pause", "resume", "send", "settle", "undo"])
+def test_who_is_being_cancelled_takes_no_command_but_to_cancel(kind: str) -> None:
+    state = told(step(), e.CancelRequested())
+    assert isinstance(as_event(state, said(kind, parts=[])), e.CommandRejected)
+    assert as_event(state, said("cancel")) == e.CancelRequested(inbox="i")
+    assert as_event(state, said("survived", epoch=1)) == e.DriverSurvived(1, "i")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        said("dance"),
+        said("send"),
+        said("send", parts=5),
+        said("send", parts=[7]),
+        said("send", parts=[{"p": "image", "data": "x"}]),
+        said("settle", verdict="happened"),
+        said("survived", epoch="often"),
+        said("survived", epoch=None),
+        said("undo", to=9),
+        said("undo", to="s9"),
+        InboxItem("i", "pause", None, 1),  # type: ignore[arg-type]
+    ],
+    ids=lambda item: f"{item.kind} {item.data}",
+)
+def test_what_cannot_be_understood_is_rejected_on_record_and_fails_no_task(item: InboxItem) -> None:
+    event = as_event(told(*DONE), item)
+    assert isinstance(event, e.CommandRejected), event
+    assert (event.command, event.inbox) == (item.kind, "i")
