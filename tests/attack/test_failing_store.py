@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.tools import Happened
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.llm.scripted import call, turn
 from treadle.ports import Commit, CommitDone, JournalStore
+from treadle.runner import driving
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
@@ -111,17 +113,85 @@ async def test_a_task_that_could_not_be_given_back_can_be_deleted(tmp_path: Path
             await runner.get_task("t")
 
 
-async def test_closing_gives_back_what_could_not_be_given_back_before() -> None:
-    inner = MemoryStore()
-    failing: Any = Failing(inner, lambda k: k >= 2, written=False)
+async def test_closing_gives_back_what_could_not_be_given_back_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "GIVING_BACK", (3600.0,))
+    failing: Any = Failing(SQLiteStore(tmp_path / "journal.db"), lambda k: k >= 2, written=False)
     agent = booking(Counter())
     runner = Runner(failing, agents=[agent])
     with pytest.raises(StoreUnavailable):
         await runner.run(agent, "Go.", task_id="t")
     failing.fails = lambda _: False
     await runner.aclose()
-    await inner.open()
-    assert (await inner.row("t")).driver is None
+    async with Runner(tmp_path / "journal.db") as other:
+        assert (await other.store.row("t")).driver is None
+
+
+async def free(store: JournalStore, task_id: str) -> None:
+    """Return once nobody owns the task: the store alone is asked, and no runner is."""
+    async with asyncio.timeout(5):
+        while (await store.row(task_id)).driver is not None:  # noqa: ASYNC110  nobody here drives it
+            await asyncio.sleep(0.005)
+
+
+async def test_a_task_that_cannot_be_given_back_is_tried_again_as_often_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody asks for it meanwhile; and the same again, when its store fails another time."""
+    monkeypatch.setattr(driving, "GIVING_BACK", (0.0, 0.01))
+    inner = MemoryStore()
+    failing: Any = Failing(inner, lambda k: k >= 2, written=False)
+    agent = booking(Counter())
+    async with Runner(failing, agents=[agent]) as runner:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await runner.run(agent, "Go.", task_id="t")
+            tries = failing.count + 4
+            await until(lambda tries=tries: failing.count > tries)
+            failing.fails = lambda _: False
+            await free(inner, "t")
+            failing.fails = lambda k, after=failing.count: k > after
+        failing.fails = lambda _: False
+
+
+async def test_a_task_that_was_claimed_and_could_neither_be_read_nor_given_back_is_free_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driving, "GIVING_BACK", (0.0, 0.01))
+
+    class Unreadable(Failing):
+        async def read(self, *what: Any, **how: Any) -> Any:
+            if self.fails(0):
+                raise StoreUnavailable("the disk cannot be read")
+            return await self.inner.read(*what, **how)
+
+    inner, agent = MemoryStore(), booking(Counter())
+    async with Runner(inner, agents=[agent]) as maker:
+        await maker.create_task(agent, "Go.", task_id="t")
+        failing: Any = Unreadable(inner, lambda _: True, written=False)
+        async with Runner(failing, agents=[agent]) as runner:
+            with pytest.raises(StoreUnavailable):
+                await runner.resume("t")
+            assert (await inner.row("t")).driver is not None
+            failing.fails = lambda _: False
+            await free(inner, "t")
+        assert (await maker.resume("t")).state == "completed"
+
+
+async def test_whoever_asks_how_a_task_stands_is_answered_while_it_cannot_be_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driving, "GIVING_BACK", (3600.0,))
+    failing: Any = Failing(MemoryStore(), lambda k: k >= 3, written=False)
+    agent = booking(Counter())
+    async with Runner(failing, agents=[agent]) as runner:
+        handle = await runner.start(agent, "Go.", task_id="t")
+        with pytest.raises(StoreUnavailable):
+            await handle.result()
+        async with asyncio.timeout(2):
+            await runner.handle("t").result()
+        failing.fails = lambda _: False
 
 
 async def test_a_task_that_could_not_be_given_back_is_adopted_once_the_store_is_healed() -> None:
