@@ -6,46 +6,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.attack.failing import Failing
 from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.tools import Happened
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.llm.scripted import call, turn
-from treadle.ports import Commit, CommitDone, JournalStore
+from treadle.ports import JournalStore
 from treadle.runner import driving
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
-
-
-class Failing:
-    """A store whose nth commits fail; with `written` they are written and only their acknowledgement is lost."""
-
-    def __init__(self, inner: Any, fails: Callable[[int], bool], *, written: bool) -> None:
-        self.inner = inner
-        self.fails = fails
-        self.written = written
-        self.count = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def commit(self, commit: Commit, done: CommitDone) -> None:
-        self.count += 1
-        if not self.fails(self.count):
-            self.inner.commit(commit, done)
-        elif self.written:
-            self.inner.commit(commit, lambda _: done(StoreUnavailable("the answer was lost")))
-        else:
-            asyncio.get_running_loop().call_soon(done, StoreUnavailable("the disk is full"))
 
 
 def booking(starts: Counter[str]) -> Agent[Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.attack.failing import Failing
 from tests.runner.cases import (
     assert_well_formed,
     calculator,
@@ -16,8 +17,10 @@ from tests.runner.cases import (
 )
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.journal import unfold
-from treadle.errors import ThreadBusy
+from treadle.errors import StoreUnavailable, ThreadBusy
 from treadle.llm.scripted import call
+from treadle.runner import driving
+from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
@@ -338,3 +341,108 @@ async def test_turns_of_many_callers_are_neither_lost_nor_mixed(runner: Runner) 
             assert words[0].removeprefix("question ") == words[3].removeprefix("answer "), (
                 "never between them"
             )
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["made", "taken up"])
+async def test_who_interrupts_begins_before_those_who_wait(runner: Runner, made: bool) -> None:
+    """The holder lets go only a while after it was interrupted, when others stand in line already."""
+    urgent = await runner.create_task(sayer("urgent"), "urgent", thread_id="talk", options=INTERRUPT)
+    stubborn, entered = asyncio.Event(), asyncio.Event()
+
+    @tool(read_only=True)
+    async def cling() -> str:
+        """Let go late."""
+        entered.set()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            await stubborn.wait()
+            raise
+        return "never"
+
+    holder = Agent(ScriptedModel([call("cling"), "through"]), tools=[cling])
+    first = await runner.start(holder, "hold", thread_id="talk")
+    await entered.wait()
+    results = []
+    for name, options in (("waiting", RunOptions()), ("urgent", INTERRUPT), ("later", RunOptions())):
+        if name == "urgent" and not made:
+            task_id = urgent.task_id
+            results.append(asyncio.ensure_future(runner.resume(urgent)))
+        else:
+            started = await runner.start(sayer(name), name, thread_id="talk", options=options)
+            task_id = started.task_id
+            results.append(asyncio.ensure_future(started.result()))
+        await in_line(runner, task_id)
+    stubborn.set()
+    for result in await asyncio.wait_for(asyncio.gather(*results), 5):
+        assert result.state == "completed"
+    assert (await first.result()).state == "interrupted"
+    users = [words for role, words in said(await runner.get_thread("talk")) if role == "user"]
+    assert users == ["urgent", "waiting", "later"]
+
+
+async def test_a_task_that_is_taken_up_beside_others_waits_for_nobody(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "mine", thread_id="talk", options=PARALLEL)
+    await runner.run_step(task)
+    gate = Gate()
+    first = await gate.hold(runner)
+    assert (await asyncio.wait_for(runner.resume(task), 5)).state == "completed"
+    gate.opened.set()
+    assert (await first.result()).state == "completed"
+
+
+async def test_whoever_has_run_a_task_waits_for_its_thread_like_anybody(runner: Runner) -> None:
+    """Only from inside of the task it would wait for itself."""
+    gate = Gate()
+    limited = RunOptions(limits=Limits(steps=0), on_limit="pause")
+    held = await runner.run(gate.agent, "hold", thread_id="talk", options=limited)
+    assert held.state == "paused"
+    going_on = asyncio.ensure_future(runner.resume(held.task_id, options=RunOptions(limits=Limits(steps=9))))
+    await gate.reached.wait()
+    second = asyncio.ensure_future(runner.run(sayer("Second."), "next", thread_id="talk", task_id="second"))
+    await soon(lambda: exists(runner, "second"))
+    gate.opened.set()
+    assert (await asyncio.wait_for(second, 5)).state == "completed"
+    assert (await going_on).state == "completed"
+
+
+async def test_a_task_that_could_not_be_given_back_keeps_its_thread_no_longer_than_its_store_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driving, "GIVING_BACK", (3600.0,))
+    failing: Any = Failing(MemoryStore(), lambda k: k >= 2, written=False)
+    async with Runner(failing) as runner:
+        with pytest.raises(StoreUnavailable):
+            await runner.run(sayer("First."), "first", thread_id="talk", task_id="first")
+        assert "first" in runner.desk.unreleased
+        failing.fails = lambda _: False
+        result = await asyncio.wait_for(runner.run(sayer("Second."), "second", thread_id="talk"), 5)
+        assert result.state == "completed"
+
+
+async def test_a_task_that_waited_goes_back_by_undo_to_the_words_it_came_in_with(runner: Runner) -> None:
+    gate, agent = Gate(), calculator(call("add", a=1, b=2), "3", "three")
+    await gate.hold(runner)
+    second = await runner.start(agent, "next", thread_id="talk")
+    await in_line(runner, second.task_id)
+    gate.opened.set()
+    assert (await asyncio.wait_for(second.result(), 5)).final_text == "3"
+    await runner.undo_step(second.task_id, to=0)
+    assert (await runner.resume(second.task_id)).state == "completed"
+    again = said(agent.model.requests[-2].messages)
+    assert again == said(agent.model.requests[0].messages)
+    assert [role for role, _ in again] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+async def test_a_fork_that_waited_for_the_thread_it_was_given_keeps_its_own_words(runner: Runner) -> None:
+    gate, agent = Gate(), calculator(call("add", a=1, b=2), "3", name="forked")
+    task = await runner.create_task(agent, "mine")
+    await runner.run_step(task)
+    first = await gate.hold(runner)
+    fork = await runner.fork(task, thread_id="talk")
+    resumed = asyncio.ensure_future(runner.resume(fork))
+    await in_line(runner, fork.task_id)
+    gate.opened.set()
+    assert (await first.result()).state == "completed"
+    assert (await asyncio.wait_for(resumed, 5)).final_text == "3"
+    assert said(agent.model.requests[-1].messages) == [("user", "mine"), ("assistant", "add"), ("tool", "3")]
