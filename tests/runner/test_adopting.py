@@ -394,3 +394,23 @@ async def test_treadle_run_gives_its_task_back_at_sigterm_for_whoever_adopts_it(
     assert '"state": "interrupted"' in output
     async with Runner(tmp_path / "journal.db") as runner:
         assert [row.wanted for row in await runner.store.orphans(2)] == [True]
+
+
+async def test_no_more_than_the_given_number_are_driven_at_once_and_the_others_wait_their_turn(store):
+    gate = Gate()
+    async with Runner(store, agents=[gate.agent]) as one, Runner(store, agents=[gate.agent]) as two:
+        for number in range(3):
+            gate.entered.clear()
+            await one.start(gate.agent, "Through, please", task_id=f"t{number}")
+            await gate.entered.wait()
+        await one.drain()
+        told, gate.times = [], 0
+        two.begin_adopting(at_most=2, tell=told.append)
+        await asyncio.sleep(0.4)
+        assert gate.times == 2
+        assert [(item.kind, item.task_id) for item in told] == [("adopted", "t0"), ("adopted", "t1")]
+        gate.opened.set()
+        await ended(two, "t2")
+        late = next(item for item in told if (item.kind, item.task_id) == ("adopted", "t2"))
+        assert late.waited > 0.3, "since it was first seen, not since there was room"
+        assert max(item.waited for item in told[:2]) < 0.2

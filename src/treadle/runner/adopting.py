@@ -126,7 +126,7 @@ class Adopter:
         self._tries: dict[str, _Tries] = {}
         self._unknown: set[str] = set()
         self._seen: dict[tuple[str, int], float] = {}
-        """when each orphan of the last look was first seen, by task and epoch"""
+        """when each orphan was first seen, by task and epoch"""
 
         self._told: set[tuple[str, int]] = set()
         """of which suspects, by task and epoch, it was said that they wait"""
@@ -191,18 +191,21 @@ class Adopter:
 
     async def _scan(self) -> None:
         """Begin to adopt orphans, oldest first, as long as there is room."""
-        after, before, now = None, self._seen, self._loop.time()
-        self._seen = {}
+        after, now = None, self._loop.time()
+        found: set[tuple[str, int]] = set()
         while len(self._adopting) < self._at_most:
             page = await self._driving.store.orphans(PAGE, after=after)
             for row in page:
                 key = (row.task_id, row.epoch)
-                self._seen[key] = before.get(key, now)
+                found.add(key)
+                self._seen.setdefault(key, now)
                 if len(self._adopting) < self._at_most and self._takes(row):
                     adopting = self._loop.create_task(self._adopt(row))
                     self._adopting[row.task_id] = adopting
             if len(page) < PAGE:
-                self._told &= self._seen.keys()
+                # Only who looked at all of them knows which are orphans no more.
+                self._seen = {key: since for key, since in self._seen.items() if key in found}
+                self._told &= found
                 return
             after = page[-1].task_id
 
@@ -286,6 +289,7 @@ class Adopter:
             known = driving.version_for(state, driving.agent_for(row.agent, None, row.task_id))
             if state.shutdown and not state.pausing:
                 driving.go_on(owned, RUNNER)
+            self._seen.pop((row.task_id, row.epoch), None)
             self._say("adopted", f"task {row.task_id} adopted", row, owned, waited=self._loop.time() - since)
             try:
                 await driving.drive(owned, "undo" if state.undo is not None else "end", known, None)
