@@ -1,0 +1,194 @@
+"""What people may say to a task, and what it is too late to say: each refusal leaves the task as it was."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import Gate
+from tests.runner.cases import Ledger, both, calculator, kinds, only, said, sayer
+from treadle import (
+    Agent,
+    Breakpoint,
+    Happened,
+    NotHappened,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    tool,
+)
+from treadle.core.codec import encode_part
+from treadle.core.messages import Text
+from treadle.errors import (
+    AlreadyDecided,
+    CallNotFound,
+    StepNotFound,
+    TaskFinished,
+    UndoUnfinished,
+)
+from treadle.llm.scripted import call, fail
+from treadle.ports import InboxItem
+from treadle.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+FIRST_TOOL = RunOptions(break_on=[Breakpoint(before_tool="*")])
+
+
+async def unknown_payment(runner: Runner, **how: Any) -> Any:
+    """A task that waits for somebody to say whether it has paid."""
+    gate = Gate("pay", **how)
+    agent = Agent(ScriptedModel([call("pay"), "done"]), name="payer", tools=[gate.tool])
+    handle = await runner.start(agent, "Pay.")
+    await gate.entered.wait()
+    await handle.interrupt()
+    gate.let_go.set()
+    assert (await runner.resume(handle.task_id)).state == "waiting"
+    return handle
+
+
+async def stuck_undo(runner: Runner) -> Any:
+    """A task whose undo was begun and stopped at a compensation that failed."""
+    ledger = Ledger(lambda entry: entry.startswith("unbook"))
+    task = await runner.create_task(ledger.agent(call("book", what="a"), "done"), "?")
+    await runner.run_step(task)
+    assert not (await runner.undo_step(task)).complete
+    return task
+
+
+def left(kind: str, **data: Any) -> InboxItem:
+    """Mail of somebody who died just after it was sent."""
+    return InboxItem(f"left-{kind}", kind, data, 1)
+
+
+async def test_a_settled_call_is_not_settled_otherwise(runner: Runner) -> None:
+    handle = await unknown_payment(runner)
+    (pending,) = (await handle.result()).pending
+    await runner.settle(handle.task_id, pending.request_id, Happened("paid"), by="ann")
+    (settled,) = await only(runner, handle.task_id, "outcome_settled")
+    assert (settled.by, settled.output, settled.verdict) == ("ann", "paid", "happened")
+    assert (await runner.resume(handle.task_id)).state == "completed"
+    events = await kinds(runner, handle.task_id)
+    await runner.settle(handle.task_id, pending.request_id, Happened("paid"))
+    for other in (Happened("twice"), NotHappened()):
+        with pytest.raises(AlreadyDecided):
+            await runner.settle(handle.task_id, pending.request_id, other)
+    with pytest.raises(AlreadyDecided):
+        await runner.settle(handle.task_id, f"{pending.request_id}-undo", Happened())
+    with pytest.raises(CallNotFound):
+        await runner.settle(handle.task_id, "s9-0", Happened())
+    assert await kinds(runner, handle.task_id) == events
+
+
+async def test_only_a_call_that_has_not_begun_can_be_edited(runner: Runner) -> None:
+    handle = await unknown_payment(runner)
+    with pytest.raises(CallNotFound, match="that has not begun"):
+        await runner.edit_call(handle.task_id, "s1-0", {})
+
+
+async def test_nothing_is_edited_while_an_undo_is_under_way(runner: Runner) -> None:
+    task = await stuck_undo(runner)
+    events = await kinds(runner, task)
+    with pytest.raises(UndoUnfinished):
+        await runner.edit_step(task, "other words")
+    with pytest.raises(UndoUnfinished):
+        await runner.edit_call(task, "s1-0", {})
+    assert await kinds(runner, task) == events
+
+
+async def test_a_step_that_has_not_failed_cannot_be_skipped(runner: Runner) -> None:
+    ledger = Ledger()
+    task = await runner.create_task(
+        ledger.agent(both(call("look", what="a")), "done"), "?", options=FIRST_TOOL
+    )
+    assert (await runner.resume(task)).state == "paused"
+    with pytest.raises(StepNotFound, match="no failed step"):
+        await runner.skip_step(task)
+    assert (await runner.resume(task)).state == "completed"
+    assert ledger.entries == ["look a"]
+
+
+@pytest.mark.parametrize("verb", ["edit_step", "run_step", "finalize"])
+async def test_a_verdict_that_lies_unread_ends_the_undo_before_the_next_verb(
+    runner: Runner, verb: str
+) -> None:
+    """Whoever settled the compensation died before it was carried out: nothing else is waited for."""
+    entered = asyncio.Event()
+
+    async def hang(made: Any, ctx: Any) -> None:
+        entered.set()
+        await asyncio.sleep(30)
+
+    @tool(undo=hang)
+    async def book() -> str:
+        """Book."""
+        return "booked"
+
+    owned: list[bool] = []
+
+    def reply(request: Any) -> Any:
+        owned.append(runner.desk.is_owned(request.task_id))
+        return ["Hello.", call("book"), "done"][request.turn]
+
+    agent = Agent(ScriptedModel(reply), name="clerk", tools=[book])
+    task = await runner.create_task(agent, "?")
+    await runner.run_step(task)
+    await runner.run_step(task, input="Book.")
+    undo = asyncio.ensure_future(runner.undo_step(task))
+    await entered.wait()
+    undo.cancel()
+    await asyncio.wait([undo])
+    assert not (await runner.undo_step(task)).complete
+    await runner.store.post(task.task_id, left("settle", request_id="s2-0-undo", verdict="happened"))
+    if verb == "edit_step":
+        with pytest.raises(TaskFinished, match="has answered"):
+            await runner.edit_step(task, "again")
+    elif verb == "run_step":
+        assert (await runner.run_step(task, input="Book it.")).step.index == 2
+        assert owned == [True] * 3, "whoever drives it owns it, also after the undo"
+    else:
+        assert (await runner.finalize(task)).final_text == "Hello."
+    assert "rewound" in await kinds(runner, task)
+
+
+async def test_words_that_lie_unread_are_read_before_an_answer_becomes_final(runner: Runner) -> None:
+    agent = sayer("Hi.", "Hi Ann.")
+    task = await runner.create_task(agent, "Hello")
+    await runner.run_step(task)
+    await runner.store.post(task.task_id, left("send", parts=[encode_part(Text("I am Ann."))]))
+    result = await runner.finalize(task)
+    assert (result.state, len(agent.model.requests)) == ("running", 1), "it does not go on by itself either"
+    assert (await runner.resume(task)).final_text == "Hi Ann."
+    assert said(agent.model.requests[-1].messages)[-1] == ("user", "I am Ann.")
+
+
+async def test_mail_for_an_attempt_that_ended_does_not_stop_the_next_one(runner: Runner) -> None:
+    task = await runner.create_task(calculator(fail(400)), "?")
+    assert (await runner.resume(task)).state == "failed"
+    await runner.store.post(task.task_id, left("pause", reason="too late"))
+    again = await runner.resume(task, agent=calculator())
+    assert again.state == "completed"
+
+
+async def test_a_version_of_an_agent_without_instructions_is_not_told_those_of_the_other(
+    runner: Runner,
+) -> None:
+    task = await runner.create_task(calculator(instructions="Be rude."), "?")
+    await runner.run_step(task)
+    after = calculator()
+    assert (await runner.resume(task, agent=after)).state == "completed"
+    assert [request.instructions for request in after.model.requests] == ["", ""]
+
+
+async def test_words_that_reach_a_task_just_after_its_end_are_refused() -> None:
+    class Slow(MemoryStore):
+        async def post(self, task_id: str, item: InboxItem) -> bool:
+            if item.kind == "send":
+                await runner.cancel(task_id)
+            return await super().post(task_id, item)
+
+    async with Runner(Slow()) as runner:
+        task = await runner.create_task(sayer("Hi."), "Hello")
+        with pytest.raises(TaskFinished, match="before it could read this"):
+            await runner.send(task, "Wait!")
+        assert (await runner.result(task)).state == "cancelled"
