@@ -10,9 +10,13 @@ import apsw
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel
+from treadle.core import events as e
+from treadle.core.fold import RUNNER
 from treadle.errors import Fenced
 from treadle.models import text
+from treadle.ports import InboxItem
 from treadle.runner import adopting
+from treadle.runner.inbox import SURVIVED
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
 
@@ -235,3 +239,88 @@ async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_
         assert [adoption.kind for adoption in told] == ["adopted", "lost", "adopted"]
         assert told[-1].epoch == epoch + 1
         assert runner.store.fenced == 1
+
+
+async def left_with(path, agent, *recorded, steps=0):
+    """Leave task `t` to whoever adopts, by a driver that died just after it wrote these events."""
+    runner = Runner(path)
+    await runner.create_task(agent, "Work", task_id="t")
+    for _ in range(steps):
+        await runner.run_step("t")
+    owned = await runner.desk.claim("t")
+    for event in recorded:
+        owned.writer.record(event)
+    await owned.writer.durable()
+    await runner.store.close()
+
+
+async def adopted(path, agent):
+    """How the task stands after an adopter has looked, and what that adopter said."""
+    told = []
+    async with Runner(path, agents=[agent]) as runner:
+        runner.begin_adopting(tell=told.append)
+        async with asyncio.timeout(10):
+            while (await runner.store.row("t")).driver is not None or (await runner.store.row("t")).wanted:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await runner.drain()
+        assert await audit_store(runner.store) == []
+        return await runner.result("t"), [adoption.kind for adoption in told]
+
+
+@pytest.mark.parametrize(
+    ("times", "state"), [(adopting.GIVEN_UP - 1, "completed"), (adopting.GIVEN_UP, "paused")]
+)
+async def test_a_task_is_given_up_with_the_tenth_driver_and_not_before(tmp_path, times, state):
+    path, (agent, _) = tmp_path / "journal.db", worker()
+    await orphaned(path, agent, "t")
+    await drivers_die(path, "t", times - 1)
+    result, told = await adopted(path, agent)
+    assert (result.state, "given_up" in told) == (state, state == "paused")
+
+
+async def test_a_task_is_not_given_up_when_one_that_lost_it_is_heard_of(tmp_path):
+    path, (agent, _) = tmp_path / "journal.db", worker()
+    await orphaned(path, agent, "t")
+    await drivers_die(path, "t", adopting.GIVEN_UP)
+    store = SQLiteStore(path)
+    await store.open()
+    await store.post("t", InboxItem("said", SURVIVED, {"epoch": 3}, 1))
+    await store.close()
+    assert (await adopted(path, agent))[0].state == "completed"
+
+
+@pytest.mark.parametrize("died", [1, adopting.GIVEN_UP + 1])
+async def test_an_undo_whose_drivers_died_is_ended_and_nothing_after_it(tmp_path, died):
+    agent = Agent(ScriptedModel(["Hello.", "Hello again."]), name="worker")
+    path = tmp_path / "journal.db"
+    await left_with(path, agent, e.UndoRequested(0, ("s1",), (), False), steps=1)
+    await drivers_die(path, "t", died - 1)
+    result, told = await adopted(path, agent)
+    assert (result.state, result.steps, told) == ("running", 0, ["adopted", "stopped"])
+    assert len(agent.model.requests) == 1, "whoever undoes a step has something else in mind"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "state"),
+    [
+        ([e.PauseRequested("ann")], "paused"),
+        ([e.InterruptRequested("ann")], "interrupted"),
+        ([e.PauseRequested("ann"), e.InterruptRequested(RUNNER)], "interrupted"),
+        ([e.InterruptRequested(RUNNER)], "completed"),
+        ([e.InterruptRequested(RUNNER, None, "item")], "interrupted"),
+    ],
+    ids=["paused", "interrupted", "paused and shut down", "shut down", "interrupted by one named runner"],
+)
+async def test_what_a_person_asked_for_just_before_the_driver_died_is_done(tmp_path, recorded, state):
+    path, (agent, _) = tmp_path / "journal.db", worker()
+    await left_with(path, agent, *recorded)
+    assert (await adopted(path, agent))[0].state == state
+
+
+async def test_an_ended_task_that_its_driver_died_with_is_given_back_as_it_is(tmp_path):
+    path, (agent, _) = tmp_path / "journal.db", worker()
+    async with Runner(path) as runner:
+        await runner.run(agent, "Work", task_id="t")
+    await drivers_die(path, "t", 1)
+    result, told = await adopted(path, agent)
+    assert (result.state, told) == ("completed", [])
