@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from treadle.agents.offer import RequestContext
     from treadle.agents.planner import Planner
     from treadle.agents.react import React
+    from treadle.tools.index import ToolIndex
 
 _HOMES = {  # what few agents need is imported by those that do
     "Planner": "treadle.agents.planner",
     "React": "treadle.agents.react",
     "Reading": "treadle.agents.dialect",
     "RequestContext": "treadle.agents.offer",
+    "ToolIndex": "treadle.tools.index",
 }
 
 __all__ = [
@@ -76,6 +78,7 @@ __all__ = [
     "ToolCall",
     "ToolCallDelta",
     "ToolContext",
+    "ToolIndex",
     "ToolOutput",
     "ToolResult",
     "ToolSpec",

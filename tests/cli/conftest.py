@@ -101,6 +101,11 @@ thinker = Agent(
     tools=[add],
     worker="react",
 )
+def offer_add(ctx):
+    return ["add"]
+
+
+chooser = scripted("chooser", [call("add", a=1, b=2), text("It is 3.")], [add, nap], offer=offer_add)
 booker = scripted("booker", [call("book", seat="12A"), text("Booked.")], [book])
 loud = scripted("loud", [text("a \\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07")])
 
@@ -139,6 +144,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "payer",
         "crasher",
         "booker",
+        "chooser",
         "loud",
         "typed",
         "thinker",

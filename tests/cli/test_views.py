@@ -159,6 +159,19 @@ def test_doctor_tells_keys_by_name_only_and_hints_at_undeclared_tools(treadle, m
     assert document["agents"][0]["name"] == "math"
 
 
+def test_doctor_says_of_which_agents_requests_hold_but_some_tools(treadle):
+    assert "chooser on scripted: add, nap (offered by offer_add)" in treadle("doctor").out
+    agents = {each["name"]: each["offer"] for each in treadle("doctor", "--json").document["agents"]}
+    assert (agents["chooser"], agents["math"]) == ("offer_add", None)
+
+
+def test_show_says_which_tools_were_offered(treadle):
+    treadle("run", "chooser", "1 + 2?")
+    assert "  offered: add\n" in treadle("show", "last").out
+    treadle("run", "math", "1 + 2?")
+    assert "offered" not in treadle("show", "last").out
+
+
 def test_doctor_finds_a_file_that_is_no_store_and_agents_that_cannot_be_imported(treadle, project):
     (project / "no.db").write_text("not a database, but long enough to be looked at as one " * 40)
     (project / "no.db").chmod(0o644)

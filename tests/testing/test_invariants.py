@@ -70,6 +70,16 @@ def no_end(events: list[e.Event]) -> None:
 
 
 WATCHED = [(event.seq, event.kind) for event in honest()]
+
+
+def offered_otherwise(events: list[e.Event]) -> None:
+    events[2:3] = [
+        e.ModelStarted("s1", "scripted", offered=("save", "look")),
+        e.ModelStopped("s1", "crash"),
+        e.ModelStarted("s1", "scripted", 2, offered=("save",)),
+    ]
+
+
 PLANTED: dict[str, tuple[str, str, int, Case]] = {
     "a number is missing": (
         "I1",
@@ -140,6 +150,12 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
     ),
     "a watcher misses an event": ("I10", "stream", 3, seen(streams=[Stream("t", WATCHED[3:], after=2)])),
     "a request goes out beyond the limit": ("I11", "limits", 9, with_events(two_calls_of_one)),
+    "a request that is made again offers other tools": (
+        "I4",
+        "offers_stay",
+        5,
+        with_events(offered_otherwise),
+    ),
     "a lost write is not called unknown": (
         "I13",
         "unknown_iff_lost",

@@ -16,7 +16,7 @@ import typer
 from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.opening import JsonOption, StoreOption, screen_of
-from treadle.cli.screen import Screen
+from treadle.cli.screen import Screen, short
 from treadle.core.data import mutable
 from treadle.errors import StoreError
 from treadle.llm.registry import default_model, local_ollama
@@ -26,9 +26,13 @@ EXTRAS: Final = {
     "openai": ("pydantic_ai", "openai"),
     "anthropic": ("pydantic_ai", "anthropic"),
     "postgres": ("psycopg", "psycopg_pool"),
+    "index": ("numpy",),
     "testing": ("starlette", "uvicorn"),
 }
 """What each extra brings: it is there when all of these can be imported."""
+
+_LISTED: Final = 400
+"""How many characters of an agent's tools a line shows."""
 
 VARIABLES: Final = (
     "OPENAI_API_KEY",
@@ -176,10 +180,15 @@ def _facts(agent: Agent[Any]) -> dict[str, Any]:
         "name": agent.name,
         "model": agent.model_name,
         "tools": [spec.name for spec in specs],
+        "offer": None if agent.offer is None else _named(agent.offer),
         "undeclared_tools": [
             spec.name for spec in specs if not (spec.declared or spec.undoable or spec.reconcilable)
         ],
     }
+
+
+def _named(offer: Any) -> str:
+    return getattr(offer, "__qualname__", None) or repr(offer)
 
 
 # --------------------------------------------------------------------------------------------- text
@@ -196,8 +205,9 @@ def _tell(screen: Screen, found: Diagnosis) -> None:
     screen.line(("environment  ", "bold"), _there(found.environment))
     screen.line(("model        ", "bold"), found.model or "none")
     for agent in found.agents:
-        tools = ", ".join(agent["tools"]) or "no tools"
-        screen.line(("agent        ", "bold"), f"{agent['name']} on {agent['model']}: {tools}")
+        tools = short(", ".join(agent["tools"]) or "no tools", _LISTED)
+        offer = f" (offered by {agent['offer']})" if agent["offer"] else ""
+        screen.line(("agent        ", "bold"), f"{agent['name']} on {agent['model']}: {tools}{offer}")
     for hint in found.hints:
         screen.line(("hint         ", "yellow"), hint)
     for problem in found.problems:

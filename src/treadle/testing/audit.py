@@ -32,6 +32,7 @@ from treadle.testing.audit_events import (
     gap_free,
     ledger_agrees,
     limits,
+    offers_stay,
     one_end,
     one_task_end,
     stopped,
@@ -141,7 +142,7 @@ def audit(
     if found and found[0].name == "gap_free":
         return found  # nothing can be said of places
     found += [*epochs_grow(task, journal.entries), *taken_over(task, journal.entries)]
-    found += [*stopped(task, events), *limits(task, events), *prefixes(journal)]
+    found += [*stopped(task, events), *limits(task, events), *offers_stay(task, events), *prefixes(journal)]
     if seen.ended:
         found += ended(task, events)
     for request in seen.requests.get(task, ()):

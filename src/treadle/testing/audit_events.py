@@ -29,6 +29,7 @@ Invariant = Literal[
     "prefix_folds",
     "refold",
     "undo_restores",
+    "offers_stay",
     "fork_equals_parent",
     "ledger",
     "acknowledged",
@@ -51,6 +52,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "acknowledged": "I4",
     "unchanged": "I4",
     "undo_restores": "I4",
+    "offers_stay": "I4",
     "well_formed": "I5",
     "epochs_grow": "I6",
     "one_writer": "I6",
@@ -180,6 +182,23 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 most = allowed.get(name)
                 if most is not None and used >= most:
                     yield Violation("limits", task, event.seq, f"a request after {used} {name} of {most}")
+
+
+def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """A request that is made again holds the tools it held before, unless something was said or changed meanwhile."""
+    offered: dict[str, tuple[str, ...]] = {}
+    for event in events:
+        if isinstance(event, e.ModelStarted):
+            before = offered.pop(event.step, None)
+            if event.offered is not None:
+                offered[event.step] = event.offered
+                if before is not None and before != event.offered:
+                    text = f"a request of step {event.step} offers {event.offered}, and offered {before}"
+                    yield Violation("offers_stay", task, event.seq, text)
+        elif isinstance(event, e.ModelReturned):
+            offered.pop(event.step, None)
+        elif isinstance(event, (e.InputReceived, e.InputEdited, e.VersionChanged, e.TaskForked, e.Rewound)):
+            offered.clear()
 
 
 def ended(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
