@@ -119,7 +119,7 @@ class Report:
     """of those that waited for their turn since drivers may die of them"""
 
     left: list[float] = field(default_factory=list)
-    """of the others, the longest time that one driver was awake, and its store up, all along: one scan, at most"""
+    """of the others, the longest time that one driver was awake, and its store could be written, all along: one scan"""
 
     waited: list[float] = field(default_factory=list)
     """the part of that from when the adopter that took it saw it first: what is the engine's own"""
@@ -136,12 +136,13 @@ class Report:
     restarts: int = 0
     epochs: int = 0
     down: float = 0.0
+    locked: float = 0.0
     seconds: float = 0.0
 
     def __str__(self) -> str:
         blows = (
-            f"{self.stops} stops beyond the lease, {self.kills} kills, {self.restarts} restarts of the server, "
-            f"locks of stopped drivers for {self.down:.1f} s"
+            f"{self.stops} stops beyond the lease, {self.kills} kills, {self.restarts} restarts of the server "
+            f"({self.down:.1f} s), locks of stopped drivers for {self.locked:.1f} s"
         )
         return "\n".join(
             [
@@ -195,9 +196,9 @@ def file_lock(url: str) -> Callable[[], bool]:
 
 
 def server_locks(url: str) -> Callable[[], bool]:
-    """Return what tells whether a session has its transaction open and says nothing, or none can be had."""
+    """Return what tells whether a session has its transaction open and says nothing, in a pipeline or out of one."""
     connections: list[psycopg.Connection[Any]] = []
-    quiet = "state = 'idle in transaction' AND now() - state_change > interval '50 ms'"
+    quiet = "xact_start < now() - interval '50 ms' AND wait_event = 'ClientRead'"
     question = f"SELECT count(*) FROM pg_stat_activity WHERE {quiet}"
 
     def is_locked() -> bool:
@@ -207,7 +208,7 @@ def server_locks(url: str) -> Callable[[], bool]:
             row = connections[0].execute(question).fetchone()
         except psycopg.OperationalError:
             connections.clear()
-            return True
+            return False
         return row is not None and row[0] > 0
 
     return is_locked
@@ -227,7 +228,10 @@ class Storm:
         """from when to when a task was an orphan, by task and epoch"""
 
         self.down: list[tuple[float, float]] = []
-        """from when to when the server was, or somebody who was stopped kept others from writing"""
+        """from when to when the server was away"""
+
+        self.locked: list[tuple[float, float]] = []
+        """from when to when somebody who was stopped kept others from writing: SQLite's file, a row of PostgreSQL"""
 
         self.ledger = plan.folder / "ledger.jsonl"
         self.environment = {
@@ -381,7 +385,7 @@ class Storm:
                 since = since or time.monotonic()
             else:
                 if since is not None and time.monotonic() - since > HELD:
-                    self.down.append((since, time.monotonic()))
+                    self.locked.append((since, time.monotonic()))
                 since = None
             await asyncio.sleep(0.05)
 
@@ -420,7 +424,9 @@ class Storm:
         }
         up = [part for driver in drivers for part in driver.awake()]
         self.report.down = sum(to - since for since, to in self.down)
-        for down in self.down:
+        self.report.locked = sum(to - since for since, to in self.locked)
+        # A server ends the transactions of those who are stopped before their tasks are orphans; a file waits for them.
+        for down in self.locked if "sqlite" in self.plan.store else self.down:
             up = [rest for part in up for rest in without(part, down)]
         for orphan, (since, to) in self.orphaned.items():
             if orphan in suspects:
@@ -437,6 +443,7 @@ def main() -> int:
     parser.add_argument("--drivers", type=int, default=3)
     parser.add_argument("--work", type=float, default=3.0, help="seconds that a call takes, about")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--no-restarts", action="store_true", help="do not restart the server")
     parser.add_argument("--store", help="URL; by default a fresh SQLite file; `postgres` starts a server")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
@@ -458,7 +465,7 @@ def main() -> int:
                     server.stop(immediate=True)
                     server.start()
 
-                plan.store, plan.restart = server.url, restart
+                plan.store, plan.restart = server.url, None if given.no_restarts else restart
                 report = asyncio.run(Storm(plan).run())
         else:
             report = asyncio.run(Storm(plan).run())

@@ -17,7 +17,7 @@ import pytest
 from tests.stores.proxy import Moment, Proxy
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable, TaskBusy, TaskNotFound
 from treadle.ports import Committed, InboxItem, TaskFilter
-from treadle.stores import postgres_journal
+from treadle.stores import postgres_journal, postgres_readers
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.writing import Item
 from treadle.testing.conformance.owner import Owner, add, dump, item, new_task, send, until
@@ -273,6 +273,49 @@ async def test_a_server_that_stays_away_is_waited_for_with_patience_and_is_welco
         own_server.start()
         await owner.write()
         assert (await store.row("t")).head == owner.seq
+
+
+async def test_readers_kept_away_from_a_server_that_was_back(own_server: PostgresServer) -> None:
+    """A pool of sessions had waited 1, 2 and 4 seconds between its attempts to get new ones."""
+    async with opened(own_server.url) as store:
+        await Owner.create(store, "t")
+        await asyncio.gather(*(store.row("t") for _ in range(8)))
+        own_server.stop(immediate=True)
+        asked = [asyncio.ensure_future(store.row("t")) for _ in range(8)]
+        await asyncio.sleep(1.4)
+        assert not any(one.done() for one in asked)
+        own_server.start()
+        back = time.monotonic()
+        assert [row.head for row in await asyncio.gather(*asked)] == [1] * 8
+        assert time.monotonic() - back < 1.0
+
+
+async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_closes(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_readers, "REST_SECONDS", 0.2)
+    with psycopg.connect(url.partition("&schema")[0], autocommit=True) as other:
+
+        async def sessions() -> int:
+            count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'treadle reader'"
+            found = other.execute(count).fetchone()
+            return found[0] if found else -1
+
+        async def none() -> bool:
+            return await sessions() == 0
+
+        await until(none, 5)
+        async with opened(url) as store:
+            await Owner.create(store, "t")
+            for _ in range(3):
+                await store.row("t")
+                await asyncio.sleep(0.01)  # the one that rests is asked: no other opens for nothing
+            assert await sessions() == 1
+            await asyncio.gather(*(store.rows(TaskFilter()) for _ in range(40)))
+            await until(none, 5)
+            monkeypatch.setattr(postgres_readers, "REST_SECONDS", 60.0)
+            assert (await store.row("t")).head == 1
+        await until(none, 5)
 
 
 async def test_a_conflict_that_the_database_reports_is_no_ones_fault_and_tried_again(
@@ -594,13 +637,71 @@ async def test_deleting_and_writing_at_once_wait_for_each_other_and_never_in_a_c
         assert await one.rows(TaskFilter()) == []
 
 
+def _locking(url: str, schema: str, key: str, name: str = "somebody") -> psycopg.Connection[Any]:
+    """Return a session that holds the row of a task and says nothing."""
+    connection = psycopg.connect(url.partition("&schema")[0], application_name=name)
+    connection.execute(f'SET search_path = "{schema}"'.encode())
+    connection.execute("SELECT 1 FROM tasks WHERE key = %s FOR UPDATE", (key,))
+    return connection
+
+
+async def test_claims_of_other_tasks_waited_behind_one_whose_row_was_locked(url: str, schema: str) -> None:
+    async with opened(url) as store:
+        for key in ("a", "b", "c"):
+            await Owner(store, key).write(create=new_task(key), release=True)
+        with _locking(url, schema, "b") as other:
+            began = time.monotonic()
+            locked = asyncio.ensure_future(store.claim("b"))
+            claims = await asyncio.gather(store.claim("a"), store.claim("c"))
+            assert [claim.epoch for claim in claims] == [2, 2]
+            assert time.monotonic() - began < 0.4
+            with pytest.raises(TaskBusy, match="written by another process"):
+                await locked
+            again = asyncio.ensure_future(store.claim("b"))
+            await asyncio.sleep(0.1)
+            other.rollback()
+            assert (await again).epoch == 2
+        assert (await store.row("b")).driver is not None
+
+
+async def test_who_waits_for_a_lock_goes_on_saying_that_it_lives(url: str, schema: str) -> None:
+    """Its heartbeats wait in the same thread: they had stopped for as long as somebody else held a row."""
+    lasts = f'SELECT lease > clock_timestamp() FROM "{schema}".drivers'.encode()
+    async with opened(url, lease_seconds=0.6) as store:
+        owners = [await Owner.create(store, key) for key in ("a", "b")]
+        with _locking(url, schema, "b") as other:
+            waiting = [asyncio.ensure_future(owner.write()) for owner in owners]
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                assert other.execute(lasts).fetchone() == (True,)
+                await asyncio.sleep(0.05)
+            other.rollback()
+            assert await asyncio.gather(*waiting) == [Committed()] * 2
+
+
+async def test_a_driver_that_let_its_lease_pass_in_a_transaction_loses_its_session_to_who_claims(
+    url: str, schema: str
+) -> None:
+    """Behind a pipeline that was not sent to its end a server ends it late, before PostgreSQL 17 never."""
+    async with opened(url, lease_seconds=0.5) as gone, opened(url) as store:
+        await Owner(gone, "t").write(create=new_task("t"), release=True)
+        with psycopg.connect(url.partition("&schema")[0], autocommit=True) as other:
+            key = other.execute(f'SELECT key FROM "{schema}".drivers'.encode()).fetchone()
+        assert key is not None
+        stopped = _locking(url, schema, "t", f"treadle writer {key[0]}")
+        await asyncio.sleep(0.6)
+        assert (await store.claim("t")).epoch == 2
+        with pytest.raises(psycopg.OperationalError):
+            stopped.execute("SELECT 1")
+
+
 async def test_a_driver_that_was_forgotten_while_it_claimed_left_a_task_that_nobody_ever_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going_on, claiming, begin = Event(), Event(), postgres_journal.Group.begin
 
-    def stop_in_claim(self: postgres_journal.Group, items: list[Item]) -> None:
-        begin(self, items)
+    def stop_in_claim(self: postgres_journal.Group, items: list[Item], before: Any) -> None:
+        begin(self, items, before)
         if items[0].operation == "claim":
             claiming.set()
             going_on.wait(10)

@@ -25,7 +25,7 @@ from treadle.wiring import open_store
 EXTRAS: Final = {
     "openai": ("pydantic_ai", "openai"),
     "anthropic": ("pydantic_ai", "anthropic"),
-    "postgres": ("psycopg", "psycopg_pool"),
+    "postgres": ("psycopg",),
     "index": ("numpy",),
     "testing": ("starlette", "uvicorn"),
 }

@@ -1,38 +1,38 @@
 """A journal store in a schema of a PostgreSQL database, for drivers on several hosts.
 
-Writes go through the writer thread (`postgres_writer`); reads run in threads of their own, each on a session lent from
-a pool. Both outlive a restart of the server.
+Writes go through the writer thread (`postgres_writer`); reads run in threads of their own (`postgres_readers`). Both
+outlive a restart of the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from treadle.errors import MissingExtra, TreadleError
+from treadle.errors import MissingExtra
 
 try:
-    import psycopg
-    from psycopg.rows import tuple_row
-    from psycopg_pool import ConnectionPool
+    import psycopg as _  # noqa: F401
 except ImportError as error:
     raise MissingExtra("postgres", "a store at postgresql://...") from error
 
-from treadle.ports import InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.ports import Claim, InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores import postgres_reading
-from treadle.stores.postgres_schema import Address, address, settle, unavailable
+from treadle.stores.postgres_journal import TaskLocked
+from treadle.stores.postgres_readers import Readers
+from treadle.stores.postgres_schema import Address, address
 from treadle.stores.postgres_writer import PostgresWriter
 from treadle.stores.queued import QueuedStore
 
 T = TypeVar("T")
 
-READERS: Final = 4
-IDLE_SECONDS: Final = 60.0
 PATIENCE: Final = 30.0
+CLAIM_SECONDS: Final = 0.5
+"""For how long a task is asked for whose row another transaction holds; a finder comes again."""
 
 
 class PostgresStore(QueuedStore[PostgresWriter]):
@@ -59,7 +59,7 @@ class PostgresStore(QueuedStore[PostgresWriter]):
         super().__init__()
         self._to = address(url, schema, lease_seconds)
         self._patience = patience
-        self._readers: _Readers | None = None
+        self._readers: Readers | None = None
         self.new_writer: Callable[[Address, float], PostgresWriter] = PostgresWriter
         """Makes what writes; a test may put one there that is watched."""
 
@@ -88,6 +88,21 @@ class PostgresStore(QueuedStore[PostgresWriter]):
         self, writer: PostgresWriter, wake: Callable[[Sequence[str]], None]
     ) -> Callable[[], None]:
         return writer.watch(wake)
+
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
+        """Become the owner; see `JournalStore.claim`.
+
+        A task whose row another transaction holds is asked for again, a few times: nothing else waits behind it.
+        """
+        began = time.monotonic()
+        while True:
+            try:
+                return await super().claim(task_id, enter=enter)
+            except TaskLocked:
+                waited = time.monotonic() - began
+                if waited > CLAIM_SECONDS:
+                    raise
+            await asyncio.sleep((0.01 + waited / 4) * random.uniform(0.5, 1.0))  # noqa: S311
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -123,56 +138,5 @@ class PostgresStore(QueuedStore[PostgresWriter]):
         await self._settled()
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
-            readers = self._readers = _Readers(self._to, self._patience)
-        return await asyncio.wrap_future(readers.threads.submit(readers.ask, question, *about))
-
-
-class _Readers:
-    """Threads that read, and the sessions they read on.
-
-    Args:
-        to: which schema.
-        patience: how long, in seconds, to try to get a session.
-    """
-
-    def __init__(self, to: Address, patience: float) -> None:
-        self.pid = os.getpid()
-        self.threads = ThreadPoolExecutor(READERS, thread_name_prefix="treadle-reader")
-        self._to = to
-        self._patience = patience
-        self._pool = ConnectionPool(
-            to.conninfo("treadle reader"),
-            kwargs={"autocommit": True, "row_factory": tuple_row},
-            connection_class=psycopg.Connection[tuple[Any, ...]],
-            configure=lambda connection: settle(to, connection, for_reading=True),
-            min_size=0,
-            max_size=READERS,
-            max_idle=IDLE_SECONDS,
-            timeout=patience,
-            reconnect_timeout=patience,
-            num_workers=1,
-            open=True,
-        )
-
-    def ask(self, question: Callable[..., T], *about: Any) -> T:
-        """Put a question in a transaction that sees one state; put it again when the session is lost."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                with self._pool.connection() as connection:
-                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    answer = question(connection, *about)
-                    connection.execute("COMMIT")
-                return answer
-            except TreadleError:
-                raise
-            except psycopg.OperationalError as error:
-                if time.monotonic() > deadline:
-                    raise unavailable(self._to, error) from error
-            except (psycopg.Error, ValueError, TypeError, LookupError) as error:
-                raise unavailable(self._to, error) from error
-
-    def close(self) -> None:
-        """Close the sessions; who reads just now ends first."""
-        self.threads.submit(self._pool.close)
-        self.threads.shutdown(wait=False)
+            readers = self._readers = Readers(self._to, self._patience)
+        return await asyncio.wrap_future(readers.ask(question, *about))

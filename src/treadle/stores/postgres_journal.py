@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any, Final, LiteralString, cast
 
@@ -36,6 +37,12 @@ from treadle.stores.postgres_schema import Connection
 from treadle.stores.turns import BESIDE_OTHERS, Entry, Other, entry
 from treadle.stores.writing import NOTHING, Item
 
+STALLED: Final = """SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+JOIN drivers d ON a.application_name = %s || d.key WHERE d.lease < clock_timestamp()
+AND a.xact_start < clock_timestamp() - interval '0.1 s' AND a.pid <> pg_backend_pid()
+AND a.usename = current_user AND a.datname = current_database()"""
+"""Ends the sessions of drivers that let their lease pass in the midst of a transaction, and what they hold locked."""
+
 AT_MOST: Final = "SET LOCAL transaction_timeout = 30000"
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 SHARED: Final = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
@@ -54,10 +61,13 @@ FROM tasks t JOIN drivers d ON d.id = t.driver WHERE t.turn IS NOT NULL
 AND t.thread = ANY(ARRAY(SELECT unnest(%b::text[]) UNION SELECT thread FROM tasks WHERE key = ANY(%b)))"""
 _TASKS: Final = """SELECT id, key, epoch, driver, deleted, state, base_seq, mark_seq, mark_digest, thread, turn, wanted
 FROM tasks WHERE key = ANY(%b) ORDER BY id FOR NO KEY UPDATE"""
+_TASKS_AT_HAND: Final = _TASKS + " SKIP LOCKED"
 # A statement of its own: it must see what was committed while the one before waited for its locks.
 _HEADS: Final = (
-    "SELECT t.id, (SELECT max(seq) FROM records WHERE task = t.id) FROM tasks t WHERE key = ANY(%b)"
+    "SELECT t.id, (SELECT max(seq) FROM records WHERE task = t.id), t.key FROM tasks t WHERE key = ANY(%b)"
 )
+_DIGESTS: Final = """SELECT t.key, (SELECT digest FROM records WHERE task = t.id ORDER BY seq DESC LIMIT 1)
+FROM tasks t WHERE key = ANY(%b)"""
 _UNREAD: Final = """SELECT i.task, i.key FROM inbox i JOIN tasks t ON t.id = i.task
 WHERE t.key = ANY(%b) AND NOT i.taken"""
 _POSTED: Final = """SELECT i.task, i.key FROM unnest(%b::text[], %b::text[]) AS p(task, key)
@@ -90,6 +100,10 @@ SELECT key || ' (late)', host, boot, pid, started, 'epoch' FROM drivers WHERE id
 ON CONFLICT (key) DO UPDATE SET lease = 'epoch' RETURNING id"""
 _DEPOSE: Final = """UPDATE tasks SET turn = NULL, epoch = epoch + 1, driver = %s
 WHERE id = %s AND driver = %s AND turn = 0"""
+
+
+class TaskLocked(TaskBusy):
+    """A task cannot be claimed just now, since another transaction holds its row."""
 
 
 @mutable
@@ -152,6 +166,7 @@ class Group:
         self._is_fresh = owner.is_fresh
         self._batch = Batch()
         self._heads: dict[str, Head] = {}
+        self._locked: set[str] = set()
         self._ids: list[int] = []
         self._drivers: dict[int, tuple[Any, ...]] = {}
         self._unread: defaultdict[int, set[str]] = defaultdict(set)
@@ -168,21 +183,24 @@ class Group:
 
     # ------------------------------------------------------------------------------------------ beginning
 
-    def begin(self, items: list[Item]) -> None:
-        """Begin the transaction: lock what the items are about, then look at it."""
+    def begin(self, items: list[Item], before: Sequence[Any]) -> None:
+        """Begin the transaction: lock what the items are about, then look at it.
+
+        A task that is only claimed is not waited for: its last driver may have been stopped in the midst of a write.
+
+        Args:
+            items: what is to be written.
+            before: of each item what `apply` gave in a transaction of which nobody knows whether it was committed.
+        """
         commits: list[Commit] = [item.argument for item in items if item.operation == "commit"]
         claims: list[tuple[str, bool]] = [item.argument for item in items if item.operation == "claim"]
         posts: list[tuple[str, str]] = [
             (item.argument[0], item.argument[1].item_id) for item in items if item.operation == "post"
         ]
-        keys = (
-            {commit.task_id for commit in commits}
-            | {task for task, _ in claims}
-            | {task for task, _ in posts}
-        )
-        keys |= {item.argument[0] for item in items if item.operation == "disown"}
-        keys |= {commit.create.base for commit in commits if commit.create and commit.create.base}
-        tasks = list(keys)
+        waited_for, at_hand = _tasks(items, before)
+        tasks = [*waited_for, *at_hand]
+        unwritten = [commit.task_id for commit in commits if commit.record is None and not commit.create]
+        unwritten += [task for task, _ in claims]
         watchful = [commit.task_id for commit in commits if commit.seal or commit.release]
         creates = sum(commit.create is not None for commit in commits)
         ask = self._connection.execute
@@ -194,14 +212,20 @@ class Group:
             ask(SHARED, (self._channel,))
             mine = ask(_MINE, (self._driver,)) if creates or claims else None
             versions, turns = self._ask_threads(commits, claims)
-            rows, seqs = ask(_TASKS, (tasks,)), ask(_HEADS, (tasks,))
+            rows = [ask(_TASKS, (waited_for,))] if waited_for else []
+            rows += [ask(_TASKS_AT_HAND, (at_hand,))] if at_hand else []
+            seqs = ask(_HEADS, (tasks,))
+            digests = ask(_DIGESTS, (unwritten,)) if unwritten else None
             unread = ask(_UNREAD, (watchful,)) if watchful else None
             posted = ask(_POSTED, ([task for task, _ in posts], [key for _, key in posts])) if posts else None
             drivers = ask(_DRIVERS, ([task for task, _ in claims],)) if claims else None
             ids = ask(_IDS, (creates,)) if creates else None
         if mine is not None and mine.fetchone() is None:
             self._driver = None
-        self._take_heads(rows.fetchall(), dict(seqs.fetchall()))
+        self._take_heads([row for found in rows for row in found.fetchall()], seqs.fetchall())
+        for key, digest in digests.fetchall() if digests else ():
+            if key in self._heads:
+                self._heads[key].digest = digest  # None for a fork without records of its own
         self._versions = dict(versions.fetchall()) if versions else {}
         self._threads = set(self._versions)
         for thread, row, key, turn, driver, *facts in turns.fetchall() if turns else ():
@@ -228,12 +252,14 @@ class Group:
         versions = ask(_THREADS, ([*changing, *coming], entering))
         return versions, ask(_TURNS, (coming, entering))
 
-    def _take_heads(self, rows: list[Any], last: dict[int, int | None]) -> None:
+    def _take_heads(self, rows: list[Any], seqs: list[Any]) -> None:
+        last: dict[int, int | None] = {row: seq for row, seq, _ in seqs}
         for row, key, epoch, driver, deleted, state, base_seq, *more in rows:
             seq = last.get(row)
             self._heads[key] = Head(
                 row, epoch, driver, deleted, state, base_seq if seq is None else seq, *more
             )
+        self._locked = {key for _, _, key in seqs if key not in self._heads}
 
     def apply(self, item: Item, before: Any) -> Any:
         """Check an item and take note of what it writes; return its result, or what refused it.
@@ -427,6 +453,8 @@ class Group:
     # ----------------------------------------------------------------------------------------- ownership
 
     def _claim(self, key: str, enter: bool, before: Claim | None) -> Claim:
+        if key in self._locked:
+            raise TaskLocked(f"task {key} is being written by another process", task_id=key)
         head = self._listed(key)
         how = "enqueue" if enter else None
         if before is not None and head.epoch == before.epoch and head.driver == self._driver_row():
@@ -507,3 +535,23 @@ class Group:
         if self._batch.is_seen:
             with self._connection.pipeline():
                 self._batch.send(self._connection, self._threads)
+
+
+def _tasks(items: list[Item], before: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """Return the tasks that items are about: those whose rows are waited for, and those that are only claimed."""
+    waited_for: set[str] = set()
+    claimed: set[str] = set()
+    for item, past in zip(items, before, strict=True):
+        match item.operation:
+            case "commit":
+                commit: Commit = item.argument
+                waited_for.add(commit.task_id)
+                if commit.create is not None and commit.create.base is not None:
+                    waited_for.add(commit.create.base)
+            case "claim":  # what may be this process's by now is waited for
+                (waited_for if isinstance(past, Claim) else claimed).add(item.argument[0])
+            case "post" | "disown":
+                waited_for.add(item.argument[0])
+            case _:
+                pass
+    return list(waited_for), list(claimed - waited_for)

@@ -1,8 +1,13 @@
-"""What is read from a PostgreSQL schema: statements and rows. Nothing here writes."""
+"""What is read from a PostgreSQL schema: statements and rows. Nothing here writes.
+
+A question of several statements puts them in a transaction, so that they see one state.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Final, LiteralString
 
 from treadle.core.events import END_STATES
@@ -37,8 +42,13 @@ _FILTERS: Final[dict[str, LiteralString]] = {
 _LINK: Final = "SELECT id, base, base_seq, mark_seq FROM tasks"
 _RECORDS: Final = """SELECT seq, count, epoch, data, digest, blobs FROM records
 WHERE task = %s AND seq > %s AND (%s::bigint IS NULL OR seq - count < %s) ORDER BY seq"""
+_JOURNAL: Final = """SELECT t.base, t.mark_seq, r.seq, r.count, r.epoch, r.data, r.digest, r.blobs
+FROM tasks t LEFT JOIN records r ON r.task = t.id AND r.seq > %b AND (%b::bigint IS NULL OR r.seq - r.count < %b)
+WHERE t.key = %b ORDER BY r.seq"""
 _BLOBS: Final = """SELECT r.seq, r.digest, b.data FROM blob_refs r JOIN blobs b ON b.digest = r.digest
 WHERE r.task = %s AND r.seq = ANY(%s)"""
+_INBOX: Final = """SELECT i.key, i.kind, i.data, i.created
+FROM tasks t LEFT JOIN inbox i ON i.task = t.id AND NOT i.taken WHERE t.key = %s AND NOT t.deleted ORDER BY i.pos"""
 _MEMBERS: Final = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members m JOIN tasks t ON t.id = m.task
 WHERE m.thread = %s AND m.version <= %s AND (m.gone IS NULL OR m.gone > %s) ORDER BY m.version"""
 _LISTED: Final = """SELECT key, version, (SELECT count(*) FROM members m
@@ -47,8 +57,42 @@ FROM threads h WHERE version > 0 AND key > %s ORDER BY key LIMIT %s"""
 _DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1"""
 
 
+@contextmanager
+def one_state(connection: Connection) -> Generator[None]:
+    """Let all statements of a block see the same state; who meets an error rolls back."""
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    yield
+    connection.execute("COMMIT")
+
+
 def records(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
     """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
+    found = _journal(connection, key, after, upto)
+    if found is None:
+        with one_state(connection):
+            found = _joined(connection, key, after, upto)
+    return found
+
+
+def _journal(connection: Connection, key: str, after: int, upto: int | None) -> list[Record] | None:
+    """Read a task by one statement; None if it is a fork, or one that holds large values."""
+    found = connection.execute(_JOURNAL, (after, upto, upto, key), binary=True).fetchall()
+    if not found:
+        raise TaskNotFound(f"no task {key} in this store")
+    base, mark = found[0][:2]
+    if base is not None or any(blobs for *_, blobs in found):
+        return None
+    part = [
+        Record(seq, count, epoch, bytes(data), bytes(digest))
+        for _, _, seq, count, epoch, data, digest, _ in found
+        if seq is not None
+    ]
+    _check_end(key, part[-1].seq if part else after, mark, upto)
+    return part
+
+
+def _joined(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
+    """Read a task and what it shares with those it was forked from."""
     parts = _chain(connection, key)
     found: list[Record] = []
     seen = after
@@ -63,10 +107,13 @@ def records(connection: Connection, key: str, after: int, upto: int | None) -> l
             if shared is not None and seen > shared:
                 part[-1].upto = shared
         found += part
-    mark = parts[0][3]
+    _check_end(key, seen, parts[0][3], upto)
+    return found
+
+
+def _check_end(key: str, seen: int, mark: int | None, upto: int | None) -> None:
     if mark is not None and seen < mark and (upto is None or seen < upto):
         raise missing_tail(key, seen, mark)
-    return found
 
 
 def _chain(connection: Connection, key: str) -> list[tuple[int, int, int | None, int | None]]:
@@ -132,6 +179,11 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
     terms: dict[LiteralString, Any] = {
         term: value for name, term in _FILTERS.items() if (value := getattr(wanted, name)) is not None
     }
+    with one_state(connection):
+        return _fitting(connection, wanted, terms)
+
+
+def _fitting(connection: Connection, wanted: TaskFilter, terms: dict[LiteralString, Any]) -> list[TaskRow]:
     fitting: list[TaskRow] = []
     limit = max(wanted.limit, 0)
     # An owned task's word is known only here, so a page of the database may hold fewer that fit.
@@ -152,9 +204,10 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
 
 def orphans(connection: Connection, limit: int, after: str | None) -> list[TaskRow]:
     """Return the tasks that nobody drives and somebody should, by id upward."""
-    dead = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
     ends = list(END_STATES)
-    asked = connection.execute(_COLUMNS + _ORPHANS, (after or "", dead, ends, ends, max(limit, 0)))
+    with one_state(connection):
+        dead = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
+        asked = connection.execute(_COLUMNS + _ORPHANS, (after or "", dead, ends, ends, max(limit, 0)))
     return [_row(found) for found in asked]
 
 
@@ -187,14 +240,10 @@ def is_alive(host: str, boot: str, pid: int, started: int, lasts: bool) -> bool:
 
 def inbox(connection: Connection, key: str) -> list[InboxItem]:
     """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
-    task = connection.execute("SELECT id FROM tasks WHERE key = %s AND NOT deleted", (key,)).fetchone()
-    if task is None:
+    found = connection.execute(_INBOX, (key,)).fetchall()
+    if not found:
         raise TaskNotFound(f"no task {key} in this store")
-    asked = "SELECT key, kind, data, created FROM inbox WHERE task = %s AND NOT taken ORDER BY pos"
-    return [
-        InboxItem(item, kind, json.loads(data), at)
-        for item, kind, data, at in connection.execute(asked, task)
-    ]
+    return [InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in found if item is not None]
 
 
 def tasks_with_mail(connection: Connection) -> tuple[str, ...]:
@@ -207,11 +256,11 @@ def tasks_with_mail(connection: Connection) -> tuple[str, ...]:
 
 def thread(connection: Connection, key: str, version: int | None) -> tuple[int, list[ThreadMember]]:
     """Return a thread's version and members, now or at an earlier version."""
-    found = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
-    if found is None:
-        return 0, []
-    at = found[0] if version is None else min(version, found[0])
-    return at, [ThreadMember(*member) for member in connection.execute(_MEMBERS, (key, at, at))]
+    with one_state(connection):
+        found = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
+        at = 0 if found is None else found[0] if version is None else min(version, found[0])
+        members = connection.execute(_MEMBERS, (key, at, at))
+    return at, [ThreadMember(*member) for member in members]
 
 
 def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:

@@ -5,6 +5,7 @@ A password is kept in the connection parameters alone: neither an address as tex
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import field
 from importlib import resources
@@ -18,15 +19,20 @@ from psycopg.rows import tuple_row
 
 from treadle.core.data import frozen
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable
-from treadle.stores.drivers import LEASE_SECONDS, checked_lease
+from treadle.stores.drivers import BEATS, LEASE_SECONDS, checked_lease
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 SCHEMES: Final = ("postgresql", "postgres")
 SCHEMA: Final = "treadle"
-LOCK_MS: Final = 10_000
-IDLE_MS: Final = 30_000
-"""After this long the server ends a transaction that its writer, gone with its host, has left open."""
+LOCK_SECONDS: Final = (0.1, 10.0)
+"""For how long a statement waits for a lock, at least and at most: as long as heartbeats may wait behind it."""
+
+IDLE_SECONDS: Final = (0.5, 30.0)
+"""After how long, at least and at most, the server ends a transaction whose writer says nothing."""
+
+AWAY_SECONDS: Final = (0.05, 1.0)
+"""How long, at least and at most, to leave a server alone that did not answer."""
 
 DEFAULTS: Final = {
     "connect_timeout": "5",
@@ -70,6 +76,16 @@ class Address:
     def conninfo(self, name: str) -> str:
         """Return what a session of this name is opened with, the password included."""
         return make_conninfo(**{**self.parameters, "application_name": name})
+
+    @property
+    def lock_seconds(self) -> float:
+        """For how long to wait for a lock before the heartbeat is seen to."""
+        return _within(LOCK_SECONDS, self.lease_seconds / BEATS)
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long a transaction may lie idle: what it holds locked is free before others take over its tasks."""
+        return _within(IDLE_SECONDS, self.lease_seconds / 2)
 
     @property
     def channel(self) -> str:
@@ -145,12 +161,13 @@ def connect(to: Address, name: str, *, for_reading: bool = False) -> Connection:
 
 def settle(to: Address, connection: Connection, *, for_reading: bool = False) -> None:
     """Set what a session relies on, and check what the server says of itself."""
+    idle = IDLE_SECONDS[1] if for_reading else to.idle_seconds  # who reads keeps nobody waiting
     settings = {
         "search_path": f'"{to.schema}"',
         "client_encoding": "UTF8",
         "statement_timeout": "0",
-        "lock_timeout": str(LOCK_MS),
-        "idle_in_transaction_session_timeout": str(IDLE_MS),
+        "lock_timeout": str(round(to.lock_seconds * 1_000)),
+        "idle_in_transaction_session_timeout": str(round(idle * 1_000)),
         "default_transaction_read_only": "on" if for_reading else "off",
     }
     try:
@@ -182,6 +199,15 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
         if secret := to.parameters.get(name):
             text = text.replace(str(secret), "***")
     return StoreUnavailable(f"{to.url}: {text}")
+
+
+def pause(away: float) -> float:
+    """Return for how many seconds to leave a server alone that has been away for `away` seconds: about a tenth."""
+    return _within(AWAY_SECONDS, away / 10) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def _within(bounds: tuple[float, float], value: float) -> float:
+    return min(bounds[1], max(bounds[0], value))
 
 
 def is_passing(error: BaseException | None) -> bool:

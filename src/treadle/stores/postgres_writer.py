@@ -18,12 +18,13 @@ from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
+from psycopg.errors import LockNotAvailable
 
 from treadle.errors import NotFound, StoreError, StoreUnavailable, TreadleError
 from treadle.ports import Claim, Refused, TaskExists, ThreadMoved
 from treadle.stores import postgres_alone, postgres_reading
 from treadle.stores.drivers import BEATS, this_process
-from treadle.stores.postgres_journal import BEGIN, Group, Owner, beat, forget_dead
+from treadle.stores.postgres_journal import BEGIN, STALLED, Group, Owner, TaskLocked, beat, forget_dead
 from treadle.stores.postgres_schema import (
     SESSION_FAULTS,
     Address,
@@ -31,6 +32,7 @@ from treadle.stores.postgres_schema import (
     connect,
     is_passing,
     migrate,
+    pause,
     unavailable,
 )
 from treadle.stores.writing import NOTHING, Item, WriterThread
@@ -41,15 +43,14 @@ TELL_SECONDS: Final = 0.05
 ATTEMPTS: Final = 10
 """How often a group is sent again that the database refused because of others."""
 
-BACKOFF: Final = (0.05, 1.0)
-"""Seconds before the second and before the last of many attempts to connect."""
+AGAIN_SECONDS: Final = 1.0
+"""How long to wait before trying once more to take a claim back."""
 
-_OTHERS_FAULT: Final = (
-    "40001",
-    "40P01",
-    "55P03",
-    "23505",
-)  # serialization, deadlock, lock not available, twin
+LOCKED_SECONDS: Final = 100.0
+"""For how long locks of others are waited for, a heartbeat at a time."""
+
+_OTHERS_FAULT: Final = ("40001", "40P01", "23505")  # serialization, deadlock, twin
+_NAME: Final = "treadle writer "
 _NOTIFY: Final = "SELECT pg_notify(%s, %s)"
 _PREDECESSORS: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"""
@@ -69,7 +70,7 @@ class PostgresWriter(WriterThread):
         self._to = to
         self._patience = patience
         self._owner = Owner(this_process(), to.lease_seconds)
-        self._name = f"treadle writer {self._owner.process.key}"
+        self._name = _NAME + self._owner.process.key
         self._connection: Connection | None = None
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._listening = False
@@ -78,7 +79,7 @@ class PostgresWriter(WriterThread):
         self._rope.setblocking(False)
         self._asleep = False
         self._told = self._woken = self._tried = 0.0
-        self._tries = 0
+        self._away_since: float | None = None
         self._owed = self._heard = self._heard_mail = False
         self._unanswered: dict[str, Claim] = {}
         """claims that were refused and may have been carried out, by task: taken back when a session is there again"""
@@ -186,7 +187,7 @@ class PostgresWriter(WriterThread):
         """Give up what this process may own since a claim whose answer was lost: nobody here knows that it does."""
         lost = [Item("disown", (key, claim.epoch)) for key, claim in self._unanswered.items()]
         if lost and time.monotonic() >= self._next_try:
-            self._next_try = time.monotonic() + BACKOFF[1]
+            self._next_try = time.monotonic() + AGAIN_SECONDS
             _, finish = self._prepare(connection, lost, None)
             finish()
             self._unanswered.clear()
@@ -247,7 +248,7 @@ class PostgresWriter(WriterThread):
     def _connect(self, *, first: bool = False) -> None:
         """Make a session; what an earlier one of this writer has left behind is ended."""
         self._tried = time.monotonic()
-        self._tries += 1
+        self._away_since = self._away_since or self._tried
         connection = connect(self._to, self._name)
         try:
             if first:
@@ -261,7 +262,7 @@ class PostgresWriter(WriterThread):
         except BaseException:
             connection.close()
             raise
-        self._connection, self._listening, self._tries = connection, False, 0
+        self._connection, self._listening, self._away_since = connection, False, None
 
     def _session(self) -> Connection:
         """The session, made anew if need be; raises `StoreUnavailable` when it cannot be had now."""
@@ -271,8 +272,7 @@ class PostgresWriter(WriterThread):
         return self._connection
 
     def _backoff(self) -> float:
-        shortest, longest = BACKOFF
-        return min(longest, shortest * 2 ** max(0, self._tries - 1)) * random.uniform(0.5, 1.0)  # noqa: S311
+        return pause(0.0 if self._away_since is None else time.monotonic() - self._away_since)
 
     def _drop_if_broken(self, error: Exception, *, lost: bool = False) -> bool:
         """Close a session that is of no more use, or bring it out of its transaction; whether it was closed."""
@@ -318,6 +318,7 @@ class PostgresWriter(WriterThread):
             if items and self._connection is not None:
                 self._look_around()
             return [None] * len(items)
+        began = time.monotonic()
         lost_since: float | None = None
         attempts = 0
         while True:
@@ -335,6 +336,9 @@ class PostgresWriter(WriterThread):
                 self.failures += 1
                 if self._drop_if_broken(error):
                     unsure = unsure if results is None else results
+                elif isinstance(error, LockNotAvailable) and time.monotonic() < began + LOCKED_SECONDS:
+                    self._end_stalled()
+                    continue
                 elif getattr(error, "sqlstate", None) not in _OTHERS_FAULT or attempts >= ATTEMPTS:
                     if len(items) == 1:
                         return self._refuse(items, unsure, error)
@@ -348,8 +352,14 @@ class PostgresWriter(WriterThread):
             lost_since = now if lost_since is None else lost_since
             if now > lost_since + self._patience:
                 return self._refuse(items, unsure, failure)
-            if self._tries:
+            if self._away_since is not None:
                 time.sleep(self._backoff())
+
+    def _end_stalled(self) -> None:
+        """End what keeps others waiting, if its driver has let its lease pass; what it was writing it writes again."""
+        with suppress(psycopg.Error):  # whoever writes next is told
+            if self._connection is not None:
+                self._connection.execute(STALLED, (_NAME,))
 
     def _refuse(self, items: list[Item], unsure: list[Any] | None, error: Exception) -> list[Any]:
         """Give items up; of claims that may have been carried out all the same note is taken."""
@@ -365,9 +375,9 @@ class PostgresWriter(WriterThread):
         if items[0].operation in postgres_alone.OPERATIONS:
             return self._prepare_alone(connection, items[0], again=unsure is not None)
         group = Group(connection, self._owner, self._to.channel)
-        group.begin(items)
         before = list(unsure or [None] * len(items))
         claimed = self._take_unanswered(items, before) if self._unanswered else ()
+        group.begin(items, before)
         results = [group.apply(item, past) for item, past in zip(items, before, strict=True)]
 
         def finish() -> None:
@@ -375,6 +385,8 @@ class PostgresWriter(WriterThread):
             self._wrote(urgent=group.urgent)
             for key in claimed:
                 self._unanswered.pop(key, None)
+            if any(isinstance(result, TaskLocked) for result in results):
+                self._end_stalled()
 
         return results, finish
 
