@@ -35,19 +35,30 @@ if TYPE_CHECKING:
     from treadle.agents.offer import RequestContext
     from treadle.agents.planner import Planner
     from treadle.agents.react import React
+    from treadle.agents.step_context import StepContext
+    from treadle.agents.worker import AgentWorker, Decider, Quorum, StepResult
+    from treadle.core.events import NextStep
     from treadle.tools.index import ToolIndex
 
 _HOMES = {  # what few agents need is imported by those that do
+    "AgentWorker": "treadle.agents.worker",
+    "Decider": "treadle.agents.worker",
+    "NextStep": "treadle.core.events",
     "Planner": "treadle.agents.planner",
     "React": "treadle.agents.react",
+    "Quorum": "treadle.agents.worker",
     "Reading": "treadle.agents.dialect",
     "RequestContext": "treadle.agents.offer",
     "ToolIndex": "treadle.tools.index",
+    "StepContext": "treadle.agents.step_context",
+    "StepResult": "treadle.agents.worker",
 }
 
 __all__ = [
     "Agent",
+    "AgentWorker",
     "Breakpoint",
+    "Decider",
     "FailurePolicy",
     "File",
     "Happened",
@@ -57,8 +68,10 @@ __all__ = [
     "ModelAnswer",
     "ModelRequest",
     "ModelSettings",
+    "NextStep",
     "NotHappened",
     "Planner",
+    "Quorum",
     "React",
     "Reading",
     "Reasoning",
@@ -70,6 +83,8 @@ __all__ = [
     "RunResult",
     "Runner",
     "ScriptedModel",
+    "StepContext",
+    "StepResult",
     "Task",
     "TaskStepOutput",
     "TaskUsage",

@@ -24,7 +24,10 @@ TreadleError
 │   ├── ImportRefused               a file is no export, or was cut or changed
 │   └── Fenced                      another driver owns the task now
 ├── ModelError                      a provider refused or failed; `kind` is from a closed list
+├── WorkerError                     a worker of one's own does what it may not
+│   └── NotReproducible             a key was used for another request when a step was entered again
 └── ToolError                       a tool could not be called
+    ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
     ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
     └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
 """
@@ -263,8 +266,33 @@ class ModelError(TreadleError):
         self.retry_after = retry_after
 
 
+class WorkerError(TreadleError):
+    """A worker of one's own does what it may not: its step fails."""
+
+
+class NotReproducible(WorkerError):
+    """A step that is entered again asks for something else under a key it used before."""
+
+
 class ToolError(TreadleError):
     """A tool could not be called, or says so itself: its text goes to the model as the call's error."""
+
+
+class ToolCallFailed(ToolError):
+    """A call that a step made did not end well.
+
+    Args:
+        message: what went wrong, as a model would be told.
+        tool: name of the tool.
+        call_id: id of the call.
+        outcome: how it ended: `error`, `timeout`, `invalid`, `refused`, `denied`, `cancelled`, `abandoned`, `unknown`.
+    """
+
+    def __init__(self, message: str, *, tool: str, call_id: str, outcome: str) -> None:
+        super().__init__(message)
+        self.tool = tool
+        self.call_id = call_id
+        self.outcome = outcome
 
 
 class ToolDefinitionError(ToolError, ConfigurationError):

@@ -21,7 +21,8 @@ from tests.agents.stories import (
 )
 from treadle.core import events as e
 from treadle.core.effects import CallModel, UndoCall, Wait
-from treadle.core.fold import IllegalEvent, apply, fold
+from treadle.core.events import IllegalEvent
+from treadle.core.fold import apply, fold
 from treadle.core.messages import Text
 from treadle.core.state import start
 from treadle.testing.audit import well_formed

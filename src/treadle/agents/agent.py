@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, cast, get_args
 
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from treadle.agents.dialect import Dialect
     from treadle.agents.offer import Offer
     from treadle.agents.output import OutputType
+    from treadle.agents.step_context import StepContext
+    from treadle.agents.worker import AgentWorker, Decider, FunctionWorker, StepResult
+
+    StepFunction: TypeAlias = Callable[[StepContext[Any]], StepResult | Awaitable[StepResult]]
+    Worker: TypeAlias = "WorkerName | Dialect | StepFunction | AgentWorker | Decider"
 
 WorkerName = Literal["function_calling", "react", "planner"]
 OutputMode = Literal["auto", "native", "tool", "prompt"]
@@ -35,7 +40,7 @@ class RunContext(Generic[C]):
     context: C
 
 
-_WORKED_OUT: Final = ("_fingerprint", "_typed", "dialect")
+_WORKED_OUT: Final = ("_fingerprint", "_typed", "dialect", "own")
 """The fields of an agent that follow from the others."""
 
 Instructions = str | Callable[[RunContext[Any]], str]
@@ -56,7 +61,8 @@ class Agent(Generic[C]):
             `prompt` (in words); `auto` is what the model says it does best.
         output_retries: how many wrong answers in a row are sent back before the step fails.
         worker: the kind of reasoning: `function_calling`, or for models that call no tools of their own accord
-            `react` or `planner`; or `React(...)`, `Planner(...)` or another `Dialect`.
+            `react` or `planner`; or `React(...)`, `Planner(...)` or another `Dialect`. Or a worker of your own: a
+            function of `StepContext` that returns a `StepResult`, an `AgentWorker`, or `Decider(decide)`.
         limits: hard limits of each task.
         model_settings: sent with each request.
         metadata: JSON data of yours, kept here and never looked at.
@@ -79,6 +85,7 @@ class Agent(Generic[C]):
         "output_mode",
         "output_retries",
         "output_type",
+        "own",
         "tools",
         "worker",
     )
@@ -91,9 +98,12 @@ class Agent(Generic[C]):
     output_type: Any
     output_mode: OutputMode
     output_retries: int
-    worker: WorkerName | Dialect
+    worker: Worker
     dialect: Dialect | None
     """how the agent speaks with its model; None: by the provider's own tool calls"""
+
+    own: FunctionWorker | Decider | None
+    """how a worker of the user's own is driven; None: it is one of ours"""
 
     limits: Limits
     model_settings: ModelSettings
@@ -112,7 +122,7 @@ class Agent(Generic[C]):
         output_type: Any = str,
         output_mode: OutputMode = "auto",
         output_retries: int = 2,
-        worker: WorkerName | Dialect = "function_calling",
+        worker: Worker = "function_calling",
         limits: Limits | None = None,
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
@@ -132,7 +142,8 @@ class Agent(Generic[C]):
             "output_mode": _checked_mode(name, output_mode),
             "output_retries": _checked_retries(name, output_retries),
             "worker": worker,
-            "dialect": None if worker == "function_calling" else _dialect(name, worker, checked_tools),
+            "dialect": _dialect(name, worker, checked_tools),
+            "own": None,
             "limits": _checked(name, "limits", limits, Limits),
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
@@ -145,6 +156,10 @@ class Agent(Generic[C]):
                 f"Agent {name!r}: the result of the tool {direct!r} would be the answer, of whatever type it is: give "
                 "up its return_direct=, or output_type="
             )
+        if worker != "function_calling" and values["dialect"] is None:
+            from treadle.agents.worker import worker_for
+
+            values["own"] = worker_for(name, worker)
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
@@ -177,7 +192,8 @@ class Agent(Generic[C]):
 
             told = self.instructions if isinstance(self.instructions, str) else self.instructions.__qualname__
             specs = [_spec_facts(tool.spec) for tool in self.tools]
-            worker = self.worker if self.dialect is None else self.dialect.facts()
+            spoken = self.dialect or self.own
+            worker = self.worker if spoken is None else spoken.facts()
             output = [self._typed.schema] if self._typed is not None else []
             offer = [] if self.offer is None else [{"offer": _offer_facts(self.offer)}]
             facts = to_json([self.name, self.model_name, told, worker, specs, *output, *offer])
@@ -193,24 +209,23 @@ def _spec_facts(spec: ToolSpec) -> list[Any]:
     return [spec.name, spec.description, spec.parameters, spec.effect, spec.return_direct]
 
 
-def _dialect(name: str, worker: Any, tools: Sequence[Tool]) -> Dialect:
+def _dialect(name: str, worker: Any, tools: Sequence[Tool]) -> Dialect | None:
+    """Return the dialect that a worker is; None if it is none."""
+    if worker == "function_calling":
+        return None
+    from treadle.agents.dialect import Dialect
+
+    dialect: Any = worker
     if worker == "react":
         from treadle.agents.react import React
 
-        dialect: Any = React()
+        dialect = React()
     elif worker == "planner":
         from treadle.agents.planner import Planner
 
         dialect = Planner()
-    else:
-        from treadle.agents.dialect import Dialect
-
-        dialect = worker
-        if isinstance(worker, type) or not isinstance(worker, Dialect):
-            raise ConfigurationError(
-                f"Agent {name!r}: worker must be 'function_calling', 'react', 'planner', or an object such as "
-                f"React(...), got {worker!r}"
-            )
+    if isinstance(dialect, type) or not isinstance(dialect, Dialect):
+        return None
     try:
         dialect.check([tool.spec.name for tool in tools])
     except ConfigurationError as error:

@@ -9,10 +9,19 @@ from collections.abc import Callable
 
 from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, UndoCall, Wait
+from treadle.core.effects import (
+    CallModel,
+    CallTool,
+    ConsultWorker,
+    Decision,
+    Effect,
+    Reconcile,
+    UndoCall,
+    Wait,
+)
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Json
-from treadle.core.state import CallState, TaskState, UndoState
+from treadle.core.state import CallState, StepState, TaskState, UndoState
 from treadle.policy.limits import has_room_for_an_answer
 
 Worker = Callable[[TaskState, Setup], Decision]
@@ -31,7 +40,7 @@ def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> D
     if state.pausing:
         return _wanted_in_flight(state) or Wait("paused")
     if state.answered:
-        return _end(state) if finalize else Wait("answered")
+        return _end(state, setup) if finalize else Wait("answered")
     if state.limit is not None and setup.knows_agent:
         at_limit = _at_limit(state, setup)
         if at_limit is not None:
@@ -39,7 +48,11 @@ def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> D
     return work(state, setup)
 
 
-def _end(state: TaskState) -> e.TaskEnded:
+def _end(state: TaskState, setup: Setup) -> Decision:
+    if setup.looks_at_answers and not state.finalized:
+        if state.error is not None:
+            return fail(state, state.error)
+        return (ConsultWorker("finalize"),)
     reasons = tuple(state.reasons)
     return e.TaskEnded("degraded" if reasons else "completed", state.output, None, reasons)
 
@@ -50,23 +63,31 @@ def fail(state: TaskState, error: e.Failure) -> e.Event:
 
 
 def wanted_calls(state: TaskState) -> tuple[CallState, ...]:
-    """Return the calls of the running step that have begun."""
-    step = state.step
-    return tuple([call for call in step.open.values() if call.status == "begun"]) if step is not None else ()
+    """Return the calls of the running steps that have begun."""
+    return tuple(
+        [call for step in state.under_way() for call in step.open.values() if call.status == "begun"]
+    )
 
 
 def _wanted_in_flight(state: TaskState) -> tuple[Effect, ...]:
     effects: list[Effect] = [CallTool(call.id, call) for call in wanted_calls(state)]
     if state.step is not None and state.step.model == "begun":
         effects.append(CallModel(state.step.id, state.step, state.step.final))
+    effects += [CallModel(asked.id, step, asked=asked) for step, asked in state.asked()]
     return tuple(effects)
 
 
 def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> e.Event | None:
     """Return the end of the first open call that did not begin or was lost, so that history stays well-formed."""
-    step = state.step
-    if step is None:
-        return None
+    for step in state.under_way():
+        ended = close_calls_of(step, why, outcome)
+        if ended is not None:
+            return ended
+    return None
+
+
+def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
+    """Return the end of the first of a step's calls that did not begin or was lost."""
     for call in step.open.values():
         if call.status == "proposed":
             error = e.Failure("tool", outcome, f"{call.name} was not run: {why}.", call.id)
@@ -149,7 +170,7 @@ def partial_answer(state: TaskState, setup: Setup) -> Json:
     if setup.output_retries is not None:
         typed = state.step.typed if state.step is not None else None
         return typed.output if typed is not None and typed.problem is None else None
-    for step in (*((state.step,) if state.step else ()), *reversed(state.steps[state.floor :])):
+    for step in (*state.under_way(), *reversed(state.steps[state.floor :])):
         if step.text:
             return step.text
     return ""
@@ -174,15 +195,18 @@ def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
             return Wait("undo_failed", (call,))
         if call.undo_status == "none":
             return (UndoCall(call.id + UNDO_SUFFIX, call),)
-    return e.Rewound(undo.to, state.branch + 1, undo_report(state, undo))
+    return e.Rewound(undo.to, state.branch + 1, undo_report(state, undo), undo.steps)
 
 
 def undo_report(state: TaskState, undo: UndoState) -> tuple[e.UndoneCall, ...]:
     """Return what became, so far, of each call in the steps that are undone, newest first."""
-    steps = [step for step in state.steps if step.index > undo.to]
-    if state.step is not None and state.step.index > undo.to:
-        steps.append(state.step)
+    steps = [step for step in (*state.steps, *state.under_way()) if taken_back(undo, step)]
     return tuple(_undone(call) for step in reversed(steps) for call in reversed(step.calls))
+
+
+def taken_back(undo: UndoState, step: StepState) -> bool:
+    """Whether an undo is to take a step back."""
+    return step.id in undo.steps if undo.steps else step.index > undo.to
 
 
 def _undone(call: CallState) -> e.UndoneCall:

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Literal
 
 from treadle.core.data import frozen
+from treadle.core.events import NextStep
 from treadle.core.tools import ToolSpec
 from treadle.policy.limits import Limits
 
@@ -36,5 +37,15 @@ class Setup:
 
     output_retries: int | None = None
     """if answers are to be of a type: how many in a row may be wrong before the step fails"""
+
+    max_parallel_steps: int = 16
+    only_steps: frozenset[str] | None = None
+    """if the task's steps are functions: the ids of those that may run now, if not all"""
+
+    first_steps: tuple[NextStep, ...] = ()
+    """what a task whose steps are functions begins with, if its worker need not be asked for that"""
+
+    looks_at_answers: bool = False
+    """whether the worker is to have a last look at the answer before the task ends"""
 
     knows_agent: bool = True

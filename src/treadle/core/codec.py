@@ -216,6 +216,13 @@ def is_writable(value: Any) -> bool:
     return True
 
 
+def plain(value: Any) -> Any:
+    """Return a value as plain JSON data: models as objects, dates as text. Raises `ValueError` for what is none."""
+    if value is None or type(value) in (str, int, bool, float):
+        return value
+    return _json().to_jsonable_python(value, inf_nan_mode="constants")
+
+
 def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
     """Return a record's events, numbered so that the last one has `last_seq`.
 

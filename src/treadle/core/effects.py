@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from treadle.core.data import mutable
 from treadle.core.events import Event
+from treadle.core.graph import Asked, Node
 from treadle.core.state import CallState, StepState
 
 WaitReason = Literal[
@@ -28,11 +29,12 @@ WaitReason = Literal[
 
 @mutable
 class CallModel:
-    """Ask the model. `final` wants an answer without tools."""
+    """Ask the model. `final` wants an answer without tools; `asked` is what a function wants it asked."""
 
     id: str
     step: StepState
     final: bool = False
+    asked: Asked | None = None
 
 
 @mutable
@@ -60,6 +62,21 @@ class Reconcile:
 
 
 @mutable
+class RunFunction:
+    """Enter a step that is a function; what it did before is served from the journal."""
+
+    id: str
+    node: Node
+
+
+@mutable
+class ConsultWorker:
+    """Ask a worker of one's own for the first step, or have it look at the answer before the task ends."""
+
+    id: Literal["initialize", "finalize"]
+
+
+@mutable
 class Wait:
     """Nothing can be done now, and why; `calls` are those that wait for a person."""
 
@@ -67,5 +84,5 @@ class Wait:
     calls: tuple[CallState, ...] = ()
 
 
-Effect: TypeAlias = CallModel | CallTool | UndoCall | Reconcile
+Effect: TypeAlias = CallModel | CallTool | UndoCall | Reconcile | RunFunction | ConsultWorker
 Decision: TypeAlias = Event | tuple[Effect, ...] | Wait

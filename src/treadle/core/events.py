@@ -47,6 +47,10 @@ class Event:
         cls.kind = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
 
 
+class IllegalEvent(ValueError):
+    """An event that cannot follow what happened before it."""
+
+
 # ------------------------------------------------------------------------------------------ the task
 
 
@@ -152,9 +156,87 @@ class StepStarted(Event):
     attempt: int = 1
 
 
+Join: TypeAlias = Literal["all", "any", "optional"] | int
+"""Which of the steps that a step waits for have to end well: all, one, none (but all have to end), or so many."""
+
+
+@frozen
+class NextStep:
+    """A step that is to follow. `after` names steps it waits for, of the same plan or that came before.
+
+    `input` is JSON data for it. `join` says how many of those it waits for have to end well: `all`, `any` (one, and the
+    others are stopped), `Quorum(n)`, or `optional`: it begins once all have ended, however they did.
+    """
+
+    name: str
+    input: Json = None
+    after: tuple[str, ...] = ()
+    join: Join = "all"
+
+
+@mutable
+class StepsPlanned(Event):
+    """The first steps of a task whose steps are functions."""
+
+    steps: tuple[NextStep, ...]
+
+
+@mutable
+class ModelRequested(Event):
+    """A step that is a function wants the model asked. Without `messages`: with the conversation as the step sees it.
+
+    `key` is how the request is known when the function is entered again, `digest` what was asked.
+    """
+
+    step: str
+    call: str
+    key: str
+    digest: str
+    messages: tuple[Message, ...] | None = None
+    instructions: str | None = None
+    tools: tuple[str, ...] | None = None
+
+
+@mutable
+class CallRequested(Event):
+    """A step that is a function wants a tool called; `asked` if the model asked for it in this step's own answer."""
+
+    step: str
+    call: str
+    key: str
+    digest: str
+    name: str
+    arguments: Json
+    problem: str | None = None
+    asked: bool = False
+
+
+@mutable
+class ValueKept(Event):
+    """A value that a function found, to be the same when it is entered again."""
+
+    step: str
+    key: str
+    value: Json
+
+
+@mutable
+class WorkerFailed(Event):
+    """A worker could not say what comes first, or have its last look at the answer."""
+
+    error: Failure
+
+
+@mutable
+class AnswerFinalized(Event):
+    """A worker had its last look at the task's answer before the task ends."""
+
+    output: Json = None
+
+
 @mutable
 class ModelStarted(Event):
-    """A request went out to the model. `final` asks for a last answer without tools.
+    """A request went out to the model. `final` asks for a last answer without tools; `call` is a function's request.
 
     `offered` names the tools in it, if the agent offers but some of its own (`Agent.offer`); None: all of them.
     """
@@ -164,6 +246,7 @@ class ModelStarted(Event):
     attempt: int = 1
     final: bool = False
     offered: tuple[str, ...] | None = None
+    call: str | None = None
 
 
 @frozen
@@ -190,6 +273,7 @@ class ModelReturned(Event):
     finish: Finish = "stop"
     usage: Usage = NO_USAGE
     typed: TypedAnswer | None = None
+    call: str | None = None
 
 
 @mutable
@@ -198,6 +282,7 @@ class ModelFailed(Event):
 
     step: str
     error: Failure
+    call: str | None = None
 
 
 @mutable
@@ -206,6 +291,7 @@ class ModelStopped(Event):
 
     step: str
     reason: StopReason
+    call: str | None = None
 
 
 @mutable
@@ -266,13 +352,17 @@ class OutcomeUnresolved(Event):
 
 @mutable
 class StepCompleted(Event):
-    """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer."""
+    """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer.
+
+    `next` are the steps that a step which is a function planned.
+    """
 
     step: str
     last: bool = False
     output: Json = None
     direct: bool = False
     reason: str | None = None
+    next: tuple[NextStep, ...] = ()
 
 
 @mutable
@@ -285,7 +375,7 @@ class StepFailed(Event):
 
 @mutable
 class StepSkipped(Event):
-    """Somebody gave up a failed step; the task goes on without it."""
+    """A step was given up, and the task goes on without it: somebody gave up a failed one, or nobody needs it."""
 
     step: str
     by: str | None = None
@@ -412,11 +502,15 @@ class UndoneCall:
 
 @mutable
 class Rewound(Event):
-    """The task stands again where it stood after step index `to`; what comes next is a new branch."""
+    """The task stands again where it stood after step index `to`; what comes next is a new branch.
+
+    `steps` are those taken back, if steps depend on each other.
+    """
 
     to: int
     branch: int
     calls: tuple[UndoneCall, ...] = ()
+    steps: tuple[str, ...] = ()
 
 
 @mutable
@@ -497,7 +591,11 @@ TaskEvent: TypeAlias = (
     | OptionsChanged
     | InputReceived
     | InputEdited
+    | StepsPlanned
     | StepStarted
+    | ModelRequested
+    | CallRequested
+    | ValueKept
     | ModelStarted
     | ModelReturned
     | ModelFailed
@@ -511,6 +609,8 @@ TaskEvent: TypeAlias = (
     | StepCompleted
     | StepFailed
     | StepSkipped
+    | WorkerFailed
+    | AnswerFinalized
     | ResultReplaced
     | LimitReached
     | PauseRequested

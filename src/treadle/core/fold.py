@@ -11,18 +11,19 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from treadle.core import events as e
-from treadle.core.messages import Content, Message, Text, ToolCall, ToolResult
-from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text, framed
+from treadle.core import scheduling
+from treadle.core.events import IllegalEvent
+from treadle.core.graph import Graph
+from treadle.core.messages import Message, Text, ToolCall, ToolResult
+from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
 from treadle.core.state import CallState, Mark, StepState, TaskState, UndoState
+from treadle.core.words import RETRY_MARK, asked_as, results, spoken
 
 E = TypeVar("E", bound=e.Event)
 
 
 UNDO_SUFFIX = "-undo"
 """What the id of a compensation adds to that of the call it takes back."""
-
-RETRY_MARK = "r"
-"""What parts a call's id from the number of its try, when a failed step is taken up again."""
 
 RUNNER = "runner"
 """Who asked for an interrupt when a driver's process shut down."""
@@ -32,10 +33,6 @@ INVALID_OUTPUT = "invalid_output"
 
 FAILURE_POLICY = "failure policy"
 """Who asked for a pause after a failure."""
-
-
-class IllegalEvent(ValueError):
-    """An event that cannot follow what happened before it."""
 
 
 def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
@@ -50,7 +47,10 @@ def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     state.epoch, state.time = epoch, event.time
     if type(event) not in _NO_PROGRESS:
         state.progress = epoch
-    _RULES[type(event)](state, event)
+    if state.graph is not None and (rule := scheduling.RULES.get(type(event))) is not None:
+        rule(state, state.graph, event)
+    else:
+        _RULES[type(event)](state, event)
 
 
 def fold(state: TaskState, events: Iterable[e.Event], epoch: int = 0) -> TaskState:
@@ -85,6 +85,8 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
         state.options = event.options
     # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
     state.floor = len(state.steps) + (state.step is not None)
+    if state.graph is not None:
+        scheduling.inherit(state.graph)
     # What the parent was asked to do (stop, pause, end) was not asked of its fork.
     state.pausing = state.interrupting = state.cancelling = state.in_line = state.shutdown = False
     state.ended = state.limit = state.undo = None
@@ -141,7 +143,8 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
     if state.answered:
         # Words after the answer and before the end take the task up again.
         state.answered, state.output, state.output_text = False, None, ""
-    if not state.began and state.step is None and len(state.steps) == state.floor:
+        state.finalized = False
+    if not state.began and not state.under_way() and len(state.steps) == state.floor:
         # Words given before the first step belong to what a task, or a fork, began with.
         state.origin = replace(state.origin, unread=(*state.origin.unread, event))
 
@@ -155,6 +158,11 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
 
 
 # ------------------------------------------------------------------------------------------- a step
+
+
+def _steps_planned(state: TaskState, event: e.StepsPlanned) -> None:
+    state.graph = Graph()
+    scheduling.plan(state, state.graph, event.steps, None)
 
 
 def _step_started(state: TaskState, event: e.StepStarted) -> None:
@@ -176,7 +184,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
     if state.unread:
         step.offered = None
     for words in state.unread:
-        state.messages.append(_spoken(words))
+        state.messages.append(spoken(words))
         step.input += words.parts
     state.unread.clear()
 
@@ -185,12 +193,6 @@ def _ask_again(state: TaskState, step: StepState) -> None:
     """Have the model asked for another answer: the wrong one stands in the conversation, with what is wrong with it."""
     step.model, step.typed, step.answered_calls, state.rejected = "idle", None, len(step.calls), 0
     step.offered = None
-
-
-def _spoken(words: e.InputReceived) -> Message:
-    if not words.observation:
-        return Message(words.role, words.parts)
-    return Message("user", framed(words.parts))
 
 
 def _model_started(state: TaskState, event: e.ModelStarted) -> None:
@@ -296,7 +298,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         undone.undo_status = "done" if event.outcome == "ok" else "failed"
         undone.undo_error = event.error.message if event.error else None
         return
-    call = _open_call(state, event.call)
+    step, call = _step_of_call(state, event.call)
     call.status, call.outcome, call.ended = "ended", event.outcome, event.time
     call.output, call.observation, call.display, call.error = (
         event.output,
@@ -304,32 +306,9 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.display,
         event.error,
     )
-    step = state.step
-    assert step is not None
     del step.open[call.id]
-    if not step.open:
-        state.messages.append(_results(step))
-
-
-def _results(step: StepState) -> Message:
-    """Return the message that answers all calls of an answer, in call order whatever the order they ended in."""
-    return Message("tool", tuple([_result(call) for call in step.calls[step.answered_calls :]]))
-
-
-def _result(call: CallState) -> ToolResult:
-    parts: tuple[Content, ...]
-    if call.observation is not None:
-        parts = call.observation
-    elif call.error is not None:
-        parts = (Text(call.error.message),)
-    else:
-        parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
-    return ToolResult(_asked_as(call), call.name, parts, call.outcome != "ok")
-
-
-def _asked_as(call: CallState) -> str:
-    """Return the id under which the model asked for a call, however often it was tried."""
-    return call.id.partition(RETRY_MARK)[0]
+    if not step.open and step is state.step:
+        state.messages.append(results(step.calls[step.answered_calls :]))
 
 
 def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
@@ -381,7 +360,7 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     call = state.find_call(event.call)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
-    messages, asked = list(state.messages), _asked_as(call)
+    messages, asked = list(state.messages), asked_as(call)
     for index in range(len(messages) - 1, -1, -1):
         parts = messages[index].parts
         if any(type(part) is ToolResult and part.call_id == asked for part in parts):
@@ -396,14 +375,25 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
 # ------------------------------------------------------------------------------------------ control
 
 
+def _worker_failed(state: TaskState, event: e.WorkerFailed) -> None:
+    state.error = event.error
+
+
+def _answer_finalized(state: TaskState, event: e.AnswerFinalized) -> None:
+    state.finalized = True
+    if event.output is not None:
+        state.output, state.output_text = event.output, answer_text(event.output)
+
+
 def _limit_reached(state: TaskState, event: e.LimitReached) -> None:
     state.limit = event.limit
 
 
 def _pause_requested(state: TaskState, event: e.PauseRequested) -> None:
     state.pausing, state.stop_reason = True, event.reason
-    if state.step is not None and event.by == FAILURE_POLICY:
-        state.step.paused = True
+    if event.by == FAILURE_POLICY:
+        for step in state.under_way():
+            step.paused = step.paused or state.graph is None or step.status == "failed"
 
 
 def _interrupt_requested(state: TaskState, event: e.InterruptRequested) -> None:
@@ -487,7 +477,8 @@ def _undo_requested(state: TaskState, event: e.UndoRequested) -> None:
     for call in queue:
         if call.undo_status == "failed":
             call.undo_status = "skipped" if event.forced else "none"
-    state.undo = UndoState(event.to, queue, state.undo.since if state.undo is not None else event.seq)
+    since = state.undo.since if state.undo is not None else event.seq
+    state.undo = UndoState(event.to, queue, event.steps if state.graph is not None else (), since)
 
 
 def _rewound(state: TaskState, event: e.Rewound) -> None:
@@ -526,10 +517,15 @@ def _running(state: TaskState, event: Any) -> StepState:
 
 
 def _open_call(state: TaskState, call_id: str) -> CallState:
-    call = state.step.open.get(call_id) if state.step is not None else None
-    if call is None:
-        raise IllegalEvent(f"task {state.task_id}: call {call_id} is not open")
-    return call
+    return _step_of_call(state, call_id)[1]
+
+
+def _step_of_call(state: TaskState, call_id: str) -> tuple[StepState, CallState]:
+    for step in (state.step,) if state.step is not None else state.under_way():
+        call = step.open.get(call_id)
+        if call is not None:
+            return step, call
+    raise IllegalEvent(f"task {state.task_id}: call {call_id} is not open")
 
 
 def _undone(state: TaskState, call_id: str) -> CallState:
@@ -552,6 +548,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.OptionsChanged: _options_changed,
     e.InputReceived: _input_received,
     e.InputEdited: _input_edited,
+    e.StepsPlanned: _steps_planned,
     e.StepStarted: _step_started,
     e.ModelStarted: _model_started,
     e.ModelReturned: _model_returned,
@@ -566,6 +563,8 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.StepCompleted: _step_completed,
     e.StepFailed: _step_failed,
     e.StepSkipped: _step_skipped,
+    e.WorkerFailed: _worker_failed,
+    e.AnswerFinalized: _answer_finalized,
     e.ResultReplaced: _result_replaced,
     e.LimitReached: _limit_reached,
     e.PauseRequested: _pause_requested,
@@ -587,7 +586,10 @@ _NO_PROGRESS: frozenset[type[e.Event]] = frozenset(
         e.ThreadEntered,
         e.InstructionsSet,
         e.VersionChanged,
+        e.StepsPlanned,
         e.StepStarted,
+        e.ModelRequested,
+        e.CallRequested,
         e.ModelStarted,
         e.ModelStopped,
         e.ToolStarted,

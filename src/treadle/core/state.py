@@ -19,6 +19,7 @@ from treadle.core.events import (
     TypedAnswer,
     UndoneCall,
 )
+from treadle.core.graph import Asked, Graph
 from treadle.core.messages import Content, Json, Message, MessageView, ToolCall, copied
 from treadle.core.model import NO_USAGE, Usage
 from treadle.core.tools import EffectClass
@@ -55,6 +56,9 @@ class CallState:
 
     answers: bool = False
     """it gives the task's answer by a tool that is there for nothing else: it never runs, and is counted nowhere"""
+
+    asked: bool = False
+    """of a function's call: the model asked for it, in the step's own answer"""
 
     undo_status: UndoStatus = "none"
     undo_attempt: int = 0
@@ -130,6 +134,9 @@ class UndoState:
 
     to: int
     queue: list[CallState]
+    steps: tuple[str, ...] = ()
+    """those taken back, if steps depend on each other"""
+
     since: int = 0
     """the event that first asked for it: words said after that are not taken back"""
 
@@ -173,6 +180,9 @@ class TaskState:
     step: StepState | None = None
     """the step being worked on, or the failed one that is still next"""
 
+    graph: Graph | None = None
+    """the steps of a task whose steps are functions and may run beside each other; such a task has no `step`"""
+
     origin: Mark = field(default_factory=lambda: Mark(0, 0, 0, (), 0))
     summarised: bool = False
     """whether `history` begins with a summary of what its thread held before"""
@@ -204,6 +214,9 @@ class TaskState:
     """whether a step ever started, in this task itself if it is a fork"""
 
     answered: bool = False
+    finalized: bool = False
+    """whether a worker that wants to had its last look at the answer"""
+
     output: Json = None
     output_text: str = ""
     error: Failure | None = None
@@ -231,22 +244,51 @@ class TaskState:
 
     def find_call(self, call_id: str) -> CallState | None:
         """Return the call of this id on the present branch, newest step first."""
-        for step in (*((self.step,) if self.step else ()), *reversed(self.steps)):
+        for step in (*self.under_way(), *reversed(self.steps)):
             for call in step.calls:
                 if call.id == call_id:
                     return call
         return None
 
+    def under_way(self) -> Sequence[StepState]:
+        """The steps being worked on, and those that failed and are still next."""
+        if self.step is not None:
+            return (self.step,)
+        if self.graph is None:
+            return ()
+        nodes = (*self.graph.running.values(), *self.graph.failed.values())
+        return [node.step for node in nodes if node.step is not None]
+
+    def open_call(self, call_id: str) -> CallState | None:
+        """Return a call of this id that has not ended, of a step being worked on."""
+        for step in self.under_way():
+            if call_id in step.open:
+                return step.open[call_id]
+        return None
+
     def begun(self) -> list[CallState]:
         """The calls that are running, or were when their driver died."""
-        calls = [call for call in self.step.open.values() if call.status == "begun"] if self.step else []
+        calls = [call for step in self.under_way() for call in step.open.values() if call.status == "begun"]
         if self.undo is not None:
             calls += [call for call in self.undo.queue if call.undo_status == "begun"]
         return calls
 
     def in_flight(self) -> bool:
         """Whether a model call or a tool call is begun and not ended."""
-        return (self.step is not None and self.step.model == "begun") or bool(self.begun())
+        if self.step is not None and self.step.model == "begun":
+            return True
+        return bool(self.begun()) or bool(self.asked())
+
+    def asked(self) -> list[tuple[StepState, Asked]]:
+        """The requests of functions to the model that are out, or were when their driver died."""
+        if self.graph is None:
+            return []
+        return [
+            (node.step, request)
+            for node in self.graph.running.values()
+            for request in node.asked.values()
+            if request.status == "begun" and node.step is not None
+        ]
 
 
 def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:

@@ -64,14 +64,15 @@ def _smaller(a: float | None, b: float | None) -> float | None:
 
 
 def spent_before_a_call(
-    limits: Limits, state: TaskState, *, reserve: bool
+    limits: Limits, state: TaskState, *, reserve: bool, besides: int = 0
 ) -> tuple[str, float, float] | None:
     """Return the limit that forbids one more ordinary model call: its name, what is allowed and what is used.
 
-    With `reserve`, the last call or the size of one more request is kept back for a final answer.
+    With `reserve`, the last call or the size of one more request is kept back for a final answer; `besides` are calls
+    that are about to begin.
     """
     kept = 1 if reserve else 0
-    if limits.model_calls is not None and state.model_calls + kept >= limits.model_calls:
+    if limits.model_calls is not None and state.model_calls + kept + besides >= limits.model_calls:
         return "model_calls", limits.model_calls, state.model_calls
     used = state.usage.total_tokens
     if limits.tokens is not None and used + kept * state.last_request_tokens >= limits.tokens:

@@ -396,6 +396,8 @@ def recover(owned: Owned) -> None:
     step = state.step
     if step is not None and step.model == "begun":
         writer.record(e.ModelStopped(step.id, "crash"))
+    for asking, asked in state.asked():
+        writer.record(e.ModelStopped(asking.id, "crash", asked.id))
     for call in state.begun():
         call_id = call.id if call.undo_status != "begun" else f"{call.id}-undo"
         writer.record(e.ToolStopped(call.step, call_id, "crash"))

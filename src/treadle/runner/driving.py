@@ -7,10 +7,12 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
+from treadle.agents.worker import FunctionWorker
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
@@ -51,6 +53,7 @@ from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
 from treadle.runner.perform import Kit, Stage, standing
+from treadle.runner.step_desk import StepDesk
 from treadle.runner.writer import Ownership
 
 if TYPE_CHECKING:
@@ -217,6 +220,8 @@ class Driving:
         setup = setup_for(agent, options, raised=bool(state.options and state.options.get("raised")))
         tools = {tool.spec.name: tool for tool in agent.tools}
         typed = self.typed_of(agent)
+        if agent.own is not None:
+            typed = None  # its answers are checked when its last step returns them
         final = (typed.tool,) if typed is not None and typed.tool is not None else ()
         specs = tuple([tool.spec for tool in agent.tools]) + final
         limit = options.tool_output_max_chars or 8_000
@@ -227,13 +232,17 @@ class Driving:
             self._kits.popitem(last=False)
         return kit
 
-    def _terms(self, goal: Goal, state: TaskState, kit: Kit | None) -> Terms:
+    def _terms(self, goal: Goal, state: TaskState, kit: Kit | None, only: frozenset[str] | None) -> Terms:
         """Return what a drive goes by."""
         if kit is None:
             options = self.options_of(state)
             return Terms(goal, setup_for(None, options), options, idle)
-        work = function_calling.decide if goal in ("end", "step") else idle
-        return Terms(goal, kit.setup, kit.options, work)
+        own = kit.agent.own
+        work = function_calling.decide if own is None else own.decide
+        if goal not in ("end", "step"):
+            work = idle
+        setup = kit.setup if only is None else replace(kit.setup, only_steps=only)
+        return Terms(goal, setup, kit.options, work)
 
     # ------------------------------------------------------------------------------------- new tasks
 
@@ -411,11 +420,21 @@ class Driving:
         if owned.drive is not None:
             await owned.drive.stop(CLOSING, grace)
 
-    async def drive(self, owned: Owned, goal: Goal, agent: Agent[Any] | None, context: Any) -> Drive:
-        """Drive an owned task to a goal and return the drive, at rest; the owner gives the task back."""
+    async def drive(
+        self,
+        owned: Owned,
+        goal: Goal,
+        agent: Agent[Any] | None,
+        context: Any,
+        only: frozenset[str] | None = None,
+    ) -> Drive:
+        """Drive an owned task to a goal and return the drive, at rest; the owner gives the task back.
+
+        With `only`, none but steps of these ids run, if the task's steps are functions.
+        """
         state, writer = owned.state, owned.writer
         kit = self.kit_for(state, agent) if agent is not None else None
-        terms = self._terms(goal, state, kit)
+        terms = self._terms(goal, state, kit, only)
         stage = None
         if kit is not None:
             if context is None and self.parts.context_factory is not None:
@@ -423,6 +442,8 @@ class Driving:
             if goal in ("end", "step"):
                 self.introduce(owned, kit.agent, context, terms.options)
             stage = Stage(state, kit, owned.channel, context, writer.durable)
+            if isinstance(kit.agent.own, FunctionWorker):
+                stage.desk = StepDesk(state, self.parts.clock)
             if terms.options.context_tokens is not None:
                 most, told = terms.options.context_tokens, standing(kit, state)
                 if kit.agent.dialect is not None:

@@ -15,7 +15,7 @@ from types import coroutine
 from typing import Any, Final, Protocol, TypeVar
 
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Effect, UndoCall
+from treadle.core.effects import CallModel, CallTool, ConsultWorker, Effect, RunFunction, UndoCall
 from treadle.core.messages import copied
 from treadle.core.observation import error_text, not_offered_text, unknown_tool_text
 from treadle.errors import ToolArgumentsInvalid
@@ -91,6 +91,10 @@ class Flights:
         flight = Flight(effect)
         record = self._record
         if isinstance(effect, CallModel):
+            asked = effect.asked
+            if asked is not None:
+                record(e.ModelStarted(effect.step.id, stage.kit.model.name, asked.attempt + 1, call=asked.id))
+                return flight, partial(perform.call_model, stage, flight, effect)
             attempt = effect.step.model_attempt + 1
             offered = offering.choose(stage, effect)
             failure = offered if isinstance(offered, e.Failure) else None
@@ -106,6 +110,10 @@ class Flights:
             call, spec = effect.call, stage.kit.tools[effect.call.name].spec
             record(e.ToolStarted(call.step, effect.id, spec.effect, call.attempt + 1, spec.undoable))
             work = partial(perform.call_tool, stage, flight, effect, arguments)
+        elif isinstance(effect, RunFunction):
+            return flight, partial(perform.run_function, stage, flight, effect)
+        elif isinstance(effect, ConsultWorker):
+            return flight, partial(perform.consult_worker, stage, flight, effect)
         elif isinstance(effect, UndoCall):
             call = effect.call
             record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))

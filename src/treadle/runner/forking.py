@@ -24,7 +24,7 @@ def fork_point(state: TaskState, at: str | int | None, replace: dict[str, Any] |
         if not 1 <= at <= state.seq:
             raise StepNotFound(f"task {state.task_id} has events 1 to {state.seq}, not {at}")
         return at
-    step = next((step for step in state.steps if step.id == at), None)
+    step = next((step for step in state.steps if at in (step.id, *_name(state, step))), None)
     if step is None:
         raise StepNotFound(f"task {state.task_id} has no completed step {at!r} on its present branch")
     return step.ended_seq

@@ -70,7 +70,7 @@ def _settled(state: TaskState, item: InboxItem) -> e.Event:
         undone = state.find_call(request_id.removesuffix(UNDO_SUFFIX))
         if undone is not None and undone.undo_status == "lost":
             return e.OutcomeSettled(undone.step, request_id, verdict, output, by, item.item_id)
-    call = state.step.open.get(request_id) if state.step is not None else None
+    call = state.open_call(request_id)
     if call is None or call.status not in ("lost", "unresolved") or call.outcome is not None:
         return e.CommandRejected("settle", f"nothing is to be settled under {request_id}", item.item_id)
     return e.OutcomeSettled(call.step, call.id, verdict, output, by, item.item_id)

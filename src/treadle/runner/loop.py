@@ -14,13 +14,14 @@ import asyncio
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Final, Literal
 
 from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.effects import CallModel, Decision, Effect, Reconcile, Wait
+from treadle.core.effects import CallModel, Decision, Effect, Reconcile, RunFunction, Wait
 from treadle.core.fold import RUNNER
 from treadle.core.state import StepState, TaskState
 from treadle.ports import InboxWaiting, JournalStore, ThreadChange, ThreadMoved
@@ -32,6 +33,7 @@ from treadle.runner.line import LOOK, Entrance, in_line
 from treadle.runner.options import Breakpoint, RunOptions
 from treadle.runner.perform import Flight, Stage
 from treadle.runner.results import resting_word
+from treadle.runner.step_desk import ENDS, StepDesk
 from treadle.runner.writer import JournalWriter
 
 CLOSING: Final = "its driver was closed"
@@ -93,6 +95,11 @@ class Drive:
         self._waker: asyncio.Future[None] | None = None
         writer.on_failure = self._wake
         self._record: Recorder = self._record_and_stop if terms.options.break_on else writer.record
+        self._desk = stage.desk if stage is not None else None
+        if self._desk is not None:
+            self._desk.wake = self._wake
+            self._record = partial(self._record_for_functions, self._record, self._desk)
+        self._steps_to_do = len(terms.setup.only_steps or ("the next one",))
         self._flights = Flights(stage, self._record, self._wake, self._hand_over)
         self._finalizes = terms.goal in ("end", "finalize")
         self._inbox_waits = not writer.is_new
@@ -183,6 +190,8 @@ class Drive:
         self._flights.let_go()
         self._carrier = self._context = None
         self._record = self._writer.record
+        if self._desk is not None:
+            self._desk.wake = _nothing
 
     def _hand_over(self) -> None:
         """Let a new carrier go on with the drive; the one before, if any, is left with its effect."""
@@ -260,7 +269,7 @@ class Drive:
             if type(decision) is e.TaskEnded:
                 return await self._seal(decision)
             self._record(decision)
-            if type(decision) is e.StepCompleted and terms.goal == "step":
+            if type(decision) is e.StepCompleted and terms.goal == "step" and self._desk is None:
                 self.step_done = state.steps[-1]
         if type(decision) is Wait:
             if decision.reason == "ended" and self._writer.released:
@@ -279,7 +288,8 @@ class Drive:
     @property
     def _is_called(self) -> bool:
         """Whether the inbox, the clock or somebody who wants the task interrupted is to be heard first."""
-        return self._inbox_waits or self._late or self._leaves_now
+        wishes = self._desk is not None and self._desk.has_wishes
+        return self._inbox_waits or self._late or wishes or self._leaves_now
 
     @property
     def _leaves_now(self) -> bool:
@@ -294,14 +304,17 @@ class Drive:
             await self._read_inbox()
         if self._late:
             self._note_lateness()
+        if self._desk is not None:
+            self._desk.take_down(self._record)
         if self._leaves_now and self._leave is not None:
             # It stays: a resume that comes now does not keep alive what is about to end.
             self._writer.record(e.InterruptRequested(*self._leave))
 
     async def _make_way_for_undo(self) -> None:
         """Let the calls in flight end, so that what is undone is known; a model call is worth nothing any more."""
+        worthless = (CallModel, RunFunction)
         calls = [
-            flight.effect for flight in self._flights.aloft.values() if type(flight.effect) is not CallModel
+            flight.effect for flight in self._flights.aloft.values() if type(flight.effect) not in worthless
         ]
         if self._flights.aloft:
             await self._fly(tuple(calls))
@@ -343,6 +356,19 @@ class Drive:
             if _meets(stop, event, self.state):
                 self._writer.record(e.PauseRequested("breakpoint", _why(stop, event)))
                 break
+
+    def _record_for_functions(
+        self, record: Recorder, desk: StepDesk, event: e.Event, inbox: str | None = None
+    ) -> None:
+        """Record an event, and give word of it to the function that waits for it."""
+        record(event, inbox)
+        if isinstance(event, ENDS):
+            desk.tell(event)
+        elif self._terms.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped)):
+            graph = self.state.graph
+            self._steps_to_do -= 1
+            if not self._steps_to_do and graph is not None:
+                self.step_done = graph.nodes[event.step].step
 
     async def _seal(self, event: e.TaskEnded) -> bool:
         """End the task and change its thread in one transaction, or neither."""
@@ -535,6 +561,10 @@ class Drive:
         state, seconds = self.state, self._terms.setup.limits.seconds
         if seconds is not None and state.ended is None and state.limit != "seconds" and not state.answered:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args, get_type_hints
 
 from treadle.agents.agent import Agent
 from treadle.agents.setup import ModelFailurePolicy, OnLimit, OnUnknownOutcome, Setup, ToolFailurePolicy
+from treadle.agents.worker import FunctionWorker
 from treadle.core.data import frozen
 from treadle.core.events import EVENTS
 from treadle.core.messages import Json
@@ -77,6 +78,7 @@ class RunOptions:
         keep_in_thread: what of a task enters its thread: only `success` (default), or `always`.
         break_on: conditions that pause the task.
         max_parallel_tools: how many calls of one turn run at a time; default 64.
+        max_parallel_steps: how many steps run at a time, if an agent's steps are functions; default 16.
         tool_output_max_chars: how much of a result the model sees, in characters; default 8,000.
         context_tokens: how many tokens a request holds at most, estimated: of a longer conversation the model sees the
             newest part. Leave room for the answer. Default: no limit.
@@ -93,6 +95,7 @@ class RunOptions:
     keep_in_thread: Literal["success", "always"] | None = None
     break_on: Sequence[Breakpoint] | None = None
     max_parallel_tools: int | None = None
+    max_parallel_steps: int | None = None
     tool_output_max_chars: int | None = None
     context_tokens: int | None = None
     tell_steps_left: bool | None = None
@@ -106,6 +109,7 @@ class RunOptions:
                 raise ConfigurationError(f"RunOptions.{name} must be {cls.__name__}(...), got {value!r}")
         for name, least in (
             ("max_parallel_tools", 1),
+            ("max_parallel_steps", 1),
             ("tool_output_max_chars", 100),
             ("context_tokens", 1_000),
         ):
@@ -220,6 +224,7 @@ def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
     if options.limits is not None:
         limits = options.limits if raised else limits.tightest(options.limits)
     failure = options.on_failure or FailurePolicy()
+    own = agent.own if isinstance(agent.own, FunctionWorker) else None
     return Setup(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},
@@ -229,6 +234,9 @@ def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         on_tool_failure=failure.tool,
         on_unknown_outcome=options.on_unknown_outcome or "wait",
         max_parallel_tools=options.max_parallel_tools or 64,
+        max_parallel_steps=options.max_parallel_steps or 16,
+        first_steps=own.first_steps if own is not None else (),
+        looks_at_answers=own is not None and own.looks_at_answers,
         max_parse_errors=agent.dialect.max_parse_errors if agent.dialect is not None else None,
-        output_retries=agent.output_retries if agent.typed is not None else None,
+        output_retries=agent.output_retries if agent.typed is not None and own is None else None,
     )

@@ -9,28 +9,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from treadle.agents.agent import Agent
+from treadle.agents.agent import Agent, RunContext
 from treadle.agents.setup import Setup
+from treadle.agents.step_context import StepContext
+from treadle.agents.worker import FunctionWorker, checked_result
 from treadle.core import events as e
 from treadle.core.answer import WrongAnswer, check_answer, with_places
 from treadle.core.codec import is_writable
 from treadle.core.data import frozen, mutable
-from treadle.core.effects import CallModel, CallTool, Reconcile, UndoCall
-from treadle.core.fold import RETRY_MARK
-from treadle.core.messages import Content, File, Image, Message, Text
+from treadle.core.effects import CallModel, CallTool, ConsultWorker, Effect, Reconcile, RunFunction, UndoCall
+from treadle.core.graph import Asked
+from treadle.core.messages import Content, File, Image, Json, Message, Text, copied
 from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
-from treadle.core.observation import as_text, error_text, observation
+from treadle.core.observation import as_text, error_text, observation, unknown_tool_text
+from treadle.core.scheduling import seen_by
 from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened, ToolSpec
-from treadle.errors import ModelError
+from treadle.core.words import RETRY_MARK
+from treadle.errors import ModelError, ToolCallFailed, WorkerError
 from treadle.ports import Model, Tool, ToolContext, ToolOutput
 from treadle.runner.abandoned import refuse_if_too_many
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
 
 if TYPE_CHECKING:
+    from treadle.runner.step_desk import StepDesk
     from treadle.runner.typed import TypedAnswers
 
 Cut = Literal["interrupted", "timeout", "abandoned"]
@@ -62,6 +67,16 @@ class Kit:
             return self.specs
         return tuple([self.tools[name].spec for name in names if name in self.tools]) + self.final_specs
 
+    def read_output(self, output: Json) -> Json:
+        """Return the answer of a worker of the user's own as the agent's output type; raises `WorkerError`."""
+        typed = self.agent.typed
+        if typed is None or output is None:
+            return output
+        try:
+            return typed.read(output)
+        except ValueError as error:
+            raise WorkerError(f"the answer is not of the agent's output type: {error}") from None
+
 
 @mutable
 class Stage:
@@ -76,12 +91,15 @@ class Stage:
     show: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
     """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
 
+    desk: StepDesk | None = None
+    """where steps that are functions hand in what they want"""
+
 
 @mutable
 class Flight:
     """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
 
-    effect: CallModel | CallTool | UndoCall | Reconcile
+    effect: Effect
     task: asyncio.Task[None] | None = None
     entered: bool = False
     cut: Cut | None = None
@@ -98,7 +116,12 @@ class Flight:
     @property
     def name(self) -> str:
         """What people call the effect."""
-        return "the model" if isinstance(self.effect, CallModel) else self.effect.call.name
+        effect = self.effect
+        if isinstance(effect, CallModel):
+            return "the model"
+        if isinstance(effect, RunFunction):
+            return f"the step {effect.node.plan.name}"
+        return "the worker" if isinstance(effect, ConsultWorker) else effect.call.name
 
 
 # ---------------------------------------------------------------------------------------------- model
@@ -108,9 +131,10 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     """Ask the model and return the event its answer or failure is."""
     step = effect.step
     channel = stage.channel
+    call = None if effect.asked is None else effect.asked.id
     answer: ModelAnswer | None = None
     try:
-        request = model_request(stage, effect)
+        request = model_request(stage, effect) if effect.asked is None else asked_request(stage, effect.asked)
         async for item in stage.kit.model.stream(request):
             if isinstance(item, ModelAnswer):
                 if answer is not None:
@@ -125,25 +149,60 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     except asyncio.CancelledError:
         if flight.cut is None and not _being_cancelled():
             failure = e.Failure("model", "unknown", "the model adapter cancelled itself")
-            return [e.ModelFailed(step.id, failure)]
-        return [e.ModelStopped(step.id, "interrupted")]
+            return [e.ModelFailed(step.id, failure, call)]
+        return [e.ModelStopped(step.id, "interrupted", call)]
     except ModelError as error:
         failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
-        return [e.ModelFailed(step.id, failure)]
+        return [e.ModelFailed(step.id, failure, call)]
     except WrongAnswer as error:
         why = f"{stage.kit.model.name} does not answer as models do: {error}"
-        return [e.ModelFailed(step.id, e.Failure("model", "unknown", why))]
+        return [e.ModelFailed(step.id, e.Failure("model", "unknown", why), call)]
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a model raises is its failure, not the runner's
-        return [e.ModelFailed(step.id, e.Failure("model", "unknown", error_text(error)))]
+        return [e.ModelFailed(step.id, e.Failure("model", "unknown", error_text(error)), call)]
     if answer is None:
         failure = e.Failure(
             "model", "connection", f"{stage.kit.model.name} ended its stream without an answer"
         )
-        return [e.ModelFailed(step.id, failure)]
+        return [e.ModelFailed(step.id, failure, call)]
+    if call is not None:
+        message = with_places(answer.message, call, answer.finish)
+        return [e.ModelReturned(step.id, message, answer.finish, answer.usage, None, call)]
     message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
     reads = stage.kit.typed
     typed = reads.read(message, answer.finish) if reads is not None else None
     return [e.ModelReturned(step.id, message, answer.finish, answer.usage, typed)]
+
+
+def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
+    """Return what a function wants the model asked."""
+    state, kit, wanted = stage.state, stage.kit, asked.request
+    assert state.graph is not None, "functions ask in graphs alone"
+    node = state.graph.nodes[wanted.step]
+    messages: Sequence[Message]
+    if wanted.messages is not None:
+        messages = wanted.messages
+    else:
+        messages = seen_by(state, node)
+    specs = kit.specs
+    if wanted.tools is not None:
+        unknown = [name for name in wanted.tools if name not in kit.tools]
+        if unknown:
+            raise ModelError(unknown_tool_text(unknown[0], list(kit.tools)), kind="invalid_request")
+        specs = tuple([kit.tools[name].spec for name in wanted.tools])
+    if wanted.messages is None and node.alone and stage.show is not None:
+        messages = stage.show(specs)
+    return ModelRequest(
+        messages,
+        wanted.instructions if wanted.instructions is not None else standing(kit, state),
+        specs,
+        "auto",
+        kit.agent.model_settings,
+        state.task_id,
+        wanted.step,
+        state.turn,
+        asked.attempt,
+        None,
+    )
 
 
 def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
@@ -341,11 +400,75 @@ async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.E
     return [e.OutcomeUnresolved(call.step, call.id)]
 
 
+# -------------------------------------------------------------------------------------------- functions
+
+
+async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> list[e.Event]:
+    """Enter a step that is a function and return its end; nothing if it was cut off, for then it is entered again."""
+    state, worker, node = stage.state, stage.kit.agent.own, effect.node
+    assert isinstance(worker, FunctionWorker), "only those have such steps"
+    assert stage.desk is not None, "and a desk for them"
+    assert state.graph is not None, "and a graph of them"
+    ctx = StepContext[Any](state, node, stage.desk, stage.context)
+    flight.enter()
+    try:
+        try:
+            result: Any = await asyncio.to_thread(worker.run, ctx) if worker.blocks else worker.run(ctx)
+            if isinstance(result, Awaitable):
+                result = await cast("Awaitable[Any]", result)
+            await ctx.settled()
+            done = checked_result(ctx, state.graph, result)
+            output = stage.kit.read_output(done.output) if done.is_last else done.output
+        except Exception as error:  # noqa: BLE001  whatever a worker raises is the failure of its step
+            await ctx.settled()
+            return [e.StepFailed(node.id, _worker_failure(error))]
+    except asyncio.CancelledError:
+        if flight.cut is None and not _being_cancelled():
+            return [e.StepFailed(node.id, e.Failure("worker", "error", "the step cancelled itself"))]
+        return []
+    return [e.StepCompleted(node.id, done.is_last, output, next=tuple(done.next_steps))]
+
+
+def _worker_failure(error: Exception) -> e.Failure:
+    if isinstance(error, ModelError):
+        return e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
+    if isinstance(error, ToolCallFailed):
+        return e.Failure("tool", error.outcome, str(error), error.call_id)
+    return e.Failure("worker", "error", error_text(error))
+
+
+async def consult_worker(stage: Stage, flight: Flight, effect: ConsultWorker) -> list[e.Event]:
+    """Ask a worker for the first step, or for its last look at the answer."""
+    state, worker = stage.state, stage.kit.agent.own
+    assert isinstance(worker, FunctionWorker), "only those are asked"
+    task = RunContext(state.task_id, state.thread, state.input, stage.context)
+    flight.enter()
+    try:
+        if effect.id == "initialize":
+            return [e.StepsPlanned(await worker.initialize(task))]
+        return [e.AnswerFinalized(stage.kit.read_output(await worker.finalize(task, copied(state.output))))]
+    except asyncio.CancelledError:
+        if flight.cut is None and not _being_cancelled():
+            return [_consulted_in_vain(effect, "it cancelled itself")]
+        return []
+    except Exception as error:  # noqa: BLE001  whatever a worker raises is its failure
+        return [_consulted_in_vain(effect, error_text(error))]
+
+
+def _consulted_in_vain(effect: ConsultWorker, why: str) -> e.Event:
+    """Return that a worker could not be asked."""
+    method = "initialize_step" if effect.id == "initialize" else "finalize_task"
+    return e.WorkerFailed(e.Failure("worker", "error", f"{method} failed: {why}"))
+
+
 def given_up(flight: Flight) -> list[e.Event]:
     """Return the end of an effect that cannot tell it: cancelled before it began, or abandoned."""
     effect = flight.effect
     if isinstance(effect, CallModel):
-        return [e.ModelStopped(effect.step.id, flight.cut or "interrupted")]
+        call = None if effect.asked is None else effect.asked.id
+        return [e.ModelStopped(effect.step.id, flight.cut or "interrupted", call)]
+    if isinstance(effect, (RunFunction, ConsultWorker)):
+        return []
     if isinstance(effect, UndoCall):
         return _undo_cut(effect, flight)
     if isinstance(effect, Reconcile):
@@ -361,7 +484,12 @@ def broken(flight: Flight, error: BaseException) -> list[e.Event]:
     """Return the end of an effect that raised what no effect should: neither an error nor a cancellation."""
     effect, text = flight.effect, error_text(error)
     if isinstance(effect, CallModel):
-        return [e.ModelFailed(effect.step.id, e.Failure("model", "unknown", text))]
+        call = None if effect.asked is None else effect.asked.id
+        return [e.ModelFailed(effect.step.id, e.Failure("model", "unknown", text), call)]
+    if isinstance(effect, RunFunction):
+        return [e.StepFailed(effect.id, e.Failure("worker", "error", text))]
+    if isinstance(effect, ConsultWorker):
+        return [_consulted_in_vain(effect, text)]
     if isinstance(effect, Reconcile):
         return [e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, text))]
     failure = e.Failure("tool", "error", text, effect.id)

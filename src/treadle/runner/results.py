@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from treadle.core import events as e
@@ -94,13 +94,19 @@ class Pending:
 
 @frozen
 class StepInfo:
-    """Which step: its id, its index from 1, the words it read, how often it was tried, how it stands."""
+    """Which step: its id, its index from 1, the words it read, how often it was tried, how it stands.
+
+    `name` and `given` are those it was planned with, and `after` the ids of the steps it waits for, if it is a function.
+    """
 
     step_id: str
     index: int
     input: tuple[Content, ...]
     attempt: int
     status: str = "running"
+    name: str = ""
+    given: Json = None
+    after: tuple[str, ...] = ()
 
 
 @frozen
@@ -313,7 +319,7 @@ def resting_word(state: TaskState) -> StateWord:
 
 
 def _unsettled(state: TaskState) -> Iterable[CallState]:
-    calls = state.step.open.values() if state.step is not None else ()
+    calls = (call for step in state.under_way() for call in step.open.values())
     return (call for call in calls if call.status in ("lost", "unresolved") and call.outcome is None)
 
 
@@ -342,7 +348,9 @@ def executions(state: TaskState, steps: Iterable[StepState]) -> tuple[ToolExecut
 
 
 def all_steps(state: TaskState) -> list[StepState]:
-    """Return the steps of the present branch, the running one last."""
+    """Return the steps of the present branch that have begun, in order."""
+    if state.graph is not None:
+        return state.graph.in_order([*state.steps, *state.under_way()])
     return [*state.steps, state.step] if state.step is not None else state.steps
 
 
@@ -363,9 +371,13 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
     return tuple(waiting)
 
 
-def step_info(step: StepState) -> StepInfo:
+def step_info(state: TaskState, step: StepState) -> StepInfo:
     """Return which step it is."""
-    return StepInfo(step.id, step.index, step.input, step.attempt, step.status)
+    info = StepInfo(step.id, step.index, step.input, step.attempt, step.status)
+    if state.graph is None:
+        return info
+    node = state.graph.nodes[step.id]
+    return replace(info, name=node.plan.name, given=node.plan.input, after=node.after)
 
 
 def step_output(
@@ -374,16 +386,19 @@ def step_output(
     """Return what a step did."""
     end = step.mark.messages if step.mark is not None else len(state.messages)
     newest = not state.steps or step.index >= state.steps[-1].index
+    said = state.messages[step.first_message : end]
+    if state.graph is not None:
+        said = state.graph.nodes[step.id].said
     return TaskStepOutput(
         state.task_id,
-        step_info(step),
+        step_info(state, step),
         step.output,
         step.last or (newest and state.ended is not None),
         word,
         step.error or (state.error if newest else None),
         pending_of(state) if newest else (),
         upcoming,
-        tuple(state.messages[step.first_message : end]),
+        tuple(said),
         executions(state, [step]),
         _usage(step.usage, step.model_attempt, sum(not call.answers for call in step.calls)),
         max(0, (step.ended or state.time) - step.started) / 1e6,

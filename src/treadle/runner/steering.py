@@ -88,25 +88,32 @@ class Steering(Views):
             state = owned.state
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
-            call = state.step.open.get(call_id) if state.step is not None else None
+            call = state.open_call(call_id)
             if call is None or call.status != "proposed" or call.answers:
                 raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
             owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
 
     @verb
-    async def skip_step(self, task: Ref, *, by: str | None = None) -> None:
+    async def skip_step(self, task: Ref, *, step: str | None = None, by: str | None = None) -> None:
         """Give up a failed step, on record; the task goes on with the next one.
+
+        Args:
+            task: the task, or its id.
+            step: id of the step, if several failed; by default the first.
+            by: who says so.
 
         Raises:
             StepNotFound: the task's next step has not failed.
         """
         async with self._driving.own(await self._existing(task)) as owned:
             state = owned.state
-            if state.step is None or state.step.status != "failed":
-                raise StepNotFound(f"task {state.task_id} has no failed step to skip")
+            failed = [one for one in state.under_way() if one.status == "failed" and step in (None, one.id)]
+            if not failed:
+                which = "no failed step" if step is None else f"no failed step {step!r}"
+                raise StepNotFound(f"task {state.task_id} has {which} to skip")
             if state.ended is not None:
                 await self._driving.reopen(owned, "skip_step", by)
-            owned.writer.record(e.StepSkipped(state.step.id, by))
+            owned.writer.record(e.StepSkipped(failed[0].id, by))
 
     @verb
     async def pause(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:

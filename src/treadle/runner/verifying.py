@@ -12,7 +12,8 @@ from typing import Final, Literal
 from treadle.core import events as e
 from treadle.core.conversation import faults
 from treadle.core.data import frozen, mutable
-from treadle.core.fold import IllegalEvent, apply
+from treadle.core.events import IllegalEvent
+from treadle.core.fold import apply
 from treadle.core.journal import missing_tail, replaced_tail, unfold
 from treadle.core.state import TaskState, start
 from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
@@ -222,6 +223,11 @@ class _Reading:
         """Whether the conversation that the next request would hold is well-formed."""
         state, step = self.state, self.state.step
         messages = state.messages
+        alone = (
+            [node for node in state.graph.running.values() if node.alone] if state.graph is not None else []
+        )
+        if alone and alone[0].owes:
+            messages = messages[: alone[0].since]  # its calls have not all been answered yet
         if step is not None and step.open:
             messages = messages[: step.first_message]  # its calls have not all ended yet
         for fault in faults(messages):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from treadle.agents.function_calling import step_id
+from treadle.core.graph import Graph
 from treadle.core.messages import Content, Message
 from treadle.core.state import StepState, TaskState
 from treadle.errors import (
@@ -166,12 +167,36 @@ def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
     """Return the steps that would run next, with the words they would read."""
     if state.answered or (state.ended is not None and state.ended != "failed"):
         return ()
+    if state.graph is not None:
+        return _upcoming(state, state.graph)
     step = state.step
     if step is None:
         step = next_step(state)
         return (StepInfo(step.id, step.index, words_to_read(state), 1, "next"),)
-    info = results.step_info(step)
+    info = results.step_info(state, step)
     return (replace(info, input=words_to_read(state)) if step.unasked else info,)
+
+
+def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
+    """Return the steps that run, have failed, or are planned: first those that may run now, in order."""
+    begun = [results.step_info(state, step) for step in graph.in_order(state.under_way())]
+    planned = [node for node in graph.nodes.values() if node.status == "planned"]
+    planned = [*graph.ready, *sorted(planned, key=lambda node: node.place)]
+    words = words_to_read(state)
+    waiting = [
+        StepInfo(
+            node.id,
+            node.index,
+            words if node.status == "ready" else (),
+            1,
+            "next" if node.status == "ready" else "blocked",
+            node.plan.name,
+            node.plan.input,
+            node.after,
+        )
+        for node in planned
+    ]
+    return (*begun, *waiting)
 
 
 def words_to_read(state: TaskState) -> tuple[Content, ...]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.fold import IllegalEvent, apply
+from treadle.core.events import IllegalEvent
+from treadle.core.fold import apply
 from treadle.core.journal import unfold
 from treadle.core.messages import Message
 from treadle.core.state import TaskState, start

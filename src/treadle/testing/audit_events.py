@@ -11,9 +11,10 @@ from typing import Any, Final, Literal, cast
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.fold import RETRY_MARK, UNDO_SUFFIX
+from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Message, ToolCall, ToolResult
 from treadle.core.tools import EffectClass
+from treadle.core.words import RETRY_MARK
 
 Invariant = Literal[
     "gap_free",

@@ -1,0 +1,181 @@
+"""The worker whose steps are functions: what is ready runs, beside whatever else runs, until a step has the answer.
+
+no plan                    the worker is asked for the first step
+a step failed              what runs ends; then the failure policy of what failed decides
+a step nobody needs        it is stopped and given up
+a step is ready            it starts, up to so many at a time
+running steps              their functions, and what these asked for: tools and the model
+nothing                    the plan leads nowhere: the task fails
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from treadle.agents.lifecycle import close_calls_of, fail, partial_answer, settle
+from treadle.agents.setup import Setup
+from treadle.core import events as e
+from treadle.core.effects import (
+    CallModel,
+    CallTool,
+    ConsultWorker,
+    Decision,
+    Effect,
+    RunFunction,
+    Wait,
+)
+from treadle.core.fold import FAILURE_POLICY
+from treadle.core.graph import Graph, Node
+from treadle.core.scheduling import UNNEEDED
+from treadle.core.state import CallState, StepState, TaskState
+from treadle.policy.limits import spent_before_a_call
+
+NO_WAY_ON: Final = "no step is ready and none runs: the last step must say is_last=True, or name next_steps"
+
+
+def decide(state: TaskState, setup: Setup) -> Decision:
+    """Return what the task wants done next."""
+    graph = state.graph
+    if graph is None and state.error is not None:
+        return fail(state, state.error)
+    if graph is None:
+        return e.StepsPlanned(setup.first_steps) if setup.first_steps else (ConsultWorker("initialize"),)
+    given_up = _give_up(graph)
+    if given_up is not None:
+        return given_up
+    begins = _begin(state, setup, graph)
+    if begins is not None:
+        return begins
+    wanted = _wanted(state, setup, graph)
+    if wanted:
+        return wanted
+    if graph.failed:
+        return _after_failure(state, setup, next(iter(graph.failed.values())))
+    if graph.running or setup.only_steps is not None:
+        return Wait("idle")
+    return fail(state, e.Failure("worker", "no_way_on", NO_WAY_ON))
+
+
+def _give_up(graph: Graph) -> e.Event | None:
+    """Return the end of a step that nobody needs any more, once nothing of it is in flight."""
+    for node in graph.surplus.values():
+        step = node.step
+        if step is None:
+            return e.StepSkipped(node.id, UNNEEDED)
+        begun = any(call.status == "begun" for call in step.open.values())
+        if not begun and all(asked.status != "begun" for asked in node.asked.values()):
+            return close_calls_of(step, "its step is not needed any more", "cancelled") or e.StepSkipped(
+                step.id, UNNEEDED
+            )
+    return None
+
+
+def _begin(state: TaskState, setup: Setup, graph: Graph) -> e.Event | None:
+    """Return the start of a step, if one may start: of those that failed only once the task is taken up again."""
+    if graph.surplus:
+        return None  # what comes after them is to begin the same whether they were quick to end or not
+    if graph.failed:
+        if state.error is not None:
+            return None
+        node = next((node for node in graph.failed.values() if _may_run(setup, node)), None)
+        return e.StepStarted(node.id, node.index, node.step.attempt + 1) if node and node.step else None
+    if len(graph.running) >= setup.max_parallel_steps:
+        return None
+    node = next((node for node in graph.ready if _may_run(setup, node)), None)
+    if node is None:
+        return None
+    allowed = setup.limits.allowed_steps
+    if state.limit is None and graph.started >= allowed:
+        return None if graph.running else e.LimitReached("steps", allowed, graph.started)
+    return e.StepStarted(node.id, node.index)
+
+
+def _may_run(setup: Setup, node: Node) -> bool:
+    return setup.only_steps is None or node.id in setup.only_steps
+
+
+def _wanted(state: TaskState, setup: Setup, graph: Graph) -> Decision | None:
+    """Return what running steps want, in flight or not; None if that is nothing."""
+    effects: list[Effect] = []
+    waiting: list[CallState] = []
+    runs = [node for node in graph.running.values() if node.id not in graph.surplus and _may_run(setup, node)]
+    for node in islice(runs, setup.max_parallel_steps):
+        assert node.step is not None, "it has begun"
+        effects.append(RunFunction(node.id, node))
+        ended = _calls(state, setup, node.step, effects, waiting)
+        if ended is not None:
+            return ended
+    reached = _requests(state, setup, runs, effects)
+    if reached is not None:
+        return reached
+    if waiting and not any(type(effect) in (CallTool, CallModel) for effect in effects):
+        return Wait("settlement", tuple(waiting))
+    return tuple(effects) if effects else None
+
+
+def _calls(
+    state: TaskState, setup: Setup, step: StepState, effects: list[Effect], waiting: list[CallState]
+) -> e.Event | None:
+    """Add the calls that a step wants; or return the end of one."""
+    most = setup.limits.tool_calls
+    for call in step.open.values():
+        if call.status == "begun":
+            effects.append(CallTool(call.id, call))
+        elif call.status == "proposed":
+            if most is not None and state.tool_calls > most and _place(state, call) >= most:
+                text = f"{call.name} was not run: the limit of {most} tool calls is reached."
+                error = e.Failure("limit", "tool_calls", text, call.id)
+                return e.ToolEnded(step.id, call.id, "refused", error=error)
+            if len(effects) < setup.max_parallel_tools + setup.max_parallel_steps:
+                effects.append(CallTool(call.id, call))
+        elif call.status in ("lost", "unresolved"):
+            settled = settle(state, setup, call)
+            if settled is None:
+                waiting.append(call)
+            elif isinstance(settled, e.Event):
+                return settled
+            else:
+                effects.append(settled)  # type: ignore[arg-type]
+    return None
+
+
+def _place(state: TaskState, wanted: CallState) -> int:
+    """Return how many calls of the task come before one that has not begun: all but those that have not either."""
+    open_ = [call for step in state.under_way() for call in step.open.values() if call.status == "proposed"]
+    return state.tool_calls - len(open_) + open_.index(wanted)
+
+
+def _requests(
+    state: TaskState, setup: Setup, runs: list[Node], effects: list[Effect]
+) -> e.LimitReached | None:
+    """Add the requests to the model that running steps want, as far as limits allow."""
+    fresh, spent = 0, None
+    for node in runs:
+        for asked in node.asked.values():
+            assert node.step is not None, "it has begun"
+            if asked.status == "proposed":
+                spent = spent_before_a_call(setup.limits, state, reserve=False, besides=fresh)
+                if spent is not None:
+                    continue
+                fresh += 1
+            effects.append(CallModel(asked.id, node.step, asked=asked))
+    in_flight = fresh or state.in_flight()
+    return e.LimitReached(*spent) if spent is not None and not in_flight else None
+
+
+def _after_failure(state: TaskState, setup: Setup, node: Node) -> Decision:
+    """Return what the failure policy makes of a step that failed, now that nothing runs any more."""
+    step = node.step
+    error = step.error if step is not None else None
+    if step is None or error is None:
+        return Wait("idle")
+    policy = {"model": setup.on_model_failure, "tool": setup.on_tool_failure}.get(error.source, "fail")
+    if policy == "pause" and not step.paused:
+        return e.PauseRequested(FAILURE_POLICY, f"step {node.plan.name!r} failed: {error.message}")
+    if policy == "pause":
+        return e.StepStarted(step.id, step.index, step.attempt + 1)
+    if policy == "degrade":
+        reason = f"step {node.plan.name!r} failed: {error.message}"
+        return e.TaskEnded("degraded", partial_answer(state, setup), error, (*state.reasons, reason))
+    return fail(state, error)

@@ -1,0 +1,288 @@
+"""`StepContext`: what a step that is a function may know and do. What it does is journalled by key.
+
+A function that was cut off (a crash, a pause, a call that waits for a person) is entered again from its top. What it
+asks for then is found by key: a call that ended is not made again, its result is served from the journal. Code between
+calls runs again; `once`, `now` and `random` keep a value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from treadle.core import events as e
+from treadle.core.codec import is_writable
+from treadle.core.graph import Asked, Graph, Kept, Keyed, Node
+from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
+from treadle.core.model import ModelAnswer
+from treadle.core.scheduling import seen_by
+from treadle.core.state import CallState, TaskState
+from treadle.errors import ModelError, NotReproducible, ToolCallFailed, WorkerError
+from treadle.ports import C
+
+T = TypeVar("T")
+
+
+class StepDesk(Protocol):
+    """What carries out what a function asks for."""
+
+    def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
+        """Record that something is wanted, unless it is known already; the awaitable is done when it has ended."""
+        ...
+
+    def keep(self, event: e.Event) -> Awaitable[None]:
+        """Record an event; the awaitable is done when it is recorded."""
+        ...
+
+    def now(self) -> float:
+        """Return seconds since 1970, UTC."""
+        ...
+
+    def random(self) -> float:
+        """Return a number from 0 up to 1."""
+        ...
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Wait for an awaitable in a thread that is not the event loop's."""
+        ...
+
+
+class StepContext(Generic[C]):
+    """A step, as the function that it is sees it.
+
+    `input` is the data it was planned with, `task_input` what the task was given; `results` holds the outputs of the
+    steps it waited for, and of the one that planned it, by name (nothing for those that failed or were given up);
+    `attempt` counts from 1; `context` is the object given to the run, never stored.
+    """
+
+    def __init__(self, state: TaskState, node: Node, desk: StepDesk, context: C) -> None:
+        step, graph = node.step, state.graph
+        assert step is not None, "it has begun"
+        assert graph is not None, "it has begun"
+        self._state, self._node, self._step, self._desk = state, node, step, desk
+        self.task_id = state.task_id
+        self.thread_id = state.thread
+        self.agent = state.agent
+        self.step_id = step.id
+        self.name = node.plan.name
+        self.index = step.index
+        self.attempt = step.attempt
+        self.input: Json = copied(node.plan.input)
+        self.task_input: tuple[Content, ...] = state.input
+        self.extra_state: Json = copied(state.extra_state)
+        self.context: C = context
+        self.results: Mapping[str, Json] = _results(graph, node)
+        self._made = node.requests
+        self._seen: dict[str, int] = {}
+        self._asking = False
+
+    # -------------------------------------------------------------------------------------- looking
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The conversation as this step sees it: what was said before it, and by itself; nothing of its siblings."""
+        return seen_by(self._state, self._node)
+
+    # ---------------------------------------------------------------------------------------- doing
+
+    async def call_model(
+        self,
+        messages: str | Sequence[Message] | None = None,
+        *,
+        instructions: str | None = None,
+        tools: Sequence[str] | None = None,
+        key: str | None = None,
+    ) -> ModelAnswer:
+        """Ask the agent's model and return its answer.
+
+        Args:
+            messages: what it is asked, on the side; by default the conversation as this step sees it, in which the
+                answer is said too. A text is a user's words.
+            instructions: in place of the agent's.
+            tools: names of the agent's tools to offer; by default all in the conversation, and none on the side.
+            key: how the request is known when the function is entered again; by default what is asked, and how often.
+
+        Raises:
+            ModelError: the model did not answer.
+            NotReproducible: the key was used before with something else.
+            WorkerError: the conversation cannot go on: an answer or a result in it is still awaited.
+        """
+        given = _messages(messages)
+        offered = tuple(tools) if tools is not None else (None if given is None else ())
+        if given is None:
+            self._check_conversation()
+        asked = [
+            None if given is None else [_facts(message) for message in given],
+            instructions,
+            list(offered) if offered is not None else None,
+        ]
+        digest = _digest("model", asked)
+        known, name = self._find(key, digest)
+        if known is None:
+            call_id = self._next_id("m")
+            event = e.ModelRequested(self.step_id, call_id, name, digest, given, instructions, offered)
+        else:
+            event, call_id = None, cast("Asked", known.done).id
+        self._asking = self._asking or given is None
+        try:
+            await self._desk.request(event, call_id)
+        finally:
+            self._asking = self._asking and given is not None
+        asked_ = cast("Asked", self._node.keyed[name].done)
+        if asked_.error is not None:
+            error = asked_.error
+            kind = cast("Any", error.kind)
+            raise ModelError(error.message, kind=kind, status=error.status, retry_after=error.retry_after)
+        assert asked_.message is not None, "it ended"
+        return ModelAnswer(asked_.message, asked_.finish, asked_.usage)
+
+    async def call_tool(
+        self, tool: str | ToolCall, arguments: dict[str, Json] | None = None, *, key: str | None = None
+    ) -> Json:
+        """Call one of the agent's tools and return its output.
+
+        Args:
+            tool: its name; or a call that the model asked for in its newest answer in the conversation.
+            arguments: as JSON data, with a name.
+            key: how the call is known when the function is entered again; by default its name, its arguments, and how
+                often they came.
+
+        Raises:
+            ToolCallFailed: the call did not end well: `outcome` says how, `unknown` included.
+            NotReproducible: the key was used before with another call.
+        """
+        call_id, ended = self._call(tool, arguments, key)
+        await ended
+        call = next(call for call in self._step.calls if call.id == call_id)
+        if call.outcome != "ok":
+            why = call.error.message if call.error is not None else f"{call.name} ended as {call.outcome}"
+            raise ToolCallFailed(why, tool=call.name, call_id=call.id, outcome=str(call.outcome))
+        return copied(call.output)
+
+    async def call_tools(self, answer: ModelAnswer) -> tuple[CallState, ...]:
+        """Make all calls that an answer asks for, beside each other; those that fail are answers to the model too."""
+        wanted = [self._call(call, None, None) for call in answer.message.tool_calls]
+        for _, ended in wanted:
+            await ended
+        return tuple([call for call_id, _ in wanted for call in self._step.calls if call.id == call_id])
+
+    async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
+        """Return what a function returned when it was called first; it has to be JSON data."""
+        name = f"once:{key}"
+        if (known := self._node.keyed.get(name)) is None:
+            value = fn()
+            if isinstance(value, Awaitable):
+                value = await cast("Awaitable[T]", value)
+            if not is_writable(value):
+                raise WorkerError(
+                    f"step {self.name!r}: once({key!r}, ...) must return JSON data, got {value!r:.200}"
+                )
+            await self._desk.keep(e.ValueKept(self.step_id, name, cast("Any", value)))
+            known = self._node.keyed[name]
+        return cast("T", copied(cast("Kept", known.done).value))
+
+    async def now(self) -> float:
+        """Return the time when this was first asked, in seconds since 1970, UTC; each call in a step has its own."""
+        return await self.once(f"now:{self._count('now')}", self._desk.now)
+
+    async def random(self) -> float:
+        """Return a number from 0 up to 1, the same when the function is entered again; each call has its own."""
+        return await self.once(f"random:{self._count('random')}", self._desk.random)
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Return what an awaitable of this context comes to, in a function that is not `async`."""
+        return self._desk.wait(awaitable)
+
+    async def settled(self) -> None:
+        """Return once all that was asked for has ended."""
+        while self._step.open or self._node.asked:
+            await self._desk.request(None, next(iter((*self._step.open, *self._node.asked))))
+
+    # --------------------------------------------------------------------------------------- keeping
+
+    def _find(self, key: str | None, digest: str) -> tuple[Keyed | None, str]:
+        name = f"key:{key}" if key is not None else f"{digest}:{self._count(digest)}"
+        known = self._node.keyed.get(name)
+        if known is not None and known.digest != digest:
+            raise NotReproducible(
+                f"task {self.task_id}, step {self.step_id} ({self.name}): the key {key!r} was used before for something"
+                " else; give each request a key of its own"
+            )
+        return known, name
+
+    def _count(self, what: str) -> int:
+        count = self._seen[what] = self._seen.get(what, 0) + 1
+        return count
+
+    def _next_id(self, kind: str) -> str:
+        self._made += 1
+        return f"{self.step_id}-{kind}{self._made}"
+
+    def _call(
+        self, tool: str | ToolCall, arguments: dict[str, Json] | None, key: str | None
+    ) -> tuple[str, Awaitable[None]]:
+        """Ask for a call at once, and return its id and what is done when it has ended."""
+        asked = isinstance(tool, ToolCall)
+        name = tool.name if asked else tool
+        given = tool.arguments if asked else (arguments or {})
+        if not is_writable(given):
+            raise WorkerError(
+                f"step {self.name!r}: the arguments of {name} must be JSON data, got {given!r:.200}"
+            )
+        digest = _digest("tool", [name, given])
+        known, found = self._find(f"call:{tool.id}" if asked and key is None else key, digest)
+        if known is not None:
+            call_id = cast("CallState", known.done).id
+            return call_id, self._desk.request(None, call_id)
+        call_id = tool.id if asked else self._next_id("c")
+        problem = tool.problem if asked else None
+        is_its_own = asked and tool.id in self._node.newest_calls
+        event = e.CallRequested(
+            self.step_id, call_id, found, digest, name, copied(given), problem, is_its_own
+        )
+        return call_id, self._desk.request(event, call_id)
+
+    def _check_conversation(self) -> None:
+        if self._asking:
+            raise WorkerError(
+                f"step {self.name!r}: the model is being asked here already; to ask it beside that give messages="
+            )
+        made = [call for call in self._step.open.values() if call.asked]
+        if made:
+            raise WorkerError(
+                f"step {self.name!r}: await the calls of the newest answer ({made[0].name}) before the next request"
+            )
+
+
+def _results(graph: Graph, node: Node) -> Mapping[str, Json]:
+    above = (*((node.by,) if node.by is not None else ()), *node.after)
+    found = [graph.nodes[step_id] for step_id in above if step_id in graph.nodes]
+    return {other.plan.name: copied(other.output) for other in found}
+
+
+def _messages(given: str | Sequence[Message] | None) -> tuple[Message, ...] | None:
+    if given is None:
+        return None
+    return (Message("user", content(given)),) if isinstance(given, str) else tuple(given)
+
+
+def _facts(message: Message) -> Any:
+    from treadle.core.codec import encode_part
+
+    return [message.role, [encode_part(part) for part in message.parts]]
+
+
+def _digest(kind: str, asked: Any) -> str:
+    from pydantic_core import to_json
+
+    return hashlib.sha256(to_json([kind, _sorted(asked)])).hexdigest()[:16]
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        document = cast("dict[str, Any]", value)
+        return {name: _sorted(document[name]) for name in sorted(document)}
+    if isinstance(value, (list, tuple)):
+        return [_sorted(item) for item in cast("Sequence[Any]", value)]
+    return value

@@ -1,0 +1,200 @@
+"""Workers of one's own: a function for each step, an `AgentWorker`, or a pure `decide`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+from treadle.agents import scheduled
+from treadle.agents.agent import RunContext
+from treadle.agents.lifecycle import Worker
+from treadle.agents.step_context import StepContext
+from treadle.core.codec import is_writable, plain
+from treadle.core.data import frozen
+from treadle.core.events import NextStep
+from treadle.core.graph import Graph
+from treadle.core.messages import Json
+from treadle.core.scheduling import WrongPlan, check, names_before
+from treadle.errors import ConfigurationError, WorkerError
+
+FIRST = "start"
+"""What the first step is called of a worker that is a plain function."""
+
+
+class Quorum(int):
+    """A join: so many of the steps that a step waits for have to end well; then the others are stopped."""
+
+    def __new__(cls, n: int) -> Quorum:
+        if isinstance(n, bool) or n < 1:
+            raise ConfigurationError(f"Quorum must be a whole number from 1 up, got {n!r}")
+        return super().__new__(cls, n)
+
+
+@frozen
+class StepResult:
+    """What a step came to.
+
+    Args:
+        output: JSON data: the task's answer if this is the last step, else for the steps that follow.
+        is_last: the task has its answer.
+        next_steps: what is to follow; a step without `after` may begin at once, beside others.
+    """
+
+    output: Json = None
+    is_last: bool = False
+    next_steps: Sequence[NextStep] = ()
+
+
+@runtime_checkable
+class AgentWorker(Protocol):
+    """A worker in three parts; each may be `async`, or not."""
+
+    def initialize_step(self, task: RunContext[Any]) -> NextStep | Awaitable[NextStep]:
+        """Return the first step of a task."""
+        ...
+
+    def run_step(self, ctx: StepContext[Any]) -> StepResult | Awaitable[StepResult]:
+        """Run a step; `ctx.name` says which."""
+        ...
+
+    def finalize_task(self, task: RunContext[Any], output: Json) -> Json | Awaitable[Json]:
+        """Have a last look at the answer, at least once, before the task ends; what is returned takes its place.
+
+        None leaves the answer as it is.
+        """
+        ...
+
+
+class Decider:
+    """A worker that is one pure function of state and setup; see `treadle.agents.function_calling` for one.
+
+    Args:
+        decide: called again after each event; must not do anything but return an event, effects, or `Wait`.
+    """
+
+    def __init__(self, decide: Worker) -> None:
+        if not callable(decide):
+            raise ConfigurationError(f"Decider takes a function of state and setup, got {decide!r}")
+        self.decide: Worker = decide
+
+    def facts(self) -> Json:
+        """Return what tells this worker from others."""
+        return f"decider:{_name(self.decide)}"
+
+
+class FunctionWorker:
+    """A worker whose steps are functions, as a runner drives it."""
+
+    decide: Worker = staticmethod(scheduled.decide)
+
+    def __init__(self, given: Any) -> None:
+        self.parts: AgentWorker | None = None
+        if isinstance(given, AgentWorker):
+            self.parts = given
+            self.run: Callable[[StepContext[Any]], Any] = given.run_step
+        else:
+            self.run = given
+        self.blocks = not _is_async(self.run)
+        """whether it runs in a thread"""
+
+    @property
+    def first_steps(self) -> tuple[NextStep, ...]:
+        """What a task begins with, if that need not be asked for."""
+        return (NextStep(FIRST),) if self.parts is None else ()
+
+    @property
+    def looks_at_answers(self) -> bool:
+        """Whether it wants a last look at answers."""
+        return self.parts is not None
+
+    def facts(self) -> Json:
+        """Return what tells this worker from others."""
+        own = getattr(self.parts, "facts", None)
+        if callable(own):
+            return cast("Json", own())
+        return f"function:{_name(self.run if self.parts is None else type(self.parts))}"
+
+    async def initialize(self, task: RunContext[Any]) -> tuple[NextStep, ...]:
+        """Return the first steps of a task."""
+        assert self.parts is not None, "plain functions are not asked"
+        step = await _awaited(self.parts.initialize_step(task))
+        steps = (step,) if isinstance(step, NextStep) else tuple(step)
+        return checked_steps("initialize_step", steps, set())
+
+    async def finalize(self, task: RunContext[Any], output: Json) -> Json:
+        """Return what takes the answer's place, None if nothing does."""
+        assert self.parts is not None, "plain functions are not asked"
+        found = await _awaited(self.parts.finalize_task(task, output))
+        if not is_writable(found):
+            raise WorkerError(f"finalize_task must return JSON data or None, got {found!r:.200}")
+        return found
+
+
+def worker_for(name: str, given: Any) -> FunctionWorker | Decider:
+    """Return a worker made of what an agent was given; raises `ConfigurationError`."""
+    if isinstance(given, Decider):
+        return given
+    if isinstance(given, type) or not (callable(given) or isinstance(given, AgentWorker)):
+        raise ConfigurationError(
+            f"Agent {name!r}: worker must be 'function_calling', 'react', 'planner', a dialect such as React(...), a "
+            f"function of StepContext, an AgentWorker, or Decider(...), got {given!r}"
+        )
+    return FunctionWorker(given)
+
+
+def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResult:
+    """Return what a step's function returned, with plain JSON data as output; raises `WorkerError`."""
+    where = f"step {ctx.name!r} ({ctx.step_id})"
+    if not isinstance(result, StepResult):
+        raise WorkerError(f"{where} must return a StepResult, got {result!r:.200}")
+    try:
+        output = plain(result.output)
+    except ValueError:
+        raise WorkerError(f"{where}: output must be JSON data, got {result.output!r:.200}") from None
+    node = graph.nodes[ctx.step_id]
+    steps = checked_steps(where, tuple(result.next_steps), names_before(graph, node))
+    others = len(graph.running) > 1 or graph.ready or graph.planned
+    if not (result.is_last or steps or others):
+        raise WorkerError(
+            f"{where} is neither the last step nor followed by one: say is_last=True or name next_steps"
+        )
+    return StepResult(output, bool(result.is_last), steps)
+
+
+def checked_steps(where: str, steps: tuple[Any, ...], known: set[str]) -> tuple[NextStep, ...]:
+    """Return planned steps if they can be journalled and run; raises `WorkerError`."""
+    for step in steps:
+        if not isinstance(step, NextStep):
+            raise WorkerError(f"{where}: a next step must be a NextStep, got {step!r:.200}")
+        if not isinstance(step.name, str) or not step.name:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkerError(f"{where}: a step's name must be text, got {step.name!r}")
+        if isinstance(step.after, str) or (
+            step.join not in ("all", "any", "optional") and not isinstance(step.join, int)
+        ):
+            raise WorkerError(
+                f"{where}: step {step.name!r} must have a sequence of names as after=, and as join= 'all', 'any', "
+                f"'optional' or Quorum(n), got {step.after!r} and {step.join!r}"
+            )
+        if not is_writable(step.input):
+            raise WorkerError(
+                f"{where}: the input of step {step.name!r} must be JSON data, got {step.input!r:.200}"
+            )
+    plain = tuple([NextStep(s.name, s.input, tuple(s.after), s.join) for s in steps])
+    try:
+        check(plain, known)
+    except WrongPlan as error:
+        raise WorkerError(f"{where}: {error}") from None
+    return plain
+
+
+def _is_async(fn: Any) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _name(fn: Any) -> str:
+    return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"

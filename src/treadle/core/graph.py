@@ -1,0 +1,213 @@
+"""Steps that depend on each other: what is planned, what is ready, what runs, and who sees whose words.
+
+Only tasks whose steps are functions have a graph; the steps of others follow one upon the other. `place` orders steps
+whatever order they end in: a step that runs alone numbers what it plans on from its own number, one among siblings
+numbers it beneath its own, so that nobody's number depends on who was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from treadle.core.data import frozen, mutable
+from treadle.core.messages import Json, Message
+from treadle.core.model import NO_USAGE, Finish, Usage
+
+if TYPE_CHECKING:
+    from treadle.core.events import Failure, InputReceived, ModelRequested, NextStep
+    from treadle.core.state import CallState, StepState
+
+NodeStatus = Literal["planned", "ready", "running", "completed", "failed", "skipped"]
+
+
+@mutable
+class Asked:
+    """One request to the model by a step that is a function. `own` ones belong to the conversation."""
+
+    id: str
+    request: ModelRequested
+    status: Literal["proposed", "begun", "ended"] = "proposed"
+    attempt: int = 0
+    message: Message | None = None
+    finish: Finish = "stop"
+    usage: Usage = NO_USAGE
+    error: Failure | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether the answer is said in the conversation, and not on the side."""
+        return self.request.messages is None
+
+
+@frozen
+class Kept:
+    """A value that a function wanted to be the same each time it is entered."""
+
+    value: Json
+
+
+@mutable
+class Keyed:
+    """What a function did under a key: found again by it when the function is entered again."""
+
+    digest: str
+    done: Asked | CallState | Kept
+
+
+Place: TypeAlias = tuple[int, ...]
+
+
+@mutable
+class Node:
+    """One step of a graph, from its plan to its end. `after` are ids; `by` is the step that planned it."""
+
+    id: str
+    index: int
+    place: Place
+    plan: NextStep
+    after: tuple[str, ...]
+    by: str | None
+    status: NodeStatus = "planned"
+    waits: int = 0
+    """how many of those it waits for have not ended"""
+
+    won: int = 0
+    """how many of them ended well"""
+
+    needed_by: list[str] = field(default_factory=list[str])
+    """ids of the steps that wait for it"""
+
+    next: tuple[NextStep, ...] = ()
+    step: StepState | None = None
+    inherited: bool = False
+    """a fork took it over from its parent"""
+
+    alone: bool = False
+    """nothing ran or was to run beside it: it speaks straight into the conversation"""
+
+    saw: int = 0
+    """how much of the conversation it sees"""
+
+    ahead: tuple[Node, ...] = field(default=(), compare=False, repr=False)
+    """whose words it sees besides: they are not in the conversation yet"""
+
+    said: list[Message] = field(default_factory=list[Message])
+    merged: bool = False
+    since: int = 0
+    """where in the conversation the words begin that came into it together with its own"""
+
+    read: tuple[InputReceived, ...] = ()
+    reason: str | None = None
+    answers: int = 0
+    asked: dict[str, Asked] = field(default_factory=dict[str, Asked])
+    """requests to the model that have not ended"""
+
+    newest_calls: tuple[str, ...] = ()
+    """ids of the calls in its newest answer"""
+
+    owes: bool = False
+    """whether their results have not been said yet"""
+
+    requests: int = 0
+    """how many requests and calls its function made"""
+
+    keyed: dict[str, Keyed] = field(default_factory=dict[str, Keyed])
+
+    @property
+    def need(self) -> int:
+        """How many of those it waits for have to end well before it may begin."""
+        join = self.plan.join
+        if isinstance(join, int):
+            return join
+        return {"all": len(self.after), "any": min(1, len(self.after)), "optional": 0}[join]
+
+    @property
+    def hurries(self) -> bool:
+        """Whether it begins as soon as enough have ended well, and not only when all have ended."""
+        return self.plan.join == "any" or isinstance(self.plan.join, int)
+
+    @property
+    def possible(self) -> bool:
+        """Whether enough of those it waits for can still end well."""
+        return self.won + self.waits >= self.need
+
+    @property
+    def output(self) -> Json:
+        """What the step came to, nothing if it was given up."""
+        return self.step.output if self.step is not None and self.status == "completed" else None
+
+
+@mutable
+class Graph:
+    """All steps of a task's present branch, by id, and those of them in which something may happen next."""
+
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    planned: int = 0
+    """how many wait for others"""
+
+    ready: list[Node] = field(default_factory=list[Node])
+    """in order of place"""
+
+    running: dict[str, Node] = field(default_factory=dict[str, Node])
+    failed: dict[str, Node] = field(default_factory=dict[str, Node])
+    """those without which the task cannot go on"""
+
+    surplus: dict[str, Node] = field(default_factory=dict[str, Node])
+    """those that nobody needs any more"""
+
+    apart: list[Node] = field(default_factory=list[Node])
+    """ended, and their words not in the conversation yet; in order of place"""
+
+    top: int = 0
+    """the highest number given to a step that was planned by one which ran alone"""
+
+    started: int = 0
+
+    def in_order(self, steps: Iterable[StepState]) -> list[StepState]:
+        """Return steps in order of place."""
+        return sorted(steps, key=lambda step: self.nodes[step.id].place)
+
+    def of(self, step_id: str) -> Node | None:
+        """Return the step of this id that runs, or has failed and is next."""
+        return self.running.get(step_id) or self.failed.get(step_id)
+
+    def planned_beside(self, node: Node) -> bool:
+        """Whether steps are planned that do not wait for this one, directly or not."""
+        if not self.planned:
+            return False
+        waiting = list(node.needed_by)
+        found = set[str]()
+        while waiting:
+            other_id = waiting.pop()
+            if other_id not in found and self.nodes[other_id].status == "planned":
+                found.add(other_id)
+                waiting += self.nodes[other_id].needed_by
+        return len(found) < self.planned
+
+    def ancestors(self, node: Node) -> set[str]:
+        """Return the ids of all that a step waited for, and of those that planned them, as far as they are apart."""
+        apart = {other.id: other for other in self.apart}
+        found, open_ = set[str](), [*node.after, *((node.by,) if node.by is not None else ())]
+        while open_:
+            step_id = open_.pop()
+            other = apart.get(step_id)
+            if other is not None and step_id not in found:
+                found.add(step_id)
+                open_ += [*other.after, *((other.by,) if other.by is not None else ())]
+        return found
+
+    def dependents(self, step_ids: set[str]) -> set[str]:
+        """Return the ids of some steps and of all that came of them: that waited for them, or were planned by them."""
+        found = set(step_ids)
+        children: dict[str, list[str]] = {}
+        for node in self.nodes.values():
+            for above in (*node.after, *((node.by,) if node.by is not None else ())):
+                children.setdefault(above, []).append(node.id)
+        open_ = list(found)
+        while open_:
+            fresh = [child for child in children.get(open_.pop(), ()) if child not in found]
+            found.update(fresh)
+            open_ += fresh
+        return found

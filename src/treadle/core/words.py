@@ -1,0 +1,41 @@
+"""Events as words of a conversation: what somebody said, and the results of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from treadle.core.events import InputReceived
+from treadle.core.messages import Content, Message, Text, ToolResult
+from treadle.core.observation import EMPTY_OUTPUT, as_text, framed
+from treadle.core.state import CallState
+
+RETRY_MARK = "r"
+"""What parts a call's id from the number of its try, when a failed step is taken up again."""
+
+
+def spoken(words: InputReceived) -> Message:
+    """Return somebody's words as a message."""
+    if not words.observation:
+        return Message(words.role, words.parts)
+    return Message("user", framed(words.parts))
+
+
+def results(calls: Iterable[CallState]) -> Message:
+    """Return the message that answers all calls of an answer, in call order whatever the order they ended in."""
+    return Message("tool", tuple([_result(call) for call in calls]))
+
+
+def _result(call: CallState) -> ToolResult:
+    parts: tuple[Content, ...]
+    if call.observation is not None:
+        parts = call.observation
+    elif call.error is not None:
+        parts = (Text(call.error.message),)
+    else:
+        parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
+    return ToolResult(asked_as(call), call.name, parts, call.outcome != "ok")
+
+
+def asked_as(call: CallState) -> str:
+    """Return the id under which the model asked for a call, however often it was tried."""
+    return call.id.partition(RETRY_MARK)[0]
