@@ -45,6 +45,16 @@ st.register_type_strategy(
     Message,
     st.builds(Message, st.sampled_from(["user", "tool"]), st.lists(PARTS, max_size=3).map(tuple), JSON),
 )
+st.register_type_strategy(
+    e.NextStep,
+    st.builds(
+        e.NextStep,
+        WORDS,
+        JSON,
+        st.lists(WORDS, max_size=2).map(tuple),
+        st.sampled_from(["all", "any", "optional"]) | st.integers(1, 3),
+    ),
+)
 st.register_type_strategy(e.TypedAnswer, st.builds(e.TypedAnswer, JSON, st.none() | WORDS, st.none() | WORDS))
 st.register_type_strategy(float, st.floats(allow_nan=False))  # NaN equals nothing, so it cannot be compared
 CONTENTS = st.lists(CONTENT, max_size=3).map(tuple)

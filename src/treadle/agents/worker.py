@@ -169,9 +169,9 @@ def checked_steps(where: str, steps: tuple[Any, ...], known: set[str]) -> tuple[
             raise WorkerError(f"{where}: a next step must be a NextStep, got {step!r:.200}")
         if not isinstance(step.name, str) or not step.name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WorkerError(f"{where}: a step's name must be text, got {step.name!r}")
-        if isinstance(step.after, str) or (
-            step.join not in ("all", "any", "optional") and not isinstance(step.join, int)
-        ):
+        named = step.join in ("all", "any", "optional")
+        joins = named or isinstance(cast("object", step.join), int)
+        if isinstance(step.after, str) or not joins:
             raise WorkerError(
                 f"{where}: step {step.name!r} must have a sequence of names as after=, and as join= 'all', 'any', "
                 f"'optional' or Quorum(n), got {step.after!r} and {step.join!r}"

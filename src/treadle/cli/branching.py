@@ -39,6 +39,10 @@ def undo(
     to: Annotated[
         str | None, typer.Option("--to", metavar="N", help="Last step to keep: index or id.")
     ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option("--step", metavar="N", help="Step to take back, with what came of it: index or id."),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also what cannot be compensated; the report says so.")
     ] = False,
@@ -53,7 +57,9 @@ def undo(
         async with runner_on(store) as runner:
             row = await row_named(runner, task)
             known = await agent_of(runner, row, screen, agent, None)
-            report = await runner.undo_step(row.task_id, to=_place(to), force=force, agent=known, by=by)
+            report = await runner.undo_step(
+                row.task_id, to=_place(to), step=_place(step), force=force, agent=known, by=by
+            )
             screen.document(report)
             _report(screen, report)
             if report.complete:

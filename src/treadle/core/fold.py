@@ -360,16 +360,24 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     call = state.find_call(event.call)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
-    messages, asked = list(state.messages), asked_as(call)
+    new = ToolResult(asked_as(call), call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
+    state.messages = _with_result(state.messages, new)
+    if state.graph is not None:
+        node = state.graph.nodes[call.step]
+        node.said = _with_result(node.said, new)
+    call.output, call.observation, call.outcome, call.error = event.output, None, "ok", None
+
+
+def _with_result(messages: list[Message], new: ToolResult) -> list[Message]:
+    """Return messages with another result for a call."""
+    messages = list(messages)
     for index in range(len(messages) - 1, -1, -1):
         parts = messages[index].parts
-        if any(type(part) is ToolResult and part.call_id == asked for part in parts):
-            new = ToolResult(asked, call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
-            changed = tuple(new if type(p) is ToolResult and p.call_id == asked else p for p in parts)
+        if any(type(part) is ToolResult and part.call_id == new.call_id for part in parts):
+            changed = tuple(new if type(p) is ToolResult and p.call_id == new.call_id else p for p in parts)
             messages[index] = Message("tool", changed)
             break
-    state.messages = messages
-    call.output, call.observation, call.outcome, call.error = event.output, None, "ok", None
+    return messages
 
 
 # ------------------------------------------------------------------------------------------ control

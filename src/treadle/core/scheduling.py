@@ -458,14 +458,14 @@ def _last_answer(node: Node) -> Message:
 
 def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     """Take steps back with all that came of them; what a step that stays had planned is planned once more."""
-    gone = [graph.nodes.pop(step) for step in event.steps if step in graph.nodes]
-    ids = {node.id for node in gone}
+    ids = graph.dependents({step for step in event.steps if step in graph.nodes})
+    gone = [graph.nodes.pop(step) for step in ids]
     merged = [node.since for node in gone if node.merged]
     if merged:
         _unmerge(state, graph, min(merged))
     state.messages = list(state.messages)
     state.steps = [step for step in state.steps if step.id not in ids]
-    for node in gone:
+    for node in sorted(gone, key=_by_place):
         for words in node.read:
             insort(state.unread, words, key=lambda one: one.seq)
         state.turn -= node.answers

@@ -156,6 +156,13 @@ class Driving:
         """
         return self._versions.get(state.fingerprint, agent)
 
+    def looking_at_answers(self, state: TaskState) -> Agent[Any] | None:
+        """Return a task's agent if its worker wants a last look at the answer before the task ends."""
+        agent = self._agents.get(state.agent)
+        if agent is None or not isinstance(agent.own, FunctionWorker) or not agent.own.looks_at_answers:
+            return None
+        return self.version_for(state, agent)
+
     def typed_of(self, agent: Agent[Any]) -> TypedAnswers | None:
         """Return how an agent's answers are asked for and read; None when they are text."""
         if agent.typed is None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from treadle.core import events as e
+from treadle.core.data import frozen
 from treadle.core.fold import apply
+from treadle.core.graph import Graph
 from treadle.core.journal import unfold
 from treadle.core.state import StepState, TaskState, start
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
@@ -12,25 +15,62 @@ from treadle.ports import JournalStore
 from treadle.runner.results import Difference, StepInfo, all_steps, resting_word, step_output
 
 
-def fork_point(state: TaskState, at: str | int | None, replace: dict[str, Any] | None) -> int:
-    """Return the sequence number after which a fork goes its own way."""
+@frozen
+class ForkPoint:
+    """Where a fork begins: after which event of its parent, and what it says first to stand there."""
+
+    seq: int
+    then: tuple[e.Event, ...] = ()
+
+
+async def fork_point(
+    store: JournalStore, state: TaskState, at: str | int | None, replace: dict[str, Any] | None
+) -> ForkPoint:
+    """Return where a fork begins.
+
+    Raises:
+        StepNotFound, CallNotFound: there is no such place.
+        ForkPointBusy: steps beside the named one were at work at that place, and are now.
+    """
     if replace:
-        return _end_of_calls(state, at, replace)
-    if at is None:
-        return state.steps[-1].ended_seq if state.steps else 1
-    if isinstance(at, bool) or not isinstance(at, (int, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return await _end_of_calls(store, state, at, replace)
+    if isinstance(at, bool) or not isinstance(at, (int, str, type(None))):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"at must be a step id or the sequence number of an event, got {at!r}")
     if isinstance(at, int):
         if not 1 <= at <= state.seq:
             raise StepNotFound(f"task {state.task_id} has events 1 to {state.seq}, not {at}")
-        return at
-    step = next((step for step in state.steps if at in (step.id, *_name(state, step))), None)
+        return ForkPoint(at)
+    if at is None and not state.steps:
+        return ForkPoint(1)
+    step = _last(state) if at is None else next((one for one in state.steps if one.id == at), None)
     if step is None:
         raise StepNotFound(f"task {state.task_id} has no completed step {at!r} on its present branch")
-    return step.ended_seq
+    return (
+        ForkPoint(step.ended_seq) if state.graph is None else await _beside(store, state, state.graph, step)
+    )
 
 
-def _end_of_calls(state: TaskState, at: str | int | None, replace: dict[str, Any]) -> int:
+def _last(state: TaskState) -> StepState:
+    return max(state.steps, key=lambda step: step.ended_seq)
+
+
+async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: StepState) -> ForkPoint:
+    """Return where a fork begins just after a step beside which others may have been at work.
+
+    Where calls of theirs were open then, it begins where the task stands now, and takes back what came later.
+    """
+    if graph.nodes[step.id].alone or not (await state_at(store, state.task_id, step.ended_seq)).in_flight():
+        return ForkPoint(step.ended_seq)
+    if state.in_flight() or state.undo is not None or state.ended is not None:
+        await check_rest(store, state.task_id, step.ended_seq)
+    later = [one.id for one in all_steps(state) if not one.ended_seq or one.ended_seq > step.ended_seq]
+    gone = tuple([one.id for one in all_steps(state) if one.id in graph.dependents(set(later))])
+    return ForkPoint(state.seq, (e.Rewound(step.index, state.branch + 1, (), gone),))
+
+
+async def _end_of_calls(
+    store: JournalStore, state: TaskState, at: str | int | None, replace: dict[str, Any]
+) -> ForkPoint:
     if at is not None:
         raise ConfigurationError(
             "fork takes at= or replace=, not both: replace= forks at the end of the call's step"
@@ -44,7 +84,11 @@ def _end_of_calls(state: TaskState, at: str | int | None, replace: dict[str, Any
     step = next((step for step in state.steps if step.id in steps), None)
     if len(steps) != 1 or step is None:
         raise ConfigurationError("replace= takes calls of one completed step")
-    return step.ended_seq
+    if state.graph is None:
+        return ForkPoint(step.ended_seq)
+    # Its function is entered again, and makes of the other result what it makes of it.
+    await check_rest(store, state.task_id, step.ended_seq - 1)
+    return ForkPoint(step.ended_seq - 1)
 
 
 async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:

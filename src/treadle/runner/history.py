@@ -33,12 +33,13 @@ class History(Views):
         task: Ref,
         *,
         to: int | str | None = None,
+        step: int | str | None = None,
         force: bool = False,
         agent: Agent[Any] | None = None,
         context: Any = None,
         by: str | None = None,
     ) -> UndoReport:
-        """Take back the last step, or all after `to`: compensate its calls, newest first, then rewind.
+        """Take back the last step, or another, and all that came of it: compensate calls, newest first, then rewind.
 
         A task that is being driven, here or elsewhere, is undone by its driver: it lets the calls in flight end,
         carries the undo out, and gives the task back.
@@ -46,6 +47,7 @@ class History(Views):
         Args:
             task: the task, or its id.
             to: index (from 1) or id of the last step to keep; 0 for none.
+            step: index or id of the step to take back, with what came of it: its siblings stay.
             force: rewind also what cannot be compensated, and say so.
             agent: the task's agent, if compensations run and this runner was not given it.
             context: handed to compensations.
@@ -65,22 +67,24 @@ class History(Views):
             )
         while True:
             try:
-                return await self._undo_here(row, to, force, agent, context, by)
+                return await self._undo_here(row, to, step, force, agent, context, by)
             except TaskBusy:
-                report = await self._undo_there(task_id, to, force, by)
+                report = await self._undo_there(task_id, to, step, force, by)
             if report is not None:
                 return report
 
     async def _undo_there(
-        self, task_id: str, to: int | str | None, force: bool, by: str | None
+        self, task_id: str, to: int | str | None, step: int | str | None, force: bool, by: str | None
     ) -> UndoReport | None:
         """Have a task's driver undo; None if it was not there any more, or had not the code of a compensation."""
-        data: dict[str, Json] = {"to": to, "force": force, "by": by}
+        data: dict[str, Json] = {"to": to, "step": step, "force": force, "by": by}
         item_id = await self._driving.command(task_id, "undo", data)
         answer = await self._driving.answer(task_id, item_id)
         if isinstance(answer, e.CommandRejected):
             then = await forking.state_at(self._store, task_id, answer.seq - 1)
-            undoing.plan(then, to, force=force, by=by)  # raises what says best why it could not be done
+            undoing.plan(
+                then, to, step=step, force=force, by=by
+            )  # raises what says best why it could not be done
             raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
         await self._driving.carried_out(task_id, item_id)
         answer = answer or await self._driving.answer(task_id, item_id)
@@ -93,6 +97,7 @@ class History(Views):
         self,
         row: TaskRow,
         to: int | str | None,
+        step: int | str | None,
         force: bool,
         agent: Agent[Any] | None,
         context: Any,
@@ -101,7 +106,7 @@ class History(Views):
         task_id = row.task_id
         async with self._driving.own(task_id) as owned:
             state = owned.state
-            plan = undoing.plan(state, to, force=force, by=by)
+            plan = undoing.plan(state, to, step=step, force=force, by=by)
             known = None
             if plan.needs_agent:
                 known = self._driving.agent_for(row.agent, agent, task_id)
@@ -144,7 +149,8 @@ class History(Views):
         row = await self._driving.row(task_id)
         state = (await self._driving.desk.load(task_id)).state
         replaced = given.replacements(replace)
-        seq = forking.fork_point(state, at, replaced)
+        point = await forking.fork_point(self._store, state, at, replaced)
+        seq = point.seq
         if thread_id is not None:
             given.thread(thread_id)
         if isinstance(at, int):
@@ -156,6 +162,7 @@ class History(Views):
         thread = thread_id or new_id()
         kept = self._driving.kept_options(state, options)
         first: list[e.Event] = [e.TaskForked(task_id, name, thread, fingerprint, kept)]
+        first += point.then
         for call_id, value in replaced.items():
             call = state.find_call(call_id)
             first.append(e.ResultReplaced(call_id, value, call.output if call is not None else None))

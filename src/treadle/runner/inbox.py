@@ -55,7 +55,13 @@ def _event(state: TaskState, item: InboxItem) -> e.Event:
 def _undone(state: TaskState, item: InboxItem) -> e.Event:
     data = item.data
     try:
-        asked = plan(state, data.get("to"), force=bool(data.get("force")), by=data.get("by")).event
+        asked = plan(
+            state,
+            data.get("to"),
+            step=data.get("step"),
+            force=bool(data.get("force")),
+            by=data.get("by"),
+        ).event
     except (TaskStateError, NotFound) as error:
         return e.CommandRejected("undo", str(error), item.item_id)
     asked.inbox = item.item_id

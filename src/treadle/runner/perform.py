@@ -179,10 +179,7 @@ def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
     assert state.graph is not None, "functions ask in graphs alone"
     node = state.graph.nodes[wanted.step]
     messages: Sequence[Message]
-    if wanted.messages is not None:
-        messages = wanted.messages
-    else:
-        messages = seen_by(state, node)
+    messages = wanted.messages if wanted.messages is not None else seen_by(state, node)
     specs = kit.specs
     if wanted.tools is not None:
         unknown = [name for name in wanted.tools if name not in kit.tools]

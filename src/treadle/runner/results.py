@@ -96,7 +96,7 @@ class Pending:
 class StepInfo:
     """Which step: its id, its index from 1, the words it read, how often it was tried, how it stands.
 
-    `name` and `given` are those it was planned with, and `after` the ids of the steps it waits for, if it is a function.
+    If it is a function: `name` and `given` are what it was planned with, `after` the ids of the steps it waits for.
     """
 
     step_id: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from treadle.agents.agent import Agent
@@ -100,7 +101,13 @@ class Stepping(Views):
         return await self._step(id_of(task), input, step, agent, context)
 
     async def _step(
-        self, task_id: str, given: Input | None, step: str | None, agent: Agent[Any] | None, context: Any
+        self,
+        task_id: str,
+        given: Input | None,
+        step: str | None,
+        agent: Agent[Any] | None,
+        context: Any,
+        only: frozenset[str] | None = None,
     ) -> TaskStepOutput:
         parts = parts_of(given) if given is not None else ()
         row = await self._driving.row(task_id)
@@ -110,12 +117,14 @@ class Stepping(Views):
             if parts:
                 owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
             known = agent or self._driving.version_for(owned.state, known)
-            drive = await self._driving.drive(owned, "step", known, context)
-        return _outcome_of_step(owned.state, drive)
+            if owned.state.graph is not None and only is None:
+                only = frozenset([step] if step is not None else _may_run(owned.state)[:1])
+            drive = await self._driving.drive(owned, "step", known, context, only)
+        return _outcome_of_step(owned.state, drive, only)
 
     async def _ready_for_a_step(self, owned: Owned, has_input: bool, step: str | None) -> None:
         state = owned.state
-        if step is not None and step not in [info.step_id for info in upcoming_steps(state)]:
+        if step is not None and step not in _may_run(state):
             raise StepNotFound(f"task {state.task_id}: {step!r} is not the next step")
         if state.ended is not None and state.ended != "failed":
             raise finished(state, f"is {state.ended}")
@@ -143,8 +152,18 @@ class Stepping(Views):
 
     @verb
     async def run_ready_steps(self, task: Ref, *, context: Any = None) -> list[TaskStepOutput]:
-        """Run every step that is ready and return what each did; a task of this worker has one at a time."""
-        return [await self._step(id_of(task), None, None, None, context)]
+        """Run every step that is ready, beside each other, and return what each did, in order.
+
+        Only where steps are functions can it be more than one. A step that they make ready does not begin.
+        """
+        task_id = id_of(task)
+        state = await self._state(task_id)
+        ready = _may_run(state)
+        if len(ready) < 2:
+            return [await self._step(task_id, None, None, None, context)]
+        with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
+            await self._step(task_id, None, None, None, context, frozenset(ready))
+        return [await self.get_step(task_id, step) for step in ready]
 
     @verb
     async def finalize(self, task: Ref) -> RunResult:
@@ -163,7 +182,8 @@ class Stepping(Views):
                 word = results.resting_word(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
-            await self._driving.drive(owned, "finalize", None, None)
+            agent = self._driving.looking_at_answers(state)
+            await self._driving.drive(owned, "finalize", agent, None)
         return self._result_of(state, results.resting_word(state))
 
     async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> Owned | None:
@@ -203,12 +223,18 @@ class Stepping(Views):
         return row
 
 
-def _outcome_of_step(state: TaskState, drive: Drive) -> TaskStepOutput:
+def _may_run(state: TaskState) -> list[str]:
+    """Return the ids of the steps that may run now, in order."""
+    return [info.step_id for info in upcoming_steps(state) if info.status != "blocked"]
+
+
+def _outcome_of_step(state: TaskState, drive: Drive, only: frozenset[str] | None) -> TaskStepOutput:
     """Return what a drive of one step came to, or raise what kept it from completing."""
     word = results.resting_word(state)
     if drive.step_done is not None:
         return results.step_output(state, drive.step_done, word, upcoming_steps(state))
-    step = state.step or next_step(state)
+    begun = [step for step in state.under_way() if only is None or step.id in only]
+    step = begun[0] if begun else next_step(state)
     output = results.step_output(state, step, word, ())
     if step.status == "failed" and state.ended == "failed":
         why = state.error.message if state.error is not None else "no reason was given"

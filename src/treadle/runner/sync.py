@@ -422,9 +422,9 @@ class SyncRunner:
         """See `Runner.edit_call`."""
         BRIDGE.run(self._runner.edit_call(task, call_id, arguments, by=by))
 
-    def skip_step(self, task: Ref, *, by: str | None = None) -> None:
+    def skip_step(self, task: Ref, *, step: str | None = None, by: str | None = None) -> None:
         """See `Runner.skip_step`."""
-        BRIDGE.run(self._runner.skip_step(task, by=by))
+        BRIDGE.run(self._runner.skip_step(task, step=step, by=by))
 
     def pause(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
         """See `Runner.pause`."""
@@ -449,6 +449,7 @@ class SyncRunner:
         task: Ref,
         *,
         to: int | str | None = None,
+        step: int | str | None = None,
         force: bool = False,
         agent: Agent[Any] | None = None,
         context: Any = None,
@@ -456,7 +457,7 @@ class SyncRunner:
     ) -> UndoReport:
         """See `Runner.undo_step`."""
         return BRIDGE.run(
-            self._runner.undo_step(task, to=to, force=force, agent=agent, context=context, by=by)
+            self._runner.undo_step(task, to=to, step=step, force=force, agent=agent, context=context, by=by)
         )
 
     def fork(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from treadle.agents.lifecycle import may_have_acted, undo_report
+from treadle.agents.lifecycle import may_have_acted, taken_back, undo_report
 from treadle.core import events as e
 from treadle.core.data import frozen
+from treadle.core.graph import Graph
 from treadle.core.state import CallState, StepState, TaskState
-from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished
+from treadle.errors import ConfigurationError, IrreversibleStep, StepNotFound, UndoUnfinished
 from treadle.runner.results import UndoReport, all_steps
 
 
@@ -18,7 +19,9 @@ class UndoPlan:
     needs_agent: bool
 
 
-def plan(state: TaskState, to: int | str | None, *, force: bool, by: str | None) -> UndoPlan:
+def plan(
+    state: TaskState, to: int | str | None, *, force: bool, by: str | None, step: int | str | None = None
+) -> UndoPlan:
     """Return what to record for an undo.
 
     Raises:
@@ -26,14 +29,20 @@ def plan(state: TaskState, to: int | str | None, *, force: bool, by: str | None)
         IrreversibleStep: a step holds effectful calls without `undo=`, and `force` is not given.
         UndoUnfinished: another undo has begun and not ended.
     """
-    keep = _step_to_keep(state, to)
+    if to is not None and step is not None:
+        raise ConfigurationError(
+            "undo_step takes to= (the last step kept) or step= (the one taken back), not both"
+        )
+    keep, steps = (
+        _of_graph(state, state.graph, to, step) if state.graph is not None else _of_row(state, to, step)
+    )
     if state.undo is not None:
-        if to is not None and keep != state.undo.to:
+        if (to is not None or step is not None) and (keep, _ids(steps)) != (state.undo.to, _begun(state)):
             message = f"task {state.task_id}: an undo to step {state.undo.to} has begun; finish it first"
             raise UndoUnfinished(message, task_id=state.task_id)
         keep = state.undo.to
-    steps = [step for step in all_steps(state) if step.index > keep]
-    calls = [call for step in reversed(steps) for call in reversed(step.calls) if may_have_acted(call)]
+        steps = [one for one in all_steps(state) if taken_back(state.undo, one)]
+    calls = [call for one in reversed(steps) for call in reversed(one.calls) if may_have_acted(call)]
     stuck = [call for call in calls if _irreversible(call)]
     if stuck and not force:
         named = ", ".join(f"{call.name} ({call.id})" for call in stuck)
@@ -44,8 +53,65 @@ def plan(state: TaskState, to: int | str | None, *, force: bool, by: str | None)
         raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in stuck))
     queue = tuple(call.id for call in calls if call.undo and call.outcome == "ok")
     left = any(call.undo_status in ("none", "failed") for call in calls if call.id in queue)
-    event = e.UndoRequested(keep, tuple(step.id for step in steps), queue, force, by)
-    return UndoPlan(event, left)
+    return UndoPlan(e.UndoRequested(keep, _ids(steps), queue, force, by), left)
+
+
+def _ids(steps: list[StepState]) -> tuple[str, ...]:
+    return tuple([step.id for step in steps])
+
+
+def _begun(state: TaskState) -> tuple[str, ...]:
+    """Return the ids of the steps that an undo which has begun takes back."""
+    undo = state.undo
+    return _ids([step for step in all_steps(state) if undo is not None and taken_back(undo, step)])
+
+
+def _of_row(state: TaskState, to: int | str | None, step: int | str | None) -> tuple[int, list[StepState]]:
+    """Return the last step kept and those taken back, where one step follows upon the other."""
+    if step is not None:
+        to = _named(state, all_steps(state), step) - 1
+    keep = _step_to_keep(state, to)
+    return keep, [one for one in all_steps(state) if one.index > keep]
+
+
+def _of_graph(
+    state: TaskState, graph: Graph, to: int | str | None, step: int | str | None
+) -> tuple[int, list[StepState]]:
+    """Return the same where steps depend on each other: a step goes with all that came of it, not its siblings."""
+    steps = all_steps(state)
+    mine = [one for one in steps if not graph.nodes[one.id].inherited]
+    if not mine:
+        where = f"; the others were taken over from task {state.forked_from}" if steps else ""
+        raise StepNotFound(f"task {state.task_id}: no step to take back{where}")
+    if to == 0:
+        first = {one.id for one in mine}
+    elif to is not None:
+        kept = _one_named(state, steps, to)
+        first = graph.dependents({kept.id}) - {kept.id}
+    else:
+        first = {(mine[-1] if step is None else _one_named(state, steps, step)).id}
+    gone = graph.dependents(first)
+    back = [one for one in steps if one.id in gone]
+    if not back:
+        raise StepNotFound(f"task {state.task_id}: nothing came of step {to}, so there is none to take back")
+    taken_over = [one.id for one in back if graph.nodes[one.id].inherited]
+    if taken_over:
+        raise StepNotFound(
+            f"task {state.task_id}: no step to take back (step {taken_over[0]} was taken over from task "
+            f"{state.forked_from})"
+        )
+    return min(one.index for one in back) - 1, back
+
+
+def _one_named(state: TaskState, steps: list[StepState], wanted: int | str) -> StepState:
+    graph = state.graph
+    for step in steps:
+        if wanted == step.id or (type(wanted) is int and wanted == step.index):
+            return step
+    named = [step for step in steps if graph is not None and graph.nodes[step.id].plan.name == wanted]
+    if named:
+        return named[-1]
+    raise StepNotFound(f"task {state.task_id} has no step {wanted!r} on its present branch")
 
 
 def _irreversible(call: CallState) -> bool:

@@ -207,6 +207,9 @@ def words_to_read(state: TaskState) -> tuple[Content, ...]:
 
 def next_step(state: TaskState) -> StepState:
     """Return the step that has not begun yet."""
+    if state.graph is not None and state.graph.ready:
+        node = state.graph.ready[0]
+        return StepState(node.id, node.index)
     index = state.steps[-1].index + 1 if state.steps else 1
     return StepState(step_id(state.branch, index), index, first_message=len(state.messages))
 
