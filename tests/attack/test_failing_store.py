@@ -79,14 +79,18 @@ async def test_a_task_whose_commit_failed_goes_on_once_the_store_is_healed(
         assert set(starts.values()) <= {1}
 
 
-async def test_a_task_that_could_not_be_given_back_can_be_deleted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["the task", "its thread"])
+async def test_a_task_that_could_not_be_given_back_can_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    monkeypatch.setattr(driving, "GIVING_BACK", (3600.0,))
     failing: Any = Failing(SQLiteStore(tmp_path / "journal.db"), lambda k: k >= 2, written=False)
     agent = booking(Counter())
     async with asyncio.timeout(5), Runner(failing, agents=[agent]) as runner:
         with pytest.raises(StoreUnavailable):
-            await runner.run(agent, "Go.", task_id="t")
+            await runner.run(agent, "Go.", task_id="t", thread_id="talk")
         failing.fails = lambda _: False
-        await runner.delete_task("t")
+        await (runner.delete_thread("talk") if whole else runner.delete_task("t"))
         with pytest.raises(TaskNotFound):
             await runner.get_task("t")
 

@@ -17,6 +17,7 @@ from treadle.errors import (
     ThreadNotFound,
 )
 from treadle.llm.scripted import call, fail, text
+from treadle.runner import remembering
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
@@ -301,3 +302,111 @@ async def test_verify_finds_nothing_wrong_with_a_summary(runner: Runner) -> None
     await talk(runner, 3)
     await runner.compact_thread("talk", keep=1, model=summariser())
     assert (await runner.verify()).findings == ()
+
+
+async def test_a_summary_stays_in_sight_of_a_long_task(runner: Runner) -> None:
+    await talk(runner, 6)
+    await runner.compact_thread("talk", keep=2, model=summariser())
+    agent = calculator(*(call("add", a=n, b=10**600) for n in range(12)), "done", name="long")
+    options = RunOptions(context_tokens=2_500)
+    assert (await runner.run(agent, "Go on.", thread_id="talk", options=options)).state == "completed"
+    last = said(agent.model.requests[-1].messages)
+    assert "not shown" in " ".join(words for _, words in last), "it is long enough to be cut"
+    assert FACT in last[0][1]
+
+
+async def test_pages_of_threads_end_when_there_are_no_more(runner: Runner) -> None:
+    for number in range(4):
+        await runner.import_thread(f"talk{number}", [Message("user", (Text("hi"),))])
+    for limit in (1, 2, 3, 4, 5):
+        seen, cursor = [], None
+        for _ in range(5):
+            page = await runner.list_threads(limit=limit, cursor=cursor)
+            assert page.items
+            seen += [item.thread_id for item in page.items]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert seen == [f"talk{number}" for number in range(4)]
+
+
+async def test_pruning_obeys_every_condition_it_is_given(runner: Runner) -> None:
+    """One task for each condition that keeps it, and one that nothing keeps."""
+    labels = {"team": "a", "kind": "test"}
+    await runner.run(sayer(), "?", task_id="goes", options=RunOptions(labels=labels))
+    await runner.run(sayer(), "?", task_id="other-team", options=RunOptions(labels={**labels, "team": "b"}))
+    await runner.run(sayer(fail(400)), "?", task_id="failed", options=RunOptions(labels=labels))
+    await runner.create_task(sayer(), "?", task_id="created", options=RunOptions(labels=labels))
+    for seconds, goes in ((3600, ()), (0, ("goes",))):
+        for dry_run in (True, False):
+            states = ["completed", "degraded"]
+            gone = await runner.prune(seconds, states=states, labels=labels, dry_run=dry_run)
+            assert gone.tasks == goes
+            left = {task.task_id for task in (await runner.list_tasks()).items}
+            assert left == {"goes", "other-team", "failed", "created"} - set(() if dry_run else goes)
+
+
+async def test_a_task_that_was_written_to_lately_is_not_pruned_however_old_it_is(runner: Runner) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await asyncio.sleep(0.3)
+    await runner.cancel(task)
+    assert (await runner.prune(0.2)).tasks == ()
+    await asyncio.sleep(0.25)
+    assert (await runner.prune(0.2)).tasks == (task.task_id,)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([("assistant", [ToolCall("a", "add", {})])], "have no results"),
+        ([("tool", [ToolResult("a", "add", (Text("1"),))])], "answers"),
+        (
+            [
+                ("assistant", [ToolCall("a", "add", {}), ToolCall("b", "add", {})]),
+                ("tool", [ToolResult("b", "add", (Text("1"),)), ToolResult("a", "add", (Text("1"),))]),
+            ],
+            "each call needs its result next",
+        ),
+        ([("assistant", [ToolCall("a", "add", {}), ToolCall("a", "add", {})])], "the id of another call"),
+        (
+            [
+                ("assistant", [ToolCall("a", "add", {})]),
+                ("tool", [ToolResult("a", "add", (Text("1"),))]),
+                ("assistant", [ToolCall("a", "add", {})]),
+            ],
+            "the id of another call",
+        ),
+        ([("user", [Text("")])], "says nothing"),
+        ([("user", [])], "says nothing"),
+    ],
+    ids=["unanswered", "unasked", "other order", "twice at once", "twice", "empty", "nothing"],
+)
+async def test_words_no_model_could_be_shown_are_not_imported(
+    runner: Runner, parts: list[Any], says: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        await runner.import_thread("talk", [Message(role, tuple(given)) for role, given in parts])
+    assert (await runner.list_threads()).items == ()
+
+
+async def test_a_summariser_is_given_by_agent_or_by_model(runner: Runner) -> None:
+    await talk(runner, 2)
+    with pytest.raises(ConfigurationError, match="agent= or model=, not both"):
+        await runner.compact_thread("talk", keep=0, agent=sayer("x"), model=summariser())
+
+
+async def test_words_of_a_conversation_that_goes_on_are_not_pruned(runner: Runner) -> None:
+    member = await runner.run(sayer("Hi."), "Hello", thread_id="talk")
+    wordless = await runner.run(sayer(fail(400)), "Hello?", thread_id="talk")
+    young = await runner.create_task(sayer("Yes."), "Are you there?", thread_id="talk")
+    gone = await runner.prune(0)
+    assert (gone.threads, gone.tasks) == ((), (wordless.task_id,))
+    assert (await runner.result(member.task_id)).state == "completed"
+    assert (await runner.resume(young)).state == "completed"
+    assert said(await runner.get_thread("talk"))[:2] == [("user", "Hello"), ("assistant", "Hi.")]
+
+
+async def test_a_store_is_pruned_page_by_page(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembering, "PAGE", 2)
+    ids = {(await runner.run(sayer(), "?")).task_id for _ in range(5)}
+    assert set((await runner.prune(0)).tasks) == ids

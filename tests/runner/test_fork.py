@@ -462,3 +462,24 @@ async def test_a_diff_with_a_shorter_task_names_the_missing_step(runner: Runner)
     other = await runner.run(calculator(), "?")
     diff = await runner.diff(task, other.task_id)
     assert (diff.index, diff.field, diff.value_a, diff.value_b) == (2, "step", None, "s2")
+
+
+async def test_a_fork_of_a_task_in_its_first_step_begins_before_that_step(runner: Runner) -> None:
+    options = RunOptions(break_on=[Breakpoint(before_tool="*")])
+    task = await runner.create_task(calculator(), "?", options=options)
+    assert (await runner.resume(task)).state == "paused"
+    fork = await runner.fork(task)
+    assert (fork.forked_at, fork.steps) == (1, 0)
+    (upcoming,) = await runner.get_upcoming_steps(fork)
+    assert upcoming.input == task.input
+
+
+async def test_no_fork_begins_in_the_midst_of_an_undo(runner: Runner) -> None:
+    ledger = Ledger(lambda entry: entry.startswith("unbook"))
+    task = await runner.create_task(ledger.agent(call("book", what="a"), "done"), "?")
+    await runner.run_step(task)
+    assert not (await runner.undo_step(task)).complete
+    (asked,) = await only(runner, task, "undo_requested")
+    with pytest.raises(ForkPointBusy, match="undo"):
+        await runner.fork(task, at=asked.seq)
+    assert (await runner.fork(task, at="s1")).steps == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.runner.cases import (
     step_to_answer,
 )
 from treadle import Agent, Message, Runner, RunOptions, ScriptedModel, tool
-from treadle.core.messages import Text
+from treadle.core.messages import Text, ToolCall, ToolResult
 from treadle.errors import AlreadyFinalized
 from treadle.llm.scripted import call, fail, text
 from treadle.ports import ThreadMember
@@ -359,3 +360,37 @@ async def test_an_unread_message_at_the_end_is_never_lost(runner: Runner) -> Non
     assert (await runner.resume(task)).final_text == "second"
     assert ("user", "Wait!") in said(await runner.get_thread("talk"))
     assert [event.kind for event in await journal(runner, task)].count("task_ended") == 1
+
+
+async def test_the_next_turn_sees_all_that_a_provider_wants_back_and_which_results_were_errors(
+    runner: Runner,
+) -> None:
+    asked = ToolCall("a", "add", {"a": 1}, meta={"signature": "call"})
+    failed = ToolResult("a", "add", (Text("no"),), is_error=True)
+    broken = ToolCall("b", "add", {}, raw='{"a": ', problem="cut off")
+    refused = ToolResult("b", "add", (Text("was not run"),), is_error=True)
+    words = [
+        Message("user", (Text("go"),), meta={"mark": "cache"}),
+        Message("assistant", (Text("well", meta={"mark": 1}), asked), meta={"reasoning": "encrypted"}),
+        Message("tool", (failed,)),
+        Message("assistant", (broken,)),
+        Message("tool", (refused,)),
+    ]
+    await runner.import_thread("talk", words)
+    agent = sayer("Seen.")
+    await runner.run(agent, "What do you see?", thread_id="talk")
+    shown = agent.model.requests[0].messages[:-1]
+
+    def without_ids(message: Message) -> Message:
+        parts = [
+            replace(part, id="")
+            if isinstance(part, ToolCall)
+            else replace(part, call_id="")
+            if isinstance(part, ToolResult)
+            else part
+            for part in message.parts
+        ]
+        return replace(message, parts=tuple(parts))
+
+    assert [without_ids(message) for message in shown] == [without_ids(message) for message in words]
+    assert_well_formed(shown)
