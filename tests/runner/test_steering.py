@@ -22,6 +22,7 @@ from treadle.core.messages import Text
 from treadle.errors import (
     AlreadyDecided,
     CallNotFound,
+    IrreversibleStep,
     StepNotFound,
     TaskFinished,
     UndoUnfinished,
@@ -192,3 +193,11 @@ async def test_words_that_reach_a_task_just_after_its_end_are_refused() -> None:
         with pytest.raises(TaskFinished, match="before it could read this"):
             await runner.send(task, "Wait!")
         assert (await runner.result(task)).state == "cancelled"
+
+
+async def test_a_step_whose_call_nobody_has_settled_is_not_taken_back_unless_by_force(runner: Runner) -> None:
+    handle = await unknown_payment(runner)
+    with pytest.raises(IrreversibleStep, match="settle what is unknown"):
+        await runner.undo_step(handle.task_id)
+    report = await runner.undo_step(handle.task_id, force=True)
+    assert [(undone.call, undone.verdict) for undone in report.calls] == [("s1-0", "unknown")]
