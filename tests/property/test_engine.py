@@ -22,6 +22,7 @@ from treadle import (
     Happened,
     Limits,
     NotHappened,
+    RequestContext,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -73,6 +74,18 @@ class World:
         self.tasks: list[str] = []
         self.asks = self.chance("output").choice([None, None, "tool", "prompt"])
         """how typed answers are asked for, if answers are to be of a type"""
+
+        self.offers = 0
+        """how often it was asked what to offer"""
+
+    def offer(self, ctx: RequestContext[Any]) -> list[str]:
+        """Another choice each time: that a request made again holds the same tools is the journal's doing."""
+        self.offers += 1
+        chance = self.chance("offer", self.offers)
+        if chance.randrange(12) == 0:
+            FIRED["offer fails"] += 1
+            raise LookupError("no idea")
+        return [each.spec.name for each in ctx.tools if chance.randrange(4)]
 
     def chance(self, *place: Any) -> random.Random:
         return random.Random(f"{self.seed}/{'/'.join(map(str, place))}")
@@ -160,6 +173,8 @@ class Engine(RuleBasedStateMachine):
         self.model = ScriptedModel(self.world.says, keep=100_000)
         asks = self.world.asks
         how: dict[str, Any] = {} if asks is None else {"output_type": Answer, "output_mode": asks}
+        if self.world.chance("offers").randrange(3) == 0:
+            how["offer"] = self.world.offer
         self.agent: Agent[Any] = Agent(self.model, name="any", tools=self.world.tools(), **how)
         self.tasks = self.world.tasks
         self.created = 0
@@ -415,7 +430,7 @@ def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engin
         "edit",
         "skip",
     }
-    wanted |= {"pause", "interrupt", "cancel", "death", "died in a tool that is write"}
+    wanted |= {"pause", "interrupt", "cancel", "death", "died in a tool that is write", "offer fails"}
     wanted |= {f"state {word}" for word in ("created", "answered", "completed", "degraded", "failed")}
     wanted |= {f"state {word}" for word in ("cancelled", "paused", "interrupted", "waiting", "running")}
     assert {name for name in wanted if FIRED[name] < runs // 50} == set(), FIRED

@@ -22,6 +22,7 @@ from treadle import (
     Happened,
     Limits,
     NotHappened,
+    RequestContext,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -76,6 +77,7 @@ class World:
     names: dict[str, str] = field(default_factory=dict)
     lives: int = 0
     log: list[str] = field(default_factory=list)
+    offers: int = 0
 
     def say(self, what: str) -> None:
         """Note what happens, for whoever has to find out why a run went wrong."""
@@ -88,7 +90,8 @@ class World:
         """how often a commit fails or loses its acknowledgement"""
 
         self.model = ScriptedModel(self.says, keep=100_000)
-        self.agent: Agent[Any] = Agent(self.model, name="agent", tools=TOOLS)
+        offer = self.offer if self.chance("offers").randrange(4) == 0 else None
+        self.agent: Agent[Any] = Agent(self.model, name="agent", tools=TOOLS, offer=offer)
 
     def chance(self, *place: Any) -> Chance:
         return Chance(f"{self.seed}/{'/'.join(map(str, place))}")
@@ -111,6 +114,12 @@ class World:
         for _ in range(chance.randint(1, 3)):
             asked += call(chance.choice(ASKED), n=chance.randrange(3))
         return turn("so", asked, finish="length" if kind == 4 else None)
+
+    def offer(self, ctx: RequestContext[Any]) -> list[str]:
+        """Another choice each time: that a request made again holds the same tools is the journal's doing."""
+        self.offers += 1
+        chance = self.chance("offer", self.offers)
+        return [each.spec.name for each in ctx.tools if chance.randrange(5)]
 
     async def act(self, ctx: ToolContext, effect: EffectClass, n: int) -> str:
         me = DRIVER.get()
