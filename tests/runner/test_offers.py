@@ -12,6 +12,7 @@ from tests.property.mortal import MortalStore, next_life
 from tests.runner.cases import Ledger
 from treadle import (
     Agent,
+    Limits,
     ModelSettings,
     RequestContext,
     Runner,
@@ -177,6 +178,41 @@ async def test_another_version_of_the_agent_chooses_for_itself(runner: Runner) -
     wider = Ledger().agent(fail(500), "Hello.", offer=lambda ctx: ["mail"])
     result = await runner.resume(failed.task_id, agent=wider)
     assert await offered(runner, result) == [("look", "book"), ("mail",)]
+
+
+async def test_a_fork_with_another_agent_chooses_for_itself(runner: Runner) -> None:
+    agent = Ledger().agent(fail(500), "Hello.", offer=Phases(["look", "book"]))
+    failed = await runner.run(agent, "go")
+    at = len(await journal_of(runner.store, failed.task_id)) - 1
+    fork = await runner.fork(failed.task_id, at=at, agent=agent.replace(offer=_mail))
+    assert (await runner.resume(fork)).state == "failed", "as its parent's step did"
+    await runner.resume(fork)
+    assert await offered(runner, fork) == [("look", "book"), ("mail",)]
+
+
+def _mail(ctx: Any) -> list[str]:
+    return ["mail"]
+
+
+async def test_an_answer_of_the_wrong_type_that_is_asked_for_again_is_another_request(runner: Runner) -> None:
+    offer = Phases(["look"])
+    agent = Ledger().agent(
+        "no number", "5", offer=offer, output_type=int, output_mode="prompt", output_retries=0
+    )
+    failed = await runner.run(agent, "go")
+    assert failed.state == "failed"
+    offer.phases = (["mail"],)
+    result = await runner.resume(failed.task_id)
+    assert (result.state, await offered(runner, result)) == ("completed", [("look",), ("mail",)])
+
+
+async def test_a_last_answer_at_a_limit_offers_nothing_and_asks_nobody(runner: Runner) -> None:
+    offer = Phases(["look"])
+    agent = Ledger().agent(call("look", what="room"), "So far.", offer=offer, limits=Limits(steps=1))
+    result = await runner.run(agent, "go")
+    assert (result.state, len(offer.asked)) == ("degraded", 1)
+    assert await offered(runner, result) == [("look",), None]
+    assert names(agent.model.requests[1]) == []
 
 
 async def test_a_call_is_taken_back_though_its_tool_is_not_offered_any_more(runner: Runner) -> None:

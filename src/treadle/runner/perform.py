@@ -65,7 +65,7 @@ class Kit:
         """Return the tools of a request that offers these of the agent's; None for all."""
         if names is None:
             return self.specs
-        return tuple([self.tools[name].spec for name in names if name in self.tools]) + self.final_specs
+        return tuple([self.tools[name].spec for name in names]) + self.final_specs
 
     def read_output(self, output: Json) -> Json:
         """Return the answer of a worker of the user's own as the agent's output type; raises `WorkerError`."""
