@@ -93,6 +93,47 @@ def test_newer_words_of_a_person_count_more_than_what_the_task_began_with() -> N
     assert "billing_send_payment_reminder" in names
 
 
+def test_words_that_say_nothing_leave_it_to_what_the_task_began_with() -> None:
+    assert "billing_pause_subscription" in offered(ToolIndex(), "Pause the subscription of Acme.", "Hurry!")
+
+
+def test_an_answer_from_before_the_person_spoke_does_not_take_the_place_of_what_they_want() -> None:
+    before = Message("assistant", (Text("The door is open and the room is warmer."),))
+    index = ToolIndex(top=3)
+    ask = "Void the invoice."
+    assert offered(index, ask, before, ask) == offered(index, ask)
+    index = ToolIndex()
+    yes = offered(
+        index, "Hm.", Message("assistant", (Text("Shall I void the invoice?"),)), "Yes please, do it."
+    )
+    assert "billing_void_invoice" in yes
+
+
+def test_what_tools_returned_before_the_model_spoke_counts_no_more() -> None:
+    asked = Message("assistant", (ToolCall("s1-0", "helpdeskFetchTicket", {}),))
+    result = Message("tool", (ToolResult("s1-0", "helpdeskFetchTicket", (Text("Where is my parcel?"),)),))
+    said = Message(
+        "assistant", (Text("I escalate the ticket."), ToolCall("s2-0", "helpdeskEscalateTicket", {}))
+    )
+    done = Message("tool", (ToolResult("s2-0", "helpdeskEscalateTicket", (Text("ok"),)),))
+    names = offered(ToolIndex(top=6), "Look after ticket 17.", asked, result, said, done)
+    assert "shop_track_shipment" not in names
+    assert {"helpdeskFetchTicket", "helpdeskEscalateTicket"} <= names
+
+
+def test_of_long_words_the_head_and_the_tail_are_read() -> None:
+    padding = "lorem ipsum dolor " * 1_000
+    for words in (f"Void the invoice. {padding}", f"{padding} Void the invoice."):
+        assert "billing_void_invoice" in offered(ToolIndex(), words)
+    assert offered(ToolIndex(), f"{padding} Void the invoice. {padding}") == set()
+
+
+def test_a_word_in_a_name_counts_more_than_one_in_a_description() -> None:
+    described = tool(lambda: None, name="first", description="Say what the weather is.")
+    named = tool(lambda: None, name="weather", description="Say what it is like.")
+    assert offered(ToolIndex(top=1), "the weather", tools=[described, named]) == {"weather"}
+
+
 def test_a_tool_that_was_called_a_moment_ago_stays_whether_it_was_offered_or_not() -> None:
     index = ToolIndex(top=2)
     asked = Message("assistant", (ToolCall("s1-0", "fleet_open_door", {}), ToolCall("s1-1", "nobody", {})))
@@ -178,6 +219,9 @@ def test_one_index_serves_agents_with_other_tools() -> None:
             names = offered(index, "Void the invoice, open the door.", tools=half)
             assert names == ({"billing_void_invoice"} if half is MANY[:300] else names)
             assert names <= {each.spec.name for each in half}
+    for n in range(20):
+        offered(index, "Void the invoice.", tools=MANY[n : n + 5])
+    assert len(index._built) <= 8, "it does not hold on to agents that are gone"
 
 
 # -------------------------------------------------------------------------------------------- by meaning
@@ -220,6 +264,10 @@ def test_without_its_extra_an_embedding_is_refused_at_once(monkeypatch: pytest.M
     with pytest.raises(MissingExtra, match=r"pip install 'treadle\[index\]'"):
         ToolIndex(embed=Meaning())
     assert "fleet_open_door" in offered(ToolIndex(), "Open the door.")
+
+
+def test_what_is_not_like_any_tool_offers_nothing() -> None:
+    assert offered(ToolIndex(embed=Meaning(), lexical=False), "Guten Tag!") == set()
 
 
 def test_both_rankings_take_part() -> None:
