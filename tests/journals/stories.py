@@ -21,6 +21,7 @@ from treadle import (
     Image,
     Limits,
     NotHappened,
+    RequestContext,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -134,6 +135,20 @@ IN_WORDS = _agent(
     worker="react",
 )
 
+
+def _by_step(ctx: RequestContext[Any]) -> list[str]:
+    return ["look", "read"] if ctx.step < 3 else []
+
+
+CHOOSER = _agent(
+    "chooser",
+    call("look", place="oslo"),
+    call("book", place="oslo"),
+    fail(400, message="no such model"),
+    text("Oslo is free."),
+    offer=_by_step,
+)
+
 AGENTS: list[Agent[Any]] = [
     LOOKER,
     BOOKER,
@@ -145,6 +160,7 @@ AGENTS: list[Agent[Any]] = [
     ENDLESS,
     TYPED,
     IN_WORDS,
+    CHOOSER,
 ]
 
 
@@ -283,6 +299,10 @@ async def with_an_unreadable_answer(runner: Runner) -> None:
         await runner.run_step("with_an_unreadable_answer")
 
 
+async def with_offers(runner: Runner) -> None:
+    await runner.run(CHOOSER, "Is Oslo free?", task_id="with_offers")
+
+
 async def with_wrong_answers(runner: Runner) -> None:
     await runner.create_task(TYPED, "Is Oslo free?", task_id="with_wrong_answers")
     for _ in range(2):
@@ -330,6 +350,7 @@ STORIES: list[Story] = [
     in_flight_in_an_undo,
     skipped_and_edited,
     with_an_unreadable_answer,
+    with_offers,
     with_wrong_answers,
     with_another_version_of_its_agent,
     with_an_event_of_the_future,

@@ -112,11 +112,9 @@ def test_an_answer_from_before_the_person_spoke_does_not_take_the_place_of_what_
 def test_what_tools_returned_before_the_model_spoke_counts_no_more() -> None:
     asked = Message("assistant", (ToolCall("s1-0", "helpdeskFetchTicket", {}),))
     result = Message("tool", (ToolResult("s1-0", "helpdeskFetchTicket", (Text("Where is my parcel?"),)),))
-    said = Message(
-        "assistant", (Text("I escalate the ticket."), ToolCall("s2-0", "helpdeskEscalateTicket", {}))
-    )
+    said = Message("assistant", (Text("Hm."), ToolCall("s2-0", "helpdeskEscalateTicket", {})))
     done = Message("tool", (ToolResult("s2-0", "helpdeskEscalateTicket", (Text("ok"),)),))
-    names = offered(ToolIndex(top=6), "Look after ticket 17.", asked, result, said, done)
+    names = offered(ToolIndex(), "Look after ticket 17.", asked, result, said, done)
     assert "shop_track_shipment" not in names
     assert {"helpdeskFetchTicket", "helpdeskEscalateTicket"} <= names
 
