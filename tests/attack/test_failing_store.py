@@ -16,8 +16,8 @@ from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.tools import Happened
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.llm.scripted import call, turn
-from treadle.ports import JournalStore
+from treadle.llm.scripted import call, fail, turn
+from treadle.ports import Commit, CommitDone, JournalStore
 from treadle.runner import driving
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
@@ -232,3 +232,60 @@ async def test_a_task_whose_store_could_not_be_watched_is_not_taken_for_driven(c
         result = await (runner.resume("t") if claimed else runner.run(agent, "Go.", task_id="t"))
     assert result.state == "completed"
     await runner.aclose()
+
+
+@pytest.mark.parametrize("n", range(1, 6))
+async def test_a_store_that_refuses_even_to_take_a_commit_keeps_nobody_waiting(n: int) -> None:
+    class Refusing(Failing):
+        def commit(self, commit: Commit, done: CommitDone) -> None:
+            self.count += 1
+            if self.fails(self.count):
+                raise StoreUnavailable("the store is closed")
+            self.inner.commit(commit, done)
+
+    inner, starts = MemoryStore(), Counter[str]()
+    failing: Any = Refusing(inner, lambda k: k >= n, written=False)
+    agent = booking(starts)
+    async with asyncio.timeout(10), Runner(failing, agents=[agent]) as runner:
+        with pytest.raises(StoreUnavailable, match="is closed"):
+            await runner.run(agent, "Go.", task_id="t")
+        failing.fails = lambda _: False
+        if n == 1:
+            with pytest.raises(TaskNotFound):
+                await runner.get_task("t")
+            return
+        assert await goes_on(runner, "t") == "completed"
+        assert await audit_store(inner) == []
+        assert set(starts.values()) == {1}
+
+
+async def test_who_is_cancelled_while_a_task_is_taken_up_again_leaves_it_as_the_store_says() -> None:
+    class Held(MemoryStore):
+        def commit(self, commit: Commit, done: CommitDone) -> None:
+            if holds:
+                held.append((commit, done))
+            else:
+                super().commit(commit, done)
+
+    holds, held = False, list[tuple[Commit, CommitDone]]()
+    store = Held()
+    agent = Agent(ScriptedModel([fail(400), "done"]), name="agent")
+    async with Runner(store, agents=[agent]) as runner:
+        await runner.run(agent, "Go.", task_id="t")
+        holds = True
+        resuming = asyncio.ensure_future(runner.resume("t"))
+        await until(lambda: bool(held))
+        resuming.cancel()
+        await asyncio.sleep(0)
+        resuming.cancel()
+        await asyncio.sleep(0.01)
+        assert not resuming.done(), "what was handed over cannot be taken back: it waits for the verdict"
+        holds = False
+        for commit, done in held:
+            store.commit(commit, done)
+        with pytest.raises(asyncio.CancelledError):
+            await resuming
+        row = await store.row("t")
+        assert (row.state, row.driver) == ("running", None)
+        assert (await runner.resume("t")).attempt == 2
+        assert await audit_store(store) == []
