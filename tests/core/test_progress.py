@@ -1,0 +1,70 @@
+"""Whether a task gets on under its drivers: what each may do anew, and die of, is no progress."""
+
+from typing import Any
+
+import pytest
+
+from tests.agents.stories import answered, began, ended, lost, step, told
+from treadle.core import events as e
+from treadle.core.fold import apply
+from treadle.core.messages import Text
+from treadle.core.state import TaskState
+
+
+def under(state: TaskState, epoch: int, *events: Any) -> TaskState:
+    for event in events:
+        event.seq, event.time = state.seq + 1, state.time + 1
+        apply(state, event, epoch)
+    return state
+
+
+def test_drivers_that_only_begin_what_the_last_one_began_get_nowhere() -> None:
+    state = told()
+    state.progress = 1
+    begins: list[Any] = [
+        e.VersionChanged("v2", "v1"),
+        e.InstructionsSet("Be precise."),
+        e.ThreadAwaited(("a",)),
+    ]
+    under(state, 2, *begins, e.ThreadEntered(), e.StepStarted("s1", 1), e.ModelStarted("s1", "m", 1))
+    under(state, 3, e.ModelStopped("s1", "crash"), e.ModelStarted("s1", "m", 2))
+    assert (state.epoch, state.progress) == (3, 1)
+    under(state, 3, answered("save", "pay"))
+    assert state.progress == 3
+    under(state, 4, began(0), began(1, name="pay"))
+    under(state, 5, *[e.ToolStopped("s1", f"s1-{place}", "crash") for place in (0, 1)])
+    under(state, 6, e.OutcomeUnresolved("s1", "s1-1"))
+    assert (state.epoch, state.progress) == (6, 3)
+
+
+LOST: list[Any] = [step(), answered("save", "look"), lost()]
+
+
+@pytest.mark.parametrize(
+    ("events", "last"),
+    [
+        ([], e.InputReceived((Text("hi"),))),
+        ([], e.PauseRequested()),
+        ([], e.InterruptRequested()),
+        ([], e.CancelRequested()),
+        ([], e.Resumed()),
+        ([], e.DriverSurvived(1)),
+        ([], e.OptionsChanged(None)),
+        ([], e.LimitReached("steps", 1, 1)),
+        ([], e.TaskEnded("failed")),
+        ([step()[0], e.ModelStarted("s1", "m", 1)], e.ModelFailed("s1", e.Failure("model", "x", "y"))),
+        (LOST, e.OutcomeSettled("s1", "s1-0", "happened")),
+        (LOST, e.CallEdited("s1", "s1-1", {}, {})),
+        ([*LOST, began(1, name="look")], ended(1)),
+        ([step(), answered(words="4")], e.StepCompleted("s1", True, "4")),
+        (
+            [step(), answered(words="4"), e.StepCompleted("s1", True, "4")],
+            e.UndoRequested(0, ("s1",), (), False),
+        ),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_whatever_ends_or_was_said_is_progress(events: list[Any], last: e.Event) -> None:
+    state = told(*events)
+    state.progress = 1
+    assert under(state, 9, last).progress == 9
