@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Image, Runner, ScriptedModel, ToolContext, tool
+from treadle import Agent, Image, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.core import events as e
 from treadle.errors import ImportRefused, TaskConflict, TaskNotFound
 from treadle.llm.scripted import call, text
@@ -266,6 +266,56 @@ async def test_another_task_of_the_same_id_is_left_alone_and_nothing_is_imported
             await runner.import_tasks(export)
         assert raised.value.task_id == "half"
         assert await dump(runner.store) == before
+
+
+@pytest.mark.parametrize(
+    ("how", "field"),
+    [
+        ({"input": "take a look"}, "journal"),
+        ({"thread_id": "elsewhere"}, "thread_id"),
+        ({"options": RunOptions(labels={"team": "a"})}, "labels"),
+    ],
+    ids=["words", "thread", "labels"],
+)
+async def test_what_differs_between_two_tasks_of_one_id_is_named(
+    tmp_path: Path, how: Any, field: str
+) -> None:
+    """Both journals have as many events."""
+
+    def made(**more: Any) -> dict[str, Any]:
+        return {"input": "look", "task_id": "one", "thread_id": "talk", **more}
+
+    async with Runner(MemoryStore(), agents=[AGENT]) as one, Runner(MemoryStore(), agents=[AGENT]) as other:
+        await one.run(AGENT, **made())
+        await one.export_tasks(tmp_path / "one.jsonl")
+        row = await one.store.row("one")
+        await other.run(AGENT, **made(**how))
+        there = other.store._tasks["one"]  # type: ignore[attr-defined]
+        there.new.created = row.created
+        with pytest.raises(TaskConflict, match=f"another {field}") as raised:
+            await other.import_tasks(tmp_path / "one.jsonl")
+        assert raised.value.field == field
+
+
+async def test_a_thread_with_other_words_is_left_alone_and_nothing_is_imported(export: Path) -> None:
+    async with Runner(MemoryStore(), agents=[AGENT]) as runner:
+        await runner.run(AGENT, "something else", thread_id="talk")
+        before = await dump(runner.store)
+        with pytest.raises(TaskConflict, match="thread 'talk' is in this store at version 1") as raised:
+            await runner.import_tasks(export)
+        assert raised.value.field == "thread"
+        assert await dump(runner.store) == before
+
+
+async def test_a_thread_that_grew_meanwhile_is_known_when_its_words_are_taken_in_again(export: Path) -> None:
+    async with Runner(MemoryStore(), agents=[AGENT]) as runner:
+        await runner.import_tasks(export)
+        await runner.run(AGENT, "newer words", thread_id="talk")
+        words = await runner.get_thread("talk")
+        report = await runner.import_tasks(export)
+        assert (report.tasks, report.threads, report.events) == ((), (), 0)
+        assert len(report.known) >= 4
+        assert await runner.get_thread("talk") == words
 
 
 async def test_an_import_that_was_broken_off_is_finished_by_the_next(export: Path, tmp_path: Path) -> None:

@@ -25,6 +25,12 @@ def test_this_process_is_alive() -> None:
     assert alive(*row())
 
 
+def test_this_process_says_when_it_started_so_that_its_id_is_no_other_ones() -> None:
+    assert this_process().started == (start_of(os.getpid()) or 0)
+    if sys.platform == "linux":
+        assert this_process().started > 0
+
+
 def test_a_process_that_said_goodbye_is_not() -> None:
     assert not alive(*row(lease=0))
 
@@ -74,8 +80,11 @@ def test_a_process_that_ended_is_dead_also_before_its_parent_asked_for_it() -> N
 
 
 def test_elsewhere_only_the_lease_can_tell() -> None:
-    assert alive(*row(host="elsewhere"))
-    assert alive(*row(boot="earlier"))
+    for elsewhere in ({"host": "elsewhere"}, {"boot": "earlier"}):
+        assert alive(*row(**elsewhere))
+        assert alive(*row(**elsewhere, pid=2**22 + 1, started=1)), (
+            "here nobody has that id, and there who knows"
+        )
     assert not alive(*row(host="elsewhere", lease=1))
 
 
