@@ -6,11 +6,12 @@ from typing import Any
 import apsw
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Message, Runner, ScriptedModel, ToolCall, tool
 from treadle.core import events as e
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit
+from treadle.runner import verifying
 from treadle.runner.desk import Desk
 from treadle.runner.verifying import pages, size_of
 from treadle.runner.writer import encode_record
@@ -192,3 +193,29 @@ async def test_a_long_journal_is_read_some_megabytes_at_a_time() -> None:
     assert [record for page in found for record in page] == await store.read("long")
     assert max(map(size_of, found)) <= 8_100_000
     assert len(found) < 40
+
+
+async def test_a_conversation_that_no_provider_would_take_is_found(store: Path) -> None:
+    async with Runner(store) as runner:
+        owned = await runner.desk.claim("fork")
+        owned.writer.record(e.MessagesImported((Message("assistant", (ToolCall("x", "page", {}),)),)))
+        await owned.writer.commit_alone(None, "running")
+        runner.desk.lay_down(owned)
+        found = (await runner.verify()).findings
+        assert {(finding.task_id, finding.problem) for finding in found} == {("fork", "conversation")}
+        assert any("no results for ['x']" in finding.text for finding in found)
+
+
+async def test_every_task_is_verified_however_many_there_are(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "_ROWS", 2)
+    sql(store, "UPDATE tasks SET agent = 'someone' WHERE key = 'fork'")
+    async with Runner(store) as runner:
+        report = await runner.verify()
+        assert [task.task_id for task in report.tasks] == ["well", "two", "one", "fork"]
+        assert [finding.task_id for finding in report.findings] == ["fork"]
+        with pytest.raises(JournalCorrupt, match="someone") as raised:
+            report.raise_for_findings()
+        assert raised.value.task_id == "fork"
+        (await runner.verify("one")).raise_for_findings()
