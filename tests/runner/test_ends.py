@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import until
+from tests.runner.acts import Gate, until
 from tests.runner.cases import Ledger, both, calculator, only
-from treadle import Agent, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, Happened, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.tools import ToolSpec
 from treadle.llm.scripted import call
 from treadle.ports import Commit, CommitDone, ToolOutput
@@ -197,3 +197,31 @@ async def test_a_model_that_is_to_know_is_told_how_many_steps_are_left(runner: R
     other = calculator()
     await runner.run(other, "?", options=RunOptions(tell_steps_left=True, limits=Limits(steps=9)))
     assert other.model.requests[0].instructions == "Steps left after this one: 8."
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_what_a_person_settled_is_not_overruled_by_a_tool_that_was_still_looking(
+    runner: Runner, stubborn: bool
+) -> None:
+    looking, go = asyncio.Event(), asyncio.Event()
+
+    async def look(lost: Any, ctx: Any) -> Any:
+        looking.set()
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            if not stubborn:
+                raise
+        return NotHappened()
+
+    gate = Gate("pay", reconcile=look)
+    handle = await runner.start(Agent(ScriptedModel([call("pay"), "done"]), tools=[gate.tool]), "Pay.")
+    await gate.entered.wait()
+    await handle.interrupt()
+    gate.let_go.set()
+    resumed = asyncio.ensure_future(handle.resume())
+    await looking.wait()
+    await handle.settle("s1-0", Happened("paid by hand"))
+    result = await asyncio.wait_for(resumed, 5)
+    assert (result.state, gate.starts) == ("completed", 1), "it is not started again"
+    assert [(run.outcome, run.output) for run in result.tool_executions] == [("ok", "paid by hand")]
