@@ -679,20 +679,42 @@ async def test_who_waits_for_a_lock_goes_on_saying_that_it_lives(url: str, schem
             assert await asyncio.gather(*waiting) == [Committed()] * 2
 
 
-async def test_a_driver_that_let_its_lease_pass_in_a_transaction_loses_its_session_to_who_claims(
-    url: str, schema: str
+@pytest.mark.parametrize("waits", ["to claim", "to write"])
+async def test_who_was_stopped_behind_an_open_pipeline_kept_others_waiting(
+    url: str, schema: str, waits: str
 ) -> None:
-    """Behind a pipeline that was not sent to its end a server ends it late, before PostgreSQL 17 never."""
-    async with opened(url, lease_seconds=0.5) as gone, opened(url) as store:
-        await Owner(gone, "t").write(create=new_task("t"), release=True)
-        with psycopg.connect(url.partition("&schema")[0], autocommit=True) as other:
-            key = other.execute(f'SELECT key FROM "{schema}".drivers'.encode()).fetchone()
-        assert key is not None
-        stopped = _locking(url, schema, "t", f"treadle writer {key[0]}")
-        await asyncio.sleep(0.6)
-        assert (await store.claim("t")).epoch == 2
-        with pytest.raises(psycopg.OperationalError):
-            stopped.execute("SELECT 1")
+    """There a server's clock for idle transactions does not run."""
+    async with opened(url, lease_seconds=0.5) as store:
+        owner = await Owner.create(store, "t")
+        if waits == "to claim":
+            await owner.write(release=True)
+        with psycopg.connect(url.partition("&schema")[0]) as stopped, suppress(psycopg.OperationalError):
+            stopped.execute(f'SET search_path = "{schema}"'.encode())
+            stopped.execute("SET idle_in_transaction_session_timeout = 100")
+            stopped.commit()
+            with stopped.pipeline():
+                stopped.execute(postgres_journal.SHARED, (f"treadle {schema}",))
+                held = stopped.execute("SELECT 1 FROM tasks WHERE key = 't' FOR UPDATE").fetchone()
+                assert held == (1,)
+                stopped.execute("SELECT 1")
+                await asyncio.sleep(0.3)
+                assert stopped.execute("SELECT 2").fetchone() == (2,)  # still there
+                stopped.execute("SELECT 1")
+                async with asyncio.timeout(3):
+                    if waits == "to write":
+                        await owner.write()
+                    else:
+                        await claimed(store, "t")
+                stopped.execute("SELECT 3").fetchone()
+                pytest.fail("its session was not ended")
+
+
+async def claimed(store: PostgresStore, key: str) -> None:
+    """Claim a task as a finder does, who comes again."""
+    while True:
+        with suppress(TaskBusy):
+            await store.claim(key)
+            return
 
 
 async def test_a_driver_that_was_forgotten_while_it_claimed_left_a_task_that_nobody_ever_found(

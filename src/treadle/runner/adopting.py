@@ -167,6 +167,8 @@ class Adopter:
             self._over.set_result(None)
 
     def _news(self) -> None:
+        if self._heard.is_set():
+            return  # the next look is still to begin
         with suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._heard.set)
 

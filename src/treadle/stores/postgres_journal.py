@@ -37,11 +37,13 @@ from treadle.stores.postgres_schema import Connection
 from treadle.stores.turns import BESIDE_OTHERS, Entry, Other, entry
 from treadle.stores.writing import NOTHING, Item
 
-STALLED: Final = """SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
-JOIN drivers d ON a.application_name = %s || d.key WHERE d.lease < clock_timestamp()
-AND a.xact_start < clock_timestamp() - interval '0.1 s' AND a.pid <> pg_backend_pid()
-AND a.usename = current_user AND a.datname = current_database()"""
-"""Ends the sessions of drivers that let their lease pass in the midst of a transaction, and what they hold locked."""
+STALLED: Final = """SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity a USING (pid)
+WHERE locktype = 'advisory' AND database = a.datid AND objsubid = 1 AND granted
+AND ((classid::bigint << 32) | objid::bigint) = hashtextextended(%s, 0) AND a.wait_event = 'ClientRead'
+AND a.xact_start < clock_timestamp() - %s * interval '1 second'
+AND a.datname = current_database() AND a.usename = current_user AND pid <> pg_backend_pid()"""
+"""Ends transactions on this schema whose writers say nothing for too long: behind a pipeline that was not sent to its
+end a server's clock for idle transactions does not run."""
 
 AT_MOST: Final = "SET LOCAL transaction_timeout = 30000"
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -207,8 +209,7 @@ class Group:
         with self._connection.pipeline():
             ask(BEGIN)
             if self._connection.info.server_version >= 17_00_00:
-                # Behind a pipeline the server's clock for idle transactions does not run.
-                ask(AT_MOST)
+                ask(AT_MOST)  # whatever it waits for, and with nobody there to end it
             ask(SHARED, (self._channel,))
             mine = ask(_MINE, (self._driver,)) if creates or claims else None
             versions, turns = self._ask_threads(commits, claims)

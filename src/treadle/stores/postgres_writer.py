@@ -50,7 +50,6 @@ LOCKED_SECONDS: Final = 100.0
 """For how long locks of others are waited for, a heartbeat at a time."""
 
 _OTHERS_FAULT: Final = ("40001", "40P01", "23505")  # serialization, deadlock, twin
-_NAME: Final = "treadle writer "
 _NOTIFY: Final = "SELECT pg_notify(%s, %s)"
 _PREDECESSORS: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"""
@@ -70,7 +69,7 @@ class PostgresWriter(WriterThread):
         self._to = to
         self._patience = patience
         self._owner = Owner(this_process(), to.lease_seconds)
-        self._name = _NAME + self._owner.process.key
+        self._name = f"treadle writer {self._owner.process.key}"
         self._connection: Connection | None = None
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._listening = False
@@ -356,10 +355,10 @@ class PostgresWriter(WriterThread):
                 time.sleep(self._backoff())
 
     def _end_stalled(self) -> None:
-        """End what keeps others waiting, if its driver has let its lease pass; what it was writing it writes again."""
+        """End what keeps others waiting, if its process has been silent for too long; if it wakes it writes again."""
         with suppress(psycopg.Error):  # whoever writes next is told
             if self._connection is not None:
-                self._connection.execute(STALLED, (_NAME,))
+                self._connection.execute(STALLED, (self._to.channel, self._to.idle_seconds))
 
     def _refuse(self, items: list[Item], unsure: list[Any] | None, error: Exception) -> list[Any]:
         """Give items up; of claims that may have been carried out all the same note is taken."""
