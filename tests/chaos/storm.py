@@ -346,7 +346,7 @@ class Storm:
             if not self.report.unended:
                 break
             await asyncio.sleep(0.3)
-        self.report.load = os.getloadavg()[1]
+        self.report.load = max(os.getloadavg()[:2])
 
     # ----------------------------------------------------------------------------------------- judging
 
