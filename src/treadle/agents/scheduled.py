@@ -99,13 +99,17 @@ def _wanted(state: TaskState, setup: Setup, graph: Graph) -> Decision | None:
     """Return what running steps want, in flight or not; None if that is nothing."""
     effects: list[Effect] = []
     waiting: list[CallState] = []
+    spent: list[CallState] = []
     runs = [node for node in graph.running.values() if node.id not in graph.surplus and _may_run(setup, node)]
     for node in islice(runs, setup.max_parallel_steps):
         assert node.step is not None, "it has begun"
         effects.append(RunFunction(node.id, node))
-        ended = _calls(state, setup, node.step, effects, waiting)
+        ended = _calls(state, setup, node.step, effects, waiting, spent)
         if ended is not None:
             return ended
+    if spent and not state.in_flight() and all(type(effect) is RunFunction for effect in effects):
+        most = setup.limits.tool_calls or 0
+        return e.LimitReached("tool_calls", most, state.tool_calls)
     reached = _requests(state, setup, runs, effects)
     if reached is not None:
         return reached
@@ -115,19 +119,21 @@ def _wanted(state: TaskState, setup: Setup, graph: Graph) -> Decision | None:
 
 
 def _calls(
-    state: TaskState, setup: Setup, step: StepState, effects: list[Effect], waiting: list[CallState]
+    state: TaskState,
+    setup: Setup,
+    step: StepState,
+    effects: list[Effect],
+    waiting: list[CallState],
+    spent: list[CallState],
 ) -> e.Event | None:
-    """Add the calls that a step wants; or return the end of one."""
-    most = setup.limits.tool_calls
+    """Add the calls that a step wants, those that wait for a person, and those too many; or return the end of one."""
     for call in step.open.values():
         if call.status == "begun":
             effects.append(CallTool(call.id, call))
         elif call.status == "proposed":
-            if most is not None and state.tool_calls > most and _place(state, call) >= most:
-                text = f"{call.name} was not run: the limit of {most} tool calls is reached."
-                error = e.Failure("limit", "tool_calls", text, call.id)
-                return e.ToolEnded(step.id, call.id, "refused", error=error)
-            if len(effects) < setup.max_parallel_tools + setup.max_parallel_steps:
+            if _over(state, setup, call):
+                spent.append(call)
+            elif len(effects) < setup.max_parallel_tools + setup.max_parallel_steps:
                 effects.append(CallTool(call.id, call))
         elif call.status in ("lost", "unresolved"):
             settled = settle(state, setup, call)
@@ -140,10 +146,13 @@ def _calls(
     return None
 
 
-def _place(state: TaskState, wanted: CallState) -> int:
-    """Return how many calls of the task come before one that has not begun: all but those that have not either."""
-    open_ = [call for step in state.under_way() for call in step.open.values() if call.status == "proposed"]
-    return state.tool_calls - len(open_) + open_.index(wanted)
+def _over(state: TaskState, setup: Setup, wanted: CallState) -> bool:
+    """Whether a call that has not begun is one more than may be made."""
+    most = setup.limits.tool_calls
+    if most is None or state.tool_calls <= most:
+        return False
+    waiting = [call for step in state.under_way() for call in step.open.values() if call.status == "proposed"]
+    return state.tool_calls - len(waiting) + waiting.index(wanted) >= most
 
 
 def _requests(

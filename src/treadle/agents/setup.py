@@ -38,7 +38,7 @@ class Setup:
     output_retries: int | None = None
     """if answers are to be of a type: how many in a row may be wrong before the step fails"""
 
-    max_parallel_steps: int = 16
+    max_parallel_steps: int = 64
     only_steps: frozenset[str] | None = None
     """if the task's steps are functions: the ids of those that may run now, if not all"""
 

@@ -110,8 +110,6 @@ class StepContext(Generic[C]):
         """
         given = _messages(messages)
         offered = tuple(tools) if tools is not None else (None if given is None else ())
-        if given is None:
-            self._check_conversation()
         asked = [
             None if given is None else [_facts(message) for message in given],
             instructions,
@@ -120,6 +118,8 @@ class StepContext(Generic[C]):
         digest = _digest("model", asked)
         known, name = self._find(key, digest)
         if known is None:
+            if given is None:
+                self._check_conversation()
             call_id = self._next_id("m")
             event = e.ModelRequested(self.step_id, call_id, name, digest, given, instructions, offered)
         else:

@@ -176,16 +176,21 @@ def checked_steps(where: str, steps: tuple[Any, ...], known: set[str]) -> tuple[
                 f"{where}: step {step.name!r} must have a sequence of names as after=, and as join= 'all', 'any', "
                 f"'optional' or Quorum(n), got {step.after!r} and {step.join!r}"
             )
-        if not is_writable(step.input):
-            raise WorkerError(
-                f"{where}: the input of step {step.name!r} must be JSON data, got {step.input!r:.200}"
-            )
-    plain = tuple([NextStep(s.name, s.input, tuple(s.after), s.join) for s in steps])
+    checked = tuple([NextStep(s.name, _input(where, s), tuple(s.after), s.join) for s in steps])
     try:
-        check(plain, known)
+        check(checked, known)
     except WrongPlan as error:
         raise WorkerError(f"{where}: {error}") from None
-    return plain
+    return checked
+
+
+def _input(where: str, step: NextStep) -> Json:
+    try:
+        return plain(step.input)
+    except ValueError:
+        raise WorkerError(
+            f"{where}: the input of step {step.name!r} must be JSON data, got {step.input!r:.200}"
+        ) from None
 
 
 def _is_async(fn: Any) -> bool:

@@ -307,7 +307,9 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.error,
     )
     del step.open[call.id]
-    if not step.open and step is state.step:
+    if state.graph is not None:
+        scheduling.called(state, state.graph.nodes[step.id], step)
+    elif not step.open:
         state.messages.append(results(step.calls[step.answered_calls :]))
 
 
@@ -423,6 +425,8 @@ def _nothing(state: TaskState, event: e.Event) -> None:
 
 
 def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
+    if state.graph is not None:
+        scheduling.leave(state, state.graph)
     state.ended, state.end_seq = event.state, event.seq
     state.thread_version, state.kept = event.thread_version, event.kept
     state.error = event.error

@@ -405,11 +405,27 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
     call.asked = event.asked
+    if event.asked and not node.owes:
+        _unsay(state, node)  # the task had ended before its function came to make the call
     node.requests += 1
     step.calls.append(call)
     step.open[call.id] = call
     node.keyed[event.key] = Keyed(event.digest, call)
     state.tool_calls += 1
+
+
+def called(state: TaskState, node: Node, step: StepState) -> None:
+    """Say the results of the calls in a step's newest answer once the last of them has ended."""
+    ended = {asked_as(call) for call in step.calls if call.asked and call.status == "ended"}
+    if node.owes and ended.issuperset(node.newest_calls):
+        _answer_calls(state, node, step)
+
+
+def leave(state: TaskState, graph: Graph) -> None:
+    """Leave a well-formed conversation behind where functions were cut off as the task ended."""
+    for node in graph.running.values():
+        if node.step is not None:
+            _answer_calls(state, node, node.step)
 
 
 def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
@@ -438,7 +454,7 @@ def _answer_calls(state: TaskState, node: Node, step: StepState) -> None:
     """Say the results of the calls in a step's newest answer; those that its function did not want did not run."""
     if not node.owes:
         return
-    made = {asked_as(call): call for call in step.calls if call.status == "ended"}
+    made = {asked_as(call): call for call in step.calls if call.asked and call.status == "ended"}
     asked = _last_answer(node).tool_calls
     node.owes = False
     _say(state, node, results([made.get(part.id) or _not_made(step, part) for part in asked]))

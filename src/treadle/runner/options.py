@@ -78,7 +78,7 @@ class RunOptions:
         keep_in_thread: what of a task enters its thread: only `success` (default), or `always`.
         break_on: conditions that pause the task.
         max_parallel_tools: how many calls of one turn run at a time; default 64.
-        max_parallel_steps: how many steps run at a time, if an agent's steps are functions; default 16.
+        max_parallel_steps: how many steps run at a time, if an agent's steps are functions; default 64.
         tool_output_max_chars: how much of a result the model sees, in characters; default 8,000.
         context_tokens: how many tokens a request holds at most, estimated: of a longer conversation the model sees the
             newest part. Leave room for the answer. Default: no limit.
@@ -234,7 +234,7 @@ def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         on_tool_failure=failure.tool,
         on_unknown_outcome=options.on_unknown_outcome or "wait",
         max_parallel_tools=options.max_parallel_tools or 64,
-        max_parallel_steps=options.max_parallel_steps or 16,
+        max_parallel_steps=options.max_parallel_steps or 64,
         first_steps=own.first_steps if own is not None else (),
         looks_at_answers=own is not None and own.looks_at_answers,
         max_parse_errors=agent.dialect.max_parse_errors if agent.dialect is not None else None,

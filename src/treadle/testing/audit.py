@@ -18,6 +18,7 @@ from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.events import IllegalEvent
 from treadle.core.fold import apply
+from treadle.core.graph import Graph
 from treadle.core.journal import unfold
 from treadle.core.messages import Message
 from treadle.core.state import TaskState, start
@@ -204,15 +205,25 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
             yield Violation("prefix_folds", task, event.seq, f"{event.kind}: {type(error).__name__}: {error}")
             return
         yield from _coherent(task, event.seq, state)
-        if isinstance(event, _SPOKEN) and (state.step is None or not state.step.open):
+        if isinstance(event, _SPOKEN) and not _owes_results(state):
             yield from well_formed(task, state.messages, seq=event.seq)
         if isinstance(event, e.Rewound):
             yield from _restored(task, event, state, places)
         _remember(event, state, places)
 
 
+def _owes_results(state: TaskState) -> bool:
+    """Whether calls were asked for whose results are still to be said."""
+    if state.graph is not None:
+        return any(node.owes for node in state.graph.running.values())
+    return state.step is not None and bool(state.step.open)
+
+
 def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
     """The indexes inside the state agree with what they index."""
+    if state.graph is not None:
+        yield from _coherent_graph(task, seq, state, state.graph)
+        return
     step = state.step
     if step is not None:
         still = {call.id for call in step.calls if call.status != "ended"}
@@ -221,6 +232,37 @@ def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
     indexes = [found.index for found in (*state.steps, *((step,) if step is not None else ()))]
     if indexes != list(range(1, len(indexes) + 1)):
         yield Violation("prefix_folds", task, seq, f"steps are numbered {indexes}")
+
+
+def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Violation]:
+    """What is kept about steps that depend on each other follows from the steps themselves."""
+    nodes = graph.nodes
+    for node in nodes.values():
+        above = [nodes[other] for other in node.after]
+        ended = [other for other in above if other.status == "completed"]
+        given_up = [other for other in above if other.status == "skipped"]
+        failed = [other for other in above if other.status == "failed" and other.id not in graph.failed]
+        if node.status == "planned" and node.waits != len(above) - len(ended) - len(given_up) - len(failed):
+            yield Violation("prefix_folds", task, seq, f"{node.id} waits for {node.waits} steps")
+        if node.status == "running" and node.step is not None and not node.won >= node.need:
+            yield Violation("prefix_folds", task, seq, f"{node.id} runs with {node.won} of {node.need}")
+        if node.step is not None and node.status == "running":
+            still = {call.id for call in node.step.calls if call.status != "ended"}
+            if still != set(node.step.open):
+                text = f"open are {sorted(node.step.open)}, not {sorted(still)}"
+                yield Violation("prefix_folds", task, seq, text)
+    for name, listed in (
+        ("ready", [node.id for node in graph.ready]),
+        ("running", list(graph.running)),
+    ):
+        there = sorted(node.id for node in nodes.values() if node.status == name)
+        if sorted(listed) != there:
+            yield Violation("prefix_folds", task, seq, f"{name} are {listed}, not {there}")
+    if graph.planned != sum(node.status == "planned" for node in nodes.values()):
+        yield Violation("prefix_folds", task, seq, f"{graph.planned} steps are said to be planned")
+    places = [nodes[step.id].place for step in state.steps]
+    if places != sorted(places):
+        yield Violation("prefix_folds", task, seq, f"steps are in the order {places}")
 
 
 def _place(state: TaskState) -> _Place:
@@ -259,6 +301,11 @@ def _remember(event: e.Event, state: TaskState, places: _Places) -> None:
 
 
 def _restored(task: str, event: e.Rewound, state: TaskState, places: _Places) -> Iterator[Violation]:
+    if state.graph is not None:
+        left = [step.id for step in state.steps if step.id in event.steps]
+        if left:
+            yield Violation("undo_restores", task, event.seq, f"{left} were taken back and are there")
+        return
     expected = places.origin if event.to == state.floor else places.after.get(event.to)
     if len(state.steps) != event.to:
         yield Violation(

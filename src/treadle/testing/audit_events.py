@@ -250,6 +250,14 @@ class _Call:
     """its tool was in the request, or nobody chose which are; else it is not to begin either"""
 
 
+@frozen
+class _Request:
+    """A request to the model that is out."""
+
+    step: str
+    offered: tuple[str, ...] | None
+
+
 _NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
 
 
@@ -259,26 +267,32 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     Calls start only if they were requested; an outcome is called unknown exactly when a begin has no end.
     """
     calls: dict[str, _Call] = {}
-    asking, offered = "", None
+    asking: dict[str, _Request] = {}
     for event in events:
         problem: str | None = None
         if isinstance(event, e.ModelStarted):
-            problem = f"a model call of step {asking} is in flight" if asking else None
-            asking, offered = event.step, event.offered
+            place = event.call or event.step
+            problem = f"a model call of {place} is in flight" if place in asking else None
+            asking[place] = _Request(event.step, event.offered)
         elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.ModelStopped)):
-            problem = None if asking == event.step else f"{event.kind} of a model call that was not begun"
-            asking = ""
-            if isinstance(event, e.ModelReturned):
-                yield from _requested(task, event, calls, offered)
+            request = asking.pop(event.call or event.step, None)
+            if request is None:
+                problem = f"{event.kind} of a model call that was not begun"
+            elif isinstance(event, e.ModelReturned) and event.call is None:
+                yield from _requested(task, event, calls, request.offered)
+        elif isinstance(event, e.CallRequested):
+            problem = f"call id {event.call!r} is used twice" if event.call in calls else None
+            calls[event.call] = _Call(event.step)
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
-        elif isinstance(event, (e.StepCompleted, e.TaskEnded, e.Rewound)):
-            step = event.step if isinstance(event, e.StepCompleted) else None
+        elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
+            step = None if isinstance(event, (e.TaskEnded, e.Rewound)) else event.step
             still = [
                 key for key, call in calls.items() if call.status != "ended" and step in (None, call.step)
             ]
-            if still or asking:
-                problem = f"{event.kind} while {', '.join(still) or 'a model call'} has no end"
+            still += [place for place, request in asking.items() if step in (None, request.step)]
+            if still and not isinstance(event, e.StepFailed):
+                problem = f"{event.kind} while {', '.join(still)} has no end"
             if isinstance(event, e.Rewound):
                 calls = {key: call for key, call in calls.items() if not key.endswith(UNDO_SUFFIX)}
         if problem is not None:

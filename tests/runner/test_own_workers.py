@@ -1,0 +1,501 @@
+"""Workers of one's own: what a step that is a function may do, and what it finds again when it is entered again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import date
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tests.property.mortal import MortalStore, next_life
+from tests.runner.acts import assert_well_formed
+from treadle import (
+    Agent,
+    Decider,
+    Message,
+    NextStep,
+    Quorum,
+    RunContext,
+    Runner,
+    RunOptions,
+    RunResult,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    Text,
+    tool,
+)
+from treadle.agents import function_calling
+from treadle.core.events import Delta, Event, ModelReturned
+from treadle.core.model import ModelRequest
+from treadle.errors import ConfigurationError, ModelError, StoreError, ToolCallFailed
+from treadle.llm.scripted import Turn, call, fail, text
+from treadle.stores.memory import MemoryStore
+from treadle.testing.audit import Evidence, audit_store
+
+pytestmark = pytest.mark.anyio
+
+
+def echo(request: ModelRequest) -> Turn:
+    return text(f"heard {request.messages[-1].text}")
+
+
+def agent_of(worker: Any, *tools: Any, model: Any = None, **more: Any) -> Agent[Any]:
+    return Agent(model or ScriptedModel(echo), worker=worker, tools=tools, **more)
+
+
+@pytest.fixture
+async def runner() -> AsyncIterator[Runner]:
+    async with Runner("memory:", options=RunOptions(on_unknown_outcome="tell_model")) as runner:
+        yield runner
+        assert await audit_store(runner.store, Evidence(ended=False)) == []
+
+
+@tool
+async def double(n: int) -> int:
+    """Double."""
+    return 2 * n
+
+
+def last(output: Any) -> StepResult:
+    return StepResult(output, is_last=True)
+
+
+async def test_a_plain_function_is_a_worker(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last((await ctx.call_model()).message.text)
+
+    result = await runner.run(agent_of(worker), "go")
+    assert (result.state, result.final_text, result.steps) == ("completed", "heard go", 1)
+    assert [(message.role, message.text) for message in result.messages] == [
+        ("user", "go"),
+        ("assistant", "heard go"),
+    ]
+
+
+async def test_a_function_that_is_not_async_runs_beside_the_loop_and_waits_with_its_context(
+    runner: Runner,
+) -> None:
+    def worker(ctx: StepContext) -> StepResult:
+        seen = ctx.wait(ctx.call_tool("double", {"n": 21}))
+        return last([seen, ctx.wait(ctx.call_model("and?")).message.text])
+
+    result = await runner.run(agent_of(worker, double), "go")
+    assert result.output == [42, "heard and?"]
+
+
+async def test_a_worker_in_three_parts_says_what_is_first_and_looks_at_the_answer_last(
+    runner: Runner,
+) -> None:
+    class Counting:
+        def initialize_step(self, task: RunContext[str]) -> NextStep:
+            return NextStep("count", {"n": 0, "for": task.context})
+
+        async def run_step(self, ctx: StepContext[str]) -> StepResult:
+            n = ctx.input["n"] + 1
+            return StepResult(n, n == 3, () if n == 3 else [NextStep("count", {**ctx.input, "n": n})])
+
+        async def finalize_task(self, task: RunContext[str], output: Any) -> Any:
+            return {"counted": output, "for": task.context}
+
+    agent = agent_of(Counting())
+    result = await runner.run(agent, "go", context="me")
+    assert (result.state, result.output, result.steps) == ("completed", {"counted": 3, "for": "me"}, 3)
+    task = await runner.create_task(agent, "go")
+    while not (await runner.run_step(task, context="me")).is_last:
+        pass
+    assert (await runner.finalize(task)).output == {"counted": 3, "for": None}
+
+
+@pytest.mark.parametrize("part", ["initialize_step", "finalize_task"])
+async def test_a_part_that_raises_fails_the_task_and_is_asked_again(runner: Runner, part: str) -> None:
+    broken = True
+
+    def perhaps(name: str) -> None:
+        if broken and part == name:
+            raise ValueError("not today")
+
+    class Worker:
+        def initialize_step(self, task: RunContext[Any]) -> NextStep:
+            perhaps("initialize_step")
+            return NextStep("only")
+
+        async def run_step(self, ctx: StepContext) -> StepResult:
+            return last("done")
+
+        async def finalize_task(self, task: RunContext[Any], output: Any) -> None:
+            perhaps("finalize_task")
+
+    result = await runner.run(agent_of(Worker()), "go")
+    assert (result.state, result.error and result.error.source) == ("failed", "worker")
+    assert result.error is not None
+    assert f"{part} failed: ValueError: not today" in result.error.message
+    broken = False
+    assert (await runner.resume(result.task_id)).output == "done"
+
+
+async def test_a_pure_decide_is_a_worker(runner: Runner) -> None:
+    model = ScriptedModel([call("double", n=2), text("four")])
+    result = await runner.run(agent_of(Decider(function_calling.decide), double, model=model), "go")
+    assert (result.state, result.final_text, result.steps) == ("completed", "four", 2)
+
+
+# ------------------------------------------------------------------------------------------ once more
+
+
+async def lived_twice(
+    worker: Any, *tools: Any, commits: int, model: Any = None, after: bool = True
+) -> RunResult:
+    """Begin a task in a process that dies at a commit, and end it in another one."""
+    life = MortalStore(MemoryStore())
+    await life.real.open()
+    life.commits_left, life.dies_after_writing = commits, after
+    agent = agent_of(worker, *tools, model=model)
+    options = RunOptions(on_unknown_outcome="tell_model")
+    with pytest.raises(StoreError):
+        async with Runner(life, options=options, agents=[agent]) as runner:
+            await runner.run(agent, "go", task_id="t1")
+    second = await next_life(life, None)
+    async with Runner(second, options=options, agents=[agent]) as runner:
+        result = await runner.run(agent, "go", task_id="t1")
+    async with Runner(second.real) as reader:
+        assert await audit_store(reader.store, Evidence()) == []
+    return result
+
+
+async def test_two_gathered_calls_that_are_swapped_after_a_crash_each_get_their_own_result() -> None:
+    done: list[int] = []
+    entered = 0
+
+    @tool
+    async def work(n: int) -> int:
+        """Work."""
+        done.append(n)
+        return n
+
+    async def worker(ctx: StepContext) -> StepResult:
+        nonlocal entered
+        entered += 1
+        numbers = [1, 2] if entered == 1 else [2, 1]
+        found = await asyncio.gather(*[ctx.call_tool("work", {"n": n}) for n in numbers])
+        found += [await ctx.call_tool("work", {"n": 3})]
+        return last(dict(zip(["one", "two"] if entered == 1 else ["two", "one"], found[:2], strict=True)))
+
+    for commits in range(1, 6):
+        done.clear()
+        entered = 0
+        result = await lived_twice(worker, work, commits=commits)
+        assert entered <= 2
+        if result.state == "completed":
+            assert result.output == {"one": 1, "two": 2}
+        assert len(done) == len(set(done)), (commits, done)
+
+
+async def test_what_ended_is_served_and_not_done_again(runner: Runner) -> None:
+    asked: list[str] = []
+    entered: list[int] = []
+    broken = True
+
+    def model(request: ModelRequest) -> Turn:
+        asked.append(request.messages[-1].text)
+        return text(f"heard {asked[-1]}")
+
+    async def worker(ctx: StepContext) -> StepResult:
+        entered.append(ctx.attempt)
+        kept = [await ctx.once("dice", lambda: len(entered)), await ctx.now(), await ctx.random()]
+        first = (await ctx.call_model("one")).message.text
+        second = await ctx.call_tool("double", {"n": 4})
+        third = (await ctx.call_model("one")).message.text
+        if broken:
+            raise RuntimeError("after all that")
+        return last([kept, first, second, third])
+
+    agent = agent_of(worker, double, model=ScriptedModel(model))
+    failed = await runner.run(agent, "go")
+    assert (failed.state, asked) == ("failed", ["one", "one"])
+    broken = False
+    result = await runner.resume(failed.task_id)
+    assert (entered, asked) == ([1, 2], ["one", "one"])
+    kept, *rest = result.output
+    assert (kept[0], rest) == (1, ["heard one", 8, "heard one"])
+    assert 0 <= kept[2] < 1 < kept[1]
+    assert result.usage.model_calls == 2
+
+
+async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(runner: Runner) -> None:
+    works = False
+    keys: list[str] = []
+
+    @tool(idempotent=True)
+    async def work() -> str:
+        """Work."""
+        keys.append("x")
+        if not works:
+            raise OSError("no")
+        return "yes"
+
+    def model(request: ModelRequest) -> Turn:
+        return (
+            call("work") if request.messages[-1].role == "user" else text(f"so: {request.messages[-1].parts}")
+        )
+
+    async def worker(ctx: StepContext) -> StepResult:
+        answer = await ctx.call_model()
+        found = await ctx.call_tool(answer.message.tool_calls[0])
+        return last([found, (await ctx.call_model()).message.text])
+
+    agent = agent_of(worker, work, model=ScriptedModel(model))
+    failed = await runner.run(agent, "go")
+    assert (failed.state, failed.error and failed.error.source) == ("failed", "tool")
+    assert_well_formed(failed.messages)
+    works = True
+    result = await runner.resume(failed.task_id)
+    assert result.state == "completed"
+    assert (result.output[0], "yes" in result.output[1], len(keys)) == ("yes", True, 2)
+    assert_well_formed(result.messages)
+    assert [message.role for message in result.messages][:4] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_a_key_stands_for_one_request_only(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        await ctx.call_tool("double", {"n": 1}, key="mine")
+        return last(await ctx.call_tool("double", {"n": 2}, key="mine"))
+
+    result = await runner.run(agent_of(worker, double), "go")
+    assert result.error is not None
+    assert "the key 'mine' was used before for something else" in result.error.message
+
+
+async def test_a_key_gives_the_same_result_once_more(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last([await ctx.call_tool("double", {"n": 1}, key="mine") for _ in range(3)])
+
+    result = await runner.run(agent_of(worker, double), "go")
+    assert (result.output, len(result.tool_executions)) == ([2, 2, 2], 1)
+
+
+async def test_a_writing_call_that_was_cut_off_raises_into_the_function() -> None:
+    told: list[str] = []
+
+    @tool
+    async def write() -> None:
+        """Write."""
+
+    async def worker(ctx: StepContext) -> StepResult:
+        try:
+            await ctx.call_tool("write")
+        except ToolCallFailed as error:
+            told.append(error.outcome)
+            return last("unknown")
+        return last("known")
+
+    outcomes = {(await lived_twice(worker, write, commits=commits)).output for commits in range(3)}
+    assert outcomes >= {"unknown"}
+    assert set(told) == {"unknown"}
+
+
+async def test_a_person_settles_a_call_of_a_function(runner: Runner) -> None:
+    life = MortalStore(MemoryStore())
+    await life.real.open()
+
+    @tool
+    async def write() -> str:
+        """Write."""
+        life.die()
+        await asyncio.sleep(0)
+        return "never"
+
+    async def worker(ctx: StepContext) -> StepResult:
+        return last(await ctx.call_tool("write"))
+
+    agent = agent_of(worker, write)
+    with pytest.raises(StoreError):
+        async with Runner(life, agents=[agent]) as first:
+            await first.run(agent, "go", task_id="t1")
+    second = await next_life(life, None)
+    async with Runner(second, agents=[agent]) as again:
+        waiting = await again.resume("t1")
+        assert (waiting.state, [pending.tool for pending in waiting.pending]) == ("waiting", ["write"])
+        from treadle import Happened
+
+        await again.settle("t1", waiting.pending[0].request_id, Happened("it was"))
+        result = await again.resume("t1")
+        assert (result.state, result.output) == ("completed", "it was")
+
+
+# -------------------------------------------------------------------------------------- conversation
+
+
+async def test_on_the_side_nothing_is_said_in_the_conversation(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        side = await ctx.call_model([Message("user", (Text("psst"),))], instructions="Whisper.")
+        assert [message.text for message in ctx.messages] == ["go"]
+        return last(side.message.text)
+
+    agent = agent_of(worker, double, instructions="Speak.")
+    result = await runner.run(agent, "go")
+    assert [message.text for message in result.messages] == ["go", "heard psst"]
+    [request] = agent.model.requests  # type: ignore[union-attr]
+    assert (request.instructions, request.tools) == ("Whisper.", ())
+
+
+async def test_calls_that_a_function_does_not_want_are_answered_all_the_same(runner: Runner) -> None:
+    def model(request: ModelRequest) -> Turn:
+        return call("double", n=1) + call("double", n=2) if request.turn == 0 else text("well")
+
+    async def worker(ctx: StepContext) -> StepResult:
+        answer = await ctx.call_model()
+        await ctx.call_tool(answer.message.tool_calls[1])
+        return last((await ctx.call_model()).message.text)
+
+    result = await runner.run(agent_of(worker, double, model=ScriptedModel(model)), "go")
+    assert_well_formed(result.messages)
+    assert "double was not run." in str(result.messages[2])
+    assert [run.output for run in result.tool_executions] == [4]
+
+
+async def test_the_conversation_goes_on_one_request_at_a_time(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        await asyncio.gather(ctx.call_model(), ctx.call_model())
+        return last(None)
+
+    result = await runner.run(agent_of(worker), "go")
+    assert result.error is not None
+    assert "to ask it beside that give messages=" in result.error.message
+
+
+async def test_deltas_of_a_functions_request_are_streamed_and_change_nothing(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last((await ctx.call_model()).message.text)
+
+    model = ScriptedModel([text("one two three", chunk=3)])
+    free = await runner.run(agent_of(worker, model=model), "go")
+    async with runner.run_stream(agent_of(worker, model=model), "go") as stream:
+        seen = [event async for event in stream]
+    assert "".join(item.text for item in seen if isinstance(item, Delta)) == "one two three"
+    assert stream.result.messages == free.messages
+    assert [event.call for event in seen if isinstance(event, ModelReturned)] == ["s1-m1"]
+    assert all(isinstance(event, (Event, Delta)) for event in seen)
+
+
+async def test_a_model_that_fails_raises_into_the_function(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        try:
+            await ctx.call_model("one")
+        except ModelError as error:
+            return last(error.kind)
+        return last("fine")
+
+    model = ScriptedModel([fail(429), text("two")])
+    assert (await runner.run(agent_of(worker, model=model), "go")).output == "rate_limit"
+
+
+async def test_an_error_that_the_function_lets_pass_fails_its_step(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last((await ctx.call_model("one")).message.text)
+
+    model = ScriptedModel([fail(503), text("two")])
+    result = await runner.run(agent_of(worker, model=model), "go")
+    assert (result.state, result.error and result.error.source) == ("failed", "model")
+
+
+async def test_no_call_is_left_behind_when_a_function_returns(runner: Runner) -> None:
+    ended: list[int] = []
+
+    @tool
+    async def slow(n: int) -> int:
+        """Slow."""
+        await asyncio.sleep(0.01)
+        ended.append(n)
+        return n
+
+    async def worker(ctx: StepContext) -> StepResult:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(ctx.call_tool("slow", {"n": 1}), 0.001)
+        return last("enough")
+
+    result = await runner.run(agent_of(worker, slow), "go")
+    assert (result.output, ended, [run.outcome for run in result.tool_executions]) == ("enough", [1], ["ok"])
+
+
+# ------------------------------------------------------------------------------------- typed answers
+
+
+class Trip(BaseModel):
+    to: str
+    on: date
+
+
+async def test_the_answer_of_a_worker_of_ones_own_is_of_the_agents_type(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last(Trip(to="Rome", on=date(2026, 5, 1)))
+
+    result = await runner.run(agent_of(worker, output_type=Trip), "go")
+    assert (result.state, result.output) == ("completed", Trip(to="Rome", on=date(2026, 5, 1)))
+
+    async def wrong(ctx: StepContext) -> StepResult:
+        return last({"to": 1})
+
+    result = await runner.run(agent_of(wrong, output_type=Trip), "go")
+    assert (result.state, "not of the agent's output type" in str(result.error)) == ("failed", True)
+
+
+@pytest.mark.parametrize("output", [False, "", 0, None, []], ids=str)
+async def test_an_answer_may_be_nothing_much(runner: Runner, output: Any) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last(output)
+
+    result = await runner.run(agent_of(worker), "go")
+    assert (result.state, result.output) == ("completed", output)
+
+
+# -------------------------------------------------------------------------------------------- misuse
+
+
+def returns(result: Any) -> Callable[[StepContext], Any]:
+    async def worker(ctx: StepContext) -> Any:
+        return result
+
+    return worker
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (None, "must return a StepResult, got None"),
+        ("done", "must return a StepResult, got 'done'"),
+        (StepResult("x"), "neither the last step nor followed by one"),
+        (StepResult(object(), is_last=True), "output must be JSON data"),
+        (StepResult(next_steps=["a"]), "a next step must be a NextStep, got 'a'"),  # type: ignore[list-item]
+        (StepResult(next_steps=[NextStep("")]), "a step's name must be text"),
+        (StepResult(next_steps=[NextStep("a"), NextStep("a")]), "two steps of one plan are named 'a'"),
+        (StepResult(next_steps=[NextStep("a", after=("b",))]), "waits for 'b', and there is no such step"),
+        (StepResult(next_steps=[NextStep("a", after="b")]), "must have a sequence of names as after="),  # type: ignore[arg-type]
+        (StepResult(next_steps=[NextStep("a", join="most")]), "got () and 'most'"),  # type: ignore[arg-type]
+        (StepResult(next_steps=[NextStep("a", join=Quorum(2))]), "of which 2 cannot end well"),
+        (StepResult(next_steps=[NextStep("a", object())]), "input of step 'a' must be JSON data"),  # type: ignore[arg-type]
+        (
+            StepResult(next_steps=[NextStep("a", after=("b",)), NextStep("b", after=("a",))]),
+            "the steps a, b wait for each other",
+        ),
+        (StepResult(next_steps=[NextStep("a", after=("a",))]), "the steps a wait for each other"),
+    ],
+)
+async def test_a_step_that_cannot_be_gone_on_from_says_why(runner: Runner, result: Any, why: str) -> None:
+    failed = await runner.run(agent_of(returns(result)), "go")
+    assert failed.state == "failed"
+    assert failed.error is not None
+    assert why in failed.error.message
+    assert "'start' (s1)" in failed.error.message
+
+
+@pytest.mark.parametrize("worker", ["fnction_calling", 7, StepContext, None, object()], ids=repr)
+def test_what_is_no_worker_is_refused(worker: Any) -> None:
+    with pytest.raises(ConfigurationError, match="worker must be 'function_calling'"):
+        Agent(ScriptedModel(echo), worker=worker)
+
+
+def test_a_quorum_is_of_at_least_one() -> None:
+    with pytest.raises(ConfigurationError, match="whole number from 1 up"):
+        Quorum(0)

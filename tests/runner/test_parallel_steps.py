@@ -1,0 +1,630 @@
+"""Steps that depend on each other: when each begins, what it sees, and what becomes of the others."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.property.mortal import MortalStore, next_life
+from tests.runner.acts import assert_well_formed
+from treadle import (
+    Agent,
+    Limits,
+    NextStep,
+    Quorum,
+    Runner,
+    RunOptions,
+    RunResult,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    ToolContext,
+    tool,
+)
+from treadle.core.model import ModelRequest
+from treadle.errors import StepFailed, StepNotFound, StoreError
+from treadle.llm.scripted import Turn, text
+from treadle.stores.memory import MemoryStore
+from treadle.testing.audit import Evidence, LedgerEntry, audit_store
+
+pytestmark = pytest.mark.anyio
+
+
+def echo(request: ModelRequest) -> Turn:
+    return text(f"heard {len(request.messages)}: {request.messages[-1].text}")
+
+
+def agent_of(worker: Any, *tools: Any, **more: Any) -> Agent[Any]:
+    return Agent(ScriptedModel(echo), worker=worker, tools=tools, **more)
+
+
+@pytest.fixture
+async def runner() -> AsyncIterator[Runner]:
+    async with Runner("memory:") as runner:
+        yield runner
+
+
+async def sound(runner: Runner, result: RunResult, *, ended: bool = True) -> RunResult:
+    assert await audit_store(runner.store, Evidence(ended=ended)) == []
+    assert_well_formed(result.messages)
+    return result
+
+
+class Gates:
+    """Lets steps end in the order a test wants, and takes down in which they began and ended."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, asyncio.Event] = {}
+        self.log: list[str] = []
+
+    async def pass_(self, name: str) -> None:
+        self.log.append(f"{name} begins")
+        await self.open.setdefault(name, asyncio.Event()).wait()
+        self.log.append(f"{name} ends")
+
+    async def until(self, *lines: str) -> None:
+        async with asyncio.timeout(5):
+            while not set(lines) <= set(self.log):
+                await asyncio.sleep(0)
+
+    async def let(self, name: str) -> None:
+        await self.until(f"{name} begins")
+        self.open.setdefault(name, asyncio.Event()).set()
+        await self.until(f"{name} ends")
+
+
+def planned(*steps: NextStep) -> StepResult:
+    return StepResult(next_steps=steps)
+
+
+async def test_a_step_begins_as_soon_as_its_own_dependencies_end(runner: Runner) -> None:
+    gates = Gates()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(
+                NextStep("quick"),
+                NextStep("slow"),
+                NextStep("after quick", after=("quick",)),
+                NextStep("end", after=("slow", "after quick")),
+            )
+        if ctx.name == "end":
+            return StepResult(list(ctx.results), is_last=True)
+        await gates.pass_(ctx.name)
+        return StepResult(ctx.name)
+
+    handle = await runner.start(agent_of(worker), "go")
+    await gates.let("quick")
+    await gates.let("after quick")
+    assert "slow ends" not in gates.log
+    await gates.let("slow")
+    result = await sound(runner, await handle.result())
+    assert (result.state, result.output) == ("completed", ["start", "slow", "after quick"])
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abcd")), ids="".join)
+async def test_whatever_order_four_steps_end_in_the_outcome_is_one(
+    runner: Runner, order: tuple[str, ...]
+) -> None:
+    gates = Gates()
+
+    @tool
+    async def note(what: str) -> str:
+        """Note."""
+        return f"noted {what}"
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            await ctx.call_model()
+            return planned(*[NextStep(name) for name in "abcd"], NextStep("join", after=tuple("abcd")))
+        if ctx.name == "join":
+            answer = await ctx.call_model()
+            return StepResult({**ctx.results, "said": answer.message.text}, is_last=True)
+        await gates.pass_(ctx.name)
+        noted = await ctx.call_tool("note", {"what": ctx.name})
+        answer = await ctx.call_model()
+        return StepResult([noted, answer.message.text])
+
+    handle = await runner.start(agent_of(worker, note), "go")
+    for name in order:
+        await gates.let(name)
+        while not any(
+            f"noted {name}" in str(step.output) for step in await runner.get_completed_steps(handle.task_id)
+        ):
+            await asyncio.sleep(0)
+    result = await sound(runner, await handle.result())
+    assert result.output == {
+        "start": None,
+        **{name: [f"noted {name}", "heard 2: heard 1: go"] for name in "abcd"},
+        "said": "heard 6: heard 2: heard 1: go",
+    }
+    assert [step.step.name for step in await runner.get_completed_steps(result.task_id)] == [
+        "start",
+        *"abcd",
+        "join",
+    ]
+    assert [run.output for run in result.tool_executions] == [f"noted {name}" for name in "abcd"]
+    assert [message.text for message in result.messages][1:7] == [
+        "heard 1: go",
+        *["heard 2: heard 1: go"] * 4,
+        "heard 6: heard 2: heard 1: go",
+    ]
+    assert [run.call_id for run in result.tool_executions] == ["s2-c1", "s3-c1", "s4-c1", "s5-c1"]
+
+
+async def test_what_siblings_plan_has_its_place_whoever_was_faster(runner: Runner) -> None:
+    more = {"a": ("a1",), "b": ("b1", "b2"), "a1": ("a2",)}
+    seen: set[str] = set()
+    for order in itertools.permutations(("a", "b", "a1", "b1", "b2")):
+        gates = Gates()
+
+        async def worker(ctx: StepContext, gates: Gates = gates) -> StepResult:
+            if ctx.name == "start":
+                return planned(NextStep("a"), NextStep("b"), NextStep("last"))
+            await gates.pass_(ctx.name)
+            answer = await ctx.call_model()
+            nexts = [NextStep(name) for name in more.get(ctx.name, ())]
+            return StepResult(answer.message.text, ctx.name == "last", nexts)
+
+        handle = await runner.start(agent_of(worker), "go")
+        for gate in (*order, "a2", "last"):
+            gates.open.setdefault(gate, asyncio.Event()).set()
+            for _ in range(12):
+                await asyncio.sleep(0)
+            if gate == "a2":
+                await gates.until(*[f"{name} ends" for name in (*order, "a2")])
+                await asyncio.sleep(0.005)
+        result = await handle.result()
+        steps = await runner.get_completed_steps(result.task_id)
+        seen.add(str([(step.step.step_id, step.step.name, step.output, step.messages) for step in steps]))
+        seen.add(str(result.messages))
+    assert len(seen) == 2, seen
+    await sound(runner, result)
+    assert "('s2.1', 'a1'" in str(seen)
+    assert "('s2.2', 'a2'" in str(seen)
+    assert "('s3.2.1', 'b2'" in str(seen)
+
+
+async def test_fifty_steps_run_beside_each_other(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            names = [f"p{i}" for i in range(50)]
+            return planned(*[NextStep(name) for name in names], NextStep("join", after=tuple(names)))
+        if ctx.name == "join":
+            return StepResult(len(ctx.results), is_last=True)
+        await asyncio.sleep(0.02)
+        return StepResult(ctx.name)
+
+    agent = agent_of(worker)
+    took: list[float] = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        result = await runner.run(
+            agent,
+            "go",
+        )
+        took.append(time.perf_counter() - begun)
+        assert result.output == 51
+    assert min(took) < 0.25  # one after the other they would take a second
+
+
+async def test_no_more_steps_run_at_a_time_than_allowed(runner: Runner) -> None:
+    running, most = 0, 0
+
+    async def worker(ctx: StepContext) -> StepResult:
+        nonlocal running, most
+        if ctx.name == "start":
+            return planned(
+                *[NextStep(f"p{i}") for i in range(9)],
+                NextStep("join", after=tuple(f"p{i}" for i in range(9))),
+            )
+        if ctx.name == "join":
+            return StepResult(None, is_last=True)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return StepResult()
+
+    result = await runner.run(agent_of(worker), "go", options=RunOptions(max_parallel_steps=3))
+    assert (result.state, most) == ("completed", 3)
+    await sound(runner, result)
+
+
+@pytest.mark.parametrize(
+    ("join", "ends"),
+    [("any", ["b"]), (Quorum(2), ["b", "c"]), ("all", ["b", "c", "a"]), ("optional", ["b", "c", "a"])],
+)
+async def test_a_join_is_decided_by_as_many_as_it_needs_and_the_rest_is_stopped(
+    runner: Runner, join: Any, ends: list[str]
+) -> None:
+    gates = Gates()
+    stopped: list[str] = []
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(
+                *[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc"), join=join)
+            )
+        if ctx.name == "join":
+            return StepResult({k: v for k, v in ctx.results.items() if v is not None}, is_last=True)
+        try:
+            await gates.pass_(ctx.name)
+        except asyncio.CancelledError:
+            stopped.append(ctx.name)
+            raise
+        return StepResult(f"from {ctx.name}")
+
+    handle = await runner.start(agent_of(worker), "go")
+    await gates.until("a begins", "b begins", "c begins")
+    for name in ends:
+        await gates.let(name)
+    result = await sound(runner, await handle.result())
+    assert (result.state, result.output) == ("completed", {name: f"from {name}" for name in sorted(ends)})
+    assert stopped == sorted(set("abc") - set(ends))
+    statuses = {info.step.name: info.step.status for info in await runner.get_completed_steps(result.task_id)}
+    assert [name for name, status in statuses.items() if status == "skipped"] == stopped
+
+
+async def test_a_writing_call_of_a_step_that_nobody_needs_any_more_is_told_as_unknown(runner: Runner) -> None:
+    begun = asyncio.Event()
+
+    @tool
+    async def write() -> None:
+        """Write."""
+        begun.set()
+        await asyncio.sleep(60)
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b"), join="any"))
+        if ctx.name == "join":
+            return StepResult("done", is_last=True)
+        if ctx.name == "a":
+            await ctx.call_tool("write")
+        await begun.wait()
+        return StepResult()
+
+    result = await sound(runner, await runner.run(agent_of(worker, write), "go"))
+    assert (result.state, [run.outcome for run in result.tool_executions]) == ("completed", ["unknown"])
+
+
+async def test_one_failing_step_loses_nothing_of_its_siblings(runner: Runner) -> None:
+    ran: list[str] = []
+    broken = True
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(*[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc")))
+        if ctx.name == "join":
+            return StepResult(list(ctx.results.values()), is_last=True)
+        ran.append(ctx.name)
+        if ctx.name == "b" and broken:
+            raise ValueError("b is broken")
+        await asyncio.sleep(0.002)
+        return StepResult(f"{ctx.name} {ctx.attempt}")
+
+    first = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert (first.state, first.error and first.error.message) == ("failed", "ValueError: b is broken")
+    assert sorted(ran) == ["a", "b", "c"]
+    broken = False
+    again = await sound(runner, await runner.resume(first.task_id))
+    assert (again.state, again.output) == ("completed", [None, "a 1", "b 2", "c 1"])
+    assert ran[3:] == ["b"]
+
+
+async def test_a_step_that_others_can_do_without_may_fail(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b"), join="optional"))
+        if ctx.name == "a":
+            raise ValueError("no")
+        return StepResult(
+            list(ctx.results.values()) if ctx.name == "join" else "b", is_last=ctx.name == "join"
+        )
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert (result.state, result.output) == ("completed", [None, None, "b"])
+
+
+async def test_a_quorum_that_cannot_be_reached_fails_the_task(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(
+                *[NextStep(n) for n in "abc"], NextStep("join", after=tuple("abc"), join=Quorum(2))
+            )
+        if ctx.name in "ab":
+            raise ValueError(f"{ctx.name} fails")
+        return StepResult("c")
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert result.state == "failed"
+    assert result.error is not None
+    assert "fails" in result.error.message
+
+
+async def test_a_failed_step_is_skipped_and_the_others_go_on(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
+        if ctx.name == "a":
+            raise ValueError("never")
+        return StepResult(ctx.results if ctx.name == "join" else "b", is_last=ctx.name == "join")
+
+    failed = await runner.run(agent_of(worker), "go")
+    await runner.skip_step(failed.task_id)
+    result = await sound(runner, await runner.resume(failed.task_id))
+    assert (result.state, result.output) == ("completed", {"start": None, "a": None, "b": "b"})
+
+
+class Desk:
+    """Tools that take down what they did and can be taken back."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.ledger: list[LedgerEntry] = []
+
+    def tool(self) -> Any:
+        async def unwrite(call: Any, ctx: ToolContext) -> None:
+            self.done.append(f"un{call.output}")
+
+        @tool(undo=unwrite)
+        async def write(what: str, ctx: ToolContext) -> str:
+            """Write."""
+            self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, "write", "start", ctx.task_id))
+            self.done.append(what)
+            return what
+
+        return write
+
+
+async def fan(ctx: StepContext) -> StepResult:
+    if ctx.name == "start":
+        return planned(*[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc")))
+    if ctx.name == "join":
+        await ctx.call_tool("write", {"what": "joined"})
+        return StepResult(ctx.results, is_last=True)
+    await ctx.call_tool("write", {"what": ctx.name})
+    answer = await ctx.call_model()
+    return StepResult(f"{ctx.name}: {answer.message.text}")
+
+
+async def test_one_of_three_siblings_is_undone_and_only_it_and_the_join_run_again(runner: Runner) -> None:
+    desk = Desk()
+    agent = agent_of(fan, desk.tool())
+    first = await runner.run(agent, "go")
+    assert sorted(desk.done) == ["a", "b", "c", "joined"]
+    desk.done.clear()
+    report = await runner.undo_step(first.task_id, step="b")
+    assert (report.complete, desk.done) == (True, ["unjoined", "unb"])
+    assert [step.step.name for step in await runner.get_completed_steps(first.task_id)] == ["start", "a", "c"]
+    assert [(info.name, info.status) for info in await runner.get_upcoming_steps(first.task_id)] == [
+        ("b", "next"),
+        ("join", "blocked"),
+    ]
+    desk.done.clear()
+    again = await sound(runner, await runner.resume(first.task_id))
+    assert (again.state, again.output, desk.done) == ("completed", first.output, ["b", "joined"])
+    assert [message.text for message in again.messages] == [message.text for message in first.messages]
+    with pytest.raises(StepNotFound, match="no step 'nobody'"):
+        await runner.undo_step(first.task_id, step="nobody")
+
+
+async def test_an_undo_of_everything_begins_anew(runner: Runner) -> None:
+    desk = Desk()
+    first = await runner.run(agent_of(fan, desk.tool()), "go")
+    await runner.undo_step(first.task_id, to=0)
+    again = await sound(runner, await runner.resume(first.task_id))
+    assert (again.output, again.messages[0].text) == (first.output, "go")
+    assert desk.done[4:8] == ["unjoined", "unc", "unb", "una"]
+
+
+async def test_a_fork_just_after_one_of_three_siblings_runs_the_others_again(runner: Runner) -> None:
+    desk = Desk()
+    gates = Gates()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name in "abc":
+            await gates.pass_(ctx.name)
+        return await fan(ctx)
+
+    handle = await runner.start(agent_of(worker, desk.tool()), "go")
+    for name in "bca":
+        await gates.let(name)
+        while f"{name}: " not in str(
+            [step.output for step in await runner.get_completed_steps(handle.task_id)]
+        ):
+            await asyncio.sleep(0)
+    parent = await handle.result()
+    b = next(step for step in await runner.get_completed_steps(parent.task_id) if step.step.name == "b")
+    desk.done.clear()
+    fork = await runner.fork(parent.task_id, at=b.step.step_id)
+    for name in "abc":
+        gates.open[name].set()
+    result = await sound(runner, await runner.resume(fork))
+    assert (result.output, desk.done) == (parent.output, ["a", "c", "joined"])
+    with pytest.raises(StepNotFound):
+        await runner.undo_step(fork, step="b")
+
+
+async def test_in_a_fork_a_step_makes_something_else_of_another_result(runner: Runner) -> None:
+    @tool(read_only=True)
+    async def look() -> int:
+        """Look."""
+        return 1
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"))
+        seen = await ctx.call_tool("look")
+        return StepResult({"seen": seen}, is_last=True)
+
+    parent = await runner.run(agent_of(worker, look), "go")
+    fork = await runner.fork(parent.task_id, replace={parent.tool_executions[0].call_id: 2})
+    result = await sound(runner, await runner.resume(fork))
+    assert (parent.output, result.output) == ({"seen": 1}, {"seen": 2})
+
+
+async def test_ready_steps_are_run_together_and_what_they_make_ready_is_not(runner: Runner) -> None:
+    desk = Desk()
+    task = await runner.create_task(agent_of(fan, desk.tool()), "go")
+    assert [info.step_id for info in await runner.get_upcoming_steps(task)] == ["s1"]
+    [start] = await runner.run_ready_steps(task)
+    assert (start.step.name, [info.name for info in start.next_steps]) == ("start", ["a", "b", "c", "join"])
+    outputs = await runner.run_ready_steps(task)
+    assert [output.step.name for output in outputs] == ["a", "b", "c"]
+    assert sorted(desk.done) == ["a", "b", "c"]
+    last = await runner.run_step(task)
+    assert (last.step.name, last.is_last) == ("join", True)
+    result = await sound(runner, await runner.finalize(task))
+    free = await runner.run(agent_of(fan, desk.tool()), "go")
+    assert (result.output, result.messages) == (free.output, free.messages)
+
+
+async def test_any_ready_step_may_be_run_next(runner: Runner) -> None:
+    desk = Desk()
+    task = await runner.create_task(agent_of(fan, desk.tool()), "go")
+    await runner.run_step(task)
+    output = await runner.run_step(task, step="s3")
+    assert (output.step.name, desk.done) == ("b", ["b"])
+    with pytest.raises(StepNotFound):
+        await runner.run_step(task, step="s5")
+    for name in ("a", "c", "join"):
+        assert (await runner.run_step(task)).step.name == name
+
+
+async def test_a_step_that_fails_when_stepped_raises_and_is_tried_again(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return StepResult("now", is_last=True)
+
+    task = await runner.create_task(agent_of(worker), "go")
+    with pytest.raises(StepFailed, match="not yet"):
+        await runner.run_step(task)
+    assert (await runner.run_step(task)).output == "now"
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before writing", "after writing"])
+async def test_a_crash_at_any_commit_repeats_no_call_that_ended(after: bool) -> None:
+    outcomes: set[str] = set()
+    for at in itertools.count():
+        desk = Desk()
+        agent = agent_of(fan, desk.tool())
+        life = MortalStore(MemoryStore())
+        await life.real.open()
+        life.commits_left, life.dies_after_writing = at, after
+        options = RunOptions(on_unknown_outcome="tell_model")
+        died = False
+        try:
+            async with Runner(life, options=options, agents=[agent]) as runner:
+                await runner.run(agent, "go", task_id="t1")
+        except StoreError:
+            died = True
+        second = await next_life(life, None)
+        async with Runner(second, options=options, agents=[agent]) as runner:
+            result = await runner.run(agent, "go", task_id="t1")
+        async with Runner(second.real) as reader:
+            assert await audit_store(reader.store, Evidence(ledger=desk.ledger)) == []
+        keys = [entry.key for entry in desk.ledger]
+        assert len(keys) == len(set(keys)), (at, desk.done)
+        assert result.state in ("completed", "failed"), result.error
+        outcomes.add(result.state)
+        if not died:
+            break
+    assert at > 6
+    assert "completed" in outcomes
+
+
+async def test_a_cancel_at_any_event_leaves_a_history_that_a_provider_takes(runner: Runner) -> None:
+    states: set[str] = set()
+    for place in itertools.count():
+        handle = await runner.start(agent_of(fan, Desk().tool()), "go")
+        count = 0
+        async for _ in handle.events():
+            count += 1
+            if count > place:
+                await handle.cancel()
+                break
+        result = await handle.result()
+        states.add(result.state)
+        assert_well_formed(result.messages)
+        if result.state == "completed":
+            break
+    assert states == {"cancelled", "completed"}
+    assert await audit_store(runner.store, Evidence()) == []
+
+
+async def test_a_pause_lets_calls_end_and_resume_enters_the_steps_again(runner: Runner) -> None:
+    release, entered = asyncio.Event(), 0
+
+    @tool
+    async def slow(n: int) -> int:
+        """Take a while."""
+        await release.wait()
+        return n
+
+    async def worker(ctx: StepContext) -> StepResult:
+        nonlocal entered
+        if ctx.name == "start":
+            return planned(NextStep("a", 1), NextStep("b", 2), NextStep("join", after=("a", "b")))
+        if ctx.name == "join":
+            return StepResult([ctx.results["a"], ctx.results["b"]], is_last=True)
+        entered += 1
+        first = await ctx.call_tool("slow", {"n": ctx.input})
+        second = await ctx.call_tool("slow", {"n": 10 * first})
+        return StepResult([first, second])
+
+    handle = await runner.start(agent_of(worker, slow), "go")
+    while entered < 2 or (await runner.get_task(handle.task_id)).head < 8:
+        await asyncio.sleep(0.001)
+    pausing = asyncio.create_task(handle.pause())
+    await asyncio.sleep(0.01)
+    release.set()
+    paused = await pausing
+    assert (paused.state, [run.output for run in paused.tool_executions]) == ("paused", [1, 2])
+    result = await sound(runner, await runner.resume(handle.task_id))
+    assert (result.state, result.output, entered) == ("completed", [[1, 10], [2, 20]], 4)
+    assert len(result.tool_executions) == 4
+
+
+async def test_limits_hold_over_all_steps_that_run_beside_each_other(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(
+                *[NextStep(f"p{i}") for i in range(6)],
+                NextStep("join", after=tuple(f"p{i}" for i in range(6))),
+            )
+        if ctx.name == "join":
+            return StepResult("all", is_last=True)
+        await ctx.call_model("hello")
+        return StepResult()
+
+    for most in range(8):
+        agent = agent_of(worker)
+        result = await runner.run(agent, "go", options=RunOptions(limits=Limits(model_calls=most)))
+        assert len(agent.model.requests) <= most  # type: ignore[union-attr]
+        assert result.state == ("completed" if most >= 6 else "degraded")
+        assert_well_formed(result.messages)
+    for steps in range(9):
+        result = await runner.run(agent_of(worker), "go", options=RunOptions(limits=Limits(steps=steps)))
+        assert result.steps <= steps
+        assert result.state == ("completed" if steps >= 8 else "degraded")
+    paused = await runner.run(
+        agent_of(worker), "go", options=RunOptions(limits=Limits(model_calls=2), on_limit="pause")
+    )
+    assert paused.state == "paused"
+    result = await runner.resume(paused.task_id, options=RunOptions(limits=Limits(model_calls=9)))
+    assert (result.state, result.usage.model_calls) == ("completed", 6)
+    assert await audit_store(runner.store, Evidence(ended=False)) == []
+
+
+async def test_a_thread_holds_the_words_of_all_steps_in_order(runner: Runner) -> None:
+    await runner.run(agent_of(fan, Desk().tool()), "go", thread_id="talk")
+    words = [message.text for message in await runner.get_thread("talk")]
+    assert words[:4] == ["go", "heard 1: go", "heard 1: go", "heard 1: go"]
+    later = await runner.run(Agent(ScriptedModel(echo)), "more", thread_id="talk")
+    assert later.final_text == "heard 6: more"
