@@ -67,13 +67,19 @@ class Gates:
 
     async def until(self, *lines: str) -> None:
         async with asyncio.timeout(5):
-            while not set(lines) <= set(self.log):
+            while not set(lines) <= set(self.log):  # noqa: ASYNC110  what it waits for has no event of its own
                 await asyncio.sleep(0)
 
     async def let(self, name: str) -> None:
         await self.until(f"{name} begins")
         self.open.setdefault(name, asyncio.Event()).set()
         await self.until(f"{name} ends")
+
+
+async def shown(runner: Runner, task_id: str, words: str) -> None:
+    """Return once the output of an ended step says so."""
+    while words not in str([step.output for step in await runner.get_completed_steps(task_id)]):
+        await asyncio.sleep(0)
 
 
 def planned(*steps: NextStep) -> StepResult:
@@ -131,10 +137,7 @@ async def test_whatever_order_four_steps_end_in_the_outcome_is_one(
     handle = await runner.start(agent_of(worker, note), "go")
     for name in order:
         await gates.let(name)
-        while not any(
-            f"noted {name}" in str(step.output) for step in await runner.get_completed_steps(handle.task_id)
-        ):
-            await asyncio.sleep(0)
+        await shown(runner, handle.task_id, f"noted {name}")
     result = await sound(runner, await handle.result())
     assert result.output == {
         "start": None,
@@ -434,10 +437,7 @@ async def test_a_fork_just_after_one_of_three_siblings_runs_the_others_again(run
     handle = await runner.start(agent_of(worker, desk.tool()), "go")
     for name in "bca":
         await gates.let(name)
-        while f"{name}: " not in str(
-            [step.output for step in await runner.get_completed_steps(handle.task_id)]
-        ):
-            await asyncio.sleep(0)
+        await shown(runner, handle.task_id, f"{name}: ")
     parent = await handle.result()
     b = next(step for step in await runner.get_completed_steps(parent.task_id) if step.step.name == "b")
     desk.done.clear()
@@ -579,7 +579,7 @@ async def test_a_pause_lets_calls_end_and_resume_enters_the_steps_again(runner: 
         return StepResult([first, second])
 
     handle = await runner.start(agent_of(worker, slow), "go")
-    while entered < 2 or (await runner.get_task(handle.task_id)).head < 8:
+    while entered < 2 or (await runner.get_task(handle.task_id)).head < 8:  # noqa: ASYNC110  as above
         await asyncio.sleep(0.001)
     pausing = asyncio.create_task(handle.pause())
     await asyncio.sleep(0.01)
