@@ -60,6 +60,14 @@ class OutputType:
         self._wraps = schema.get("type") != "object"
         self.schema = _wrapped(schema) if self._wraps else schema
 
+    @property
+    def value_schema(self) -> dict[str, Json]:
+        """JSON schema of the answer itself, in no object of its own."""
+        if not self._wraps:
+            return self.schema
+        inner = cast("dict[str, dict[str, Json]]", self.schema["properties"])[WRAPPER]
+        return {**inner, "$defs": self.schema["$defs"]} if "$defs" in self.schema else inner
+
     def read(self, written: Json) -> Json:
         """Return the answer in what a model wrote, as JSON data of which `load` makes it again.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from treadle.core import events as e
 from treadle.core.codec import is_writable
@@ -20,6 +20,10 @@ from treadle.core.scheduling import seen_by
 from treadle.core.state import CallState, TaskState
 from treadle.errors import ModelError, NotReproducible, ToolCallFailed, WorkerError
 from treadle.ports import C
+
+if TYPE_CHECKING:
+    from treadle.agents.agent import Agent
+    from treadle.core.tools import ToolSpec
 
 T = TypeVar("T")
 
@@ -53,10 +57,11 @@ class StepContext(Generic[C]):
 
     `input` is the data it was planned with, `task_input` what the task was given; `results` holds the outputs of the
     steps it waited for, and of the one that planned it, by name (nothing for those that failed or were given up);
-    `attempt` counts from 1; `context` is the object given to the run, never stored.
+    `failures` says of those that failed why. `attempt` counts from 1; `context` is the object given to the run, never
+    stored. `instructions` and `tools` are the agent's; `answer_schema` is what its answer has to fit, None for text.
     """
 
-    def __init__(self, state: TaskState, node: Node, desk: StepDesk, context: C) -> None:
+    def __init__(self, state: TaskState, node: Node, desk: StepDesk, context: C, agent: Agent[Any]) -> None:
         step, graph = node.step, state.graph
         assert step is not None, "it has begun"
         assert graph is not None, "it has begun"
@@ -73,6 +78,10 @@ class StepContext(Generic[C]):
         self.extra_state: Json = copied(state.extra_state)
         self.context: C = context
         self.results: Mapping[str, Json] = _results(graph, node)
+        self.failures: Mapping[str, str] = _failures(graph, node)
+        self.instructions = state.instructions or ""
+        self.tools: tuple[ToolSpec, ...] = tuple([tool.spec for tool in agent.tools])
+        self._typed = agent.typed
         self._made = node.requests
         self._seen: dict[str, int] = {}
         self._asking = False
@@ -84,6 +93,16 @@ class StepContext(Generic[C]):
         """The conversation as this step sees it: what was said before it, and by itself; nothing of its siblings."""
         return seen_by(self._state, self._node)
 
+    @property
+    def answer_schema(self) -> Json:
+        """A JSON schema that the task's answer has to fit; None if that is text."""
+        return None if self._typed is None else self._typed.value_schema
+
+    def check_answer(self, output: Json) -> None:
+        """Raise `ValueError`, in words for a model, if this cannot be the task's answer: it is of another type."""
+        if self._typed is not None:
+            self._typed.read(output)
+
     # ---------------------------------------------------------------------------------------- doing
 
     async def call_model(
@@ -92,6 +111,7 @@ class StepContext(Generic[C]):
         *,
         instructions: str | None = None,
         tools: Sequence[str] | None = None,
+        after_conversation: bool = False,
         key: str | None = None,
     ) -> ModelAnswer:
         """Ask the agent's model and return its answer.
@@ -101,6 +121,7 @@ class StepContext(Generic[C]):
                 answer is said too. A text is a user's words.
             instructions: in place of the agent's.
             tools: names of the agent's tools to offer; by default all in the conversation, and none on the side.
+            after_conversation: show the model the conversation before these messages; the answer stays on the side.
             key: how the request is known when the function is entered again; by default what is asked, and how often.
 
         Raises:
@@ -110,18 +131,21 @@ class StepContext(Generic[C]):
         """
         given = _messages(messages)
         offered = tuple(tools) if tools is not None else (None if given is None else ())
+        looks_back = given is None or after_conversation
         asked = [
             None if given is None else [_facts(message) for message in given],
             instructions,
             list(offered) if offered is not None else None,
+            *(["after the conversation"] if looks_back and given is not None else ()),
         ]
         digest = _digest("model", asked)
         known, name = self._find(key, digest)
         if known is None:
-            if given is None:
+            if looks_back:
                 self._check_conversation()
             call_id = self._next_id("m")
-            event = e.ModelRequested(self.step_id, call_id, name, digest, given, instructions, offered)
+            back = looks_back and given is not None
+            event = e.ModelRequested(self.step_id, call_id, name, digest, given, instructions, offered, back)
         else:
             event, call_id = None, cast("Asked", known.done).id
         self._asking = self._asking or given is None
@@ -259,6 +283,15 @@ def _results(graph: Graph, node: Node) -> Mapping[str, Json]:
     above = (*((node.by,) if node.by is not None else ()), *node.after)
     found = [graph.nodes[step_id] for step_id in above if step_id in graph.nodes]
     return {other.plan.name: copied(other.output) for other in found}
+
+
+def _failures(graph: Graph, node: Node) -> Mapping[str, str]:
+    steps = [graph.nodes[step_id].step for step_id in node.after if step_id in graph.nodes]
+    return {
+        graph.nodes[step.id].plan.name: step.error.message
+        for step in steps
+        if step is not None and step.status == "failed" and step.error is not None
+    }
 
 
 def _messages(given: str | Sequence[Message] | None) -> tuple[Message, ...] | None:

@@ -185,7 +185,8 @@ class StepsPlanned(Event):
 class ModelRequested(Event):
     """A step that is a function wants the model asked. Without `messages`: with the conversation as the step sees it.
 
-    `key` is how the request is known when the function is entered again, `digest` what was asked.
+    With `after_conversation`, `messages` follow it, but neither they nor the answer come into it. `key` is how the
+    request is known when the function is entered again, `digest` what was asked.
     """
 
     step: str
@@ -195,6 +196,7 @@ class ModelRequested(Event):
     messages: tuple[Message, ...] | None = None
     instructions: str | None = None
     tools: tuple[str, ...] | None = None
+    after_conversation: bool = False
 
 
 @mutable

@@ -40,6 +40,11 @@ class Asked:
         """Whether the answer is said in the conversation, and not on the side."""
         return self.request.messages is None
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether the model is shown the conversation."""
+        return self.own or self.request.after_conversation
+
 
 @frozen
 class Kept:

@@ -348,9 +348,9 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
     """Take down that a function wants the model asked."""
     node = _running(state, graph, event)
     step = node.step
-    if event.messages is None and step is not None:
-        _answer_calls(state, node, step)
     request = Asked(event.call, event)
+    if request.looks_back and step is not None:
+        _answer_calls(state, node, step)
     node.requests += 1
     node.asked[event.call] = request
     node.keyed[event.key] = Keyed(event.digest, request)

@@ -178,16 +178,16 @@ def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
     state, kit, wanted = stage.state, stage.kit, asked.request
     assert state.graph is not None, "functions ask in graphs alone"
     node = state.graph.nodes[wanted.step]
-    messages: Sequence[Message]
-    messages = wanted.messages if wanted.messages is not None else seen_by(state, node)
+    messages: Sequence[Message] = wanted.messages or ()
     specs = kit.specs
     if wanted.tools is not None:
         unknown = [name for name in wanted.tools if name not in kit.tools]
         if unknown:
             raise ModelError(unknown_tool_text(unknown[0], list(kit.tools)), kind="invalid_request")
         specs = tuple([kit.tools[name].spec for name in wanted.tools])
-    if wanted.messages is None and node.alone and stage.show is not None:
-        messages = stage.show(specs)
+    if asked.looks_back:
+        seen = stage.show(specs) if node.alone and stage.show is not None else seen_by(state, node)
+        messages = [*seen, *messages] if messages else seen
     return ModelRequest(
         messages,
         wanted.instructions if wanted.instructions is not None else standing(kit, state),
@@ -406,7 +406,7 @@ async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> lis
     assert isinstance(worker, FunctionWorker), "only those have such steps"
     assert stage.desk is not None, "and a desk for them"
     assert state.graph is not None, "and a graph of them"
-    ctx = StepContext[Any](state, node, stage.desk, stage.context)
+    ctx = StepContext[Any](state, node, stage.desk, stage.context, stage.kit.agent)
     flight.enter()
     try:
         try:

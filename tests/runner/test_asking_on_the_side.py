@@ -1,0 +1,120 @@
+"""What a step that is a function knows of its agent and of failures, and requests beside the conversation."""
+
+from typing import Any
+
+import pytest
+
+from treadle import Agent, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle.core.messages import Message, Text, user
+from treadle.core.model import ModelRequest
+from treadle.llm.scripted import Turn, text
+from treadle.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(read_only=True)
+def look(n: int) -> str:
+    """Look."""
+    return f"seen {n}"
+
+
+async def test_a_request_after_the_conversation_sees_it_and_leaves_it_as_it_was() -> None:
+    seen: list[list[str]] = []
+
+    def says(request: ModelRequest) -> Turn:
+        seen.append([message.text for message in request.messages])
+        return text(f"answer {request.turn}")
+
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        await ctx.call_model()
+        aside = await ctx.call_model("and?", after_conversation=True)
+        asked = [user("and?"), Message("assistant", (Text("x"),)), user("no?")]
+        again = await ctx.call_model(asked, after_conversation=True)
+        alone = await ctx.call_model("and?")
+        return StepResult([aside.message.text, again.message.text, alone.message.text], is_last=True)
+
+    async with Runner("memory:") as runner:
+        agent = Agent(ScriptedModel(says), worker=worker)
+        await runner.run(agent, "before", thread_id="talk")
+        seen.clear()
+        result = await runner.run(agent, "go", thread_id="talk")
+    assert seen[0][-1] == "go"
+    talk = [*seen[0], "answer 0"]
+    assert seen[1:] == [[*talk, "and?"], [*talk, "and?", "x", "no?"], ["and?"]]
+    assert result.output == ["answer 1", "answer 2", "answer 3"]
+    assert [message.text for message in result.messages[:2]] == ["go", "answer 0"]
+
+
+async def test_such_a_request_fits_the_window_like_one_in_the_conversation() -> None:
+    model = ScriptedModel(lambda request: text("yes " * 200))
+
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        await ctx.call_model("and?", after_conversation=True)
+        return StepResult("done", is_last=True)
+
+    store = MemoryStore()
+    async with Runner(store) as runner:
+        for _ in range(5):
+            await runner.run(Agent(model), "go " * 200, thread_id="talk")
+        options = RunOptions(context_tokens=1000)
+        await runner.run(Agent(model, worker=worker), "go", thread_id="talk", options=options)
+    assert 2 < len(model.requests[-1].messages) < 12
+    assert model.requests[-1].messages[-1].text == "and?"
+
+
+async def test_a_step_is_told_why_those_it_could_do_without_have_failed() -> None:
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        if ctx.name == "start":
+            join = NextStep("join", after=("a", "b"), join="optional")
+            return StepResult(next_steps=[NextStep("a"), NextStep("b"), join])
+        if ctx.name == "a":
+            raise ValueError("no luck")
+        if ctx.name == "b":
+            return StepResult("luck")
+        return StepResult([dict(ctx.results), dict(ctx.failures)], is_last=True)
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(ScriptedModel([]), worker=worker), "go")
+    assert result.state == "completed"
+    assert result.output == [{"start": None, "a": None, "b": "luck"}, {"a": "ValueError: no luck"}]
+
+
+async def test_a_step_knows_the_tools_and_the_instructions_of_its_agent() -> None:
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        return StepResult([ctx.instructions, [spec.name for spec in ctx.tools]], is_last=True)
+
+    async with Runner("memory:") as runner:
+        plain = Agent(ScriptedModel([]), worker=worker)
+        told = plain.replace(tools=[look], instructions=lambda task: f"Do {task.input[0].text}.")  # type: ignore[union-attr]
+        assert (await runner.run(plain, "go")).output == ["", []]
+        assert (await runner.run(told, "go")).output == ["Do go.", ["look"]]
+
+
+@pytest.mark.parametrize(
+    ("output_type", "right", "wrong"),
+    [(int, 3, "three"), (list[int], [1, 2], [1, "two"]), (dict[str, int], {"answer": 1}, {"answer": "x"})],
+)
+async def test_a_step_can_check_an_answer_before_it_gives_it(
+    output_type: Any, right: Any, wrong: Any
+) -> None:
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        ctx.check_answer(right)
+        assert isinstance(ctx.answer_schema, dict)
+        assert "type" in ctx.answer_schema
+        with pytest.raises(ValueError, match=r"integer|whole number|valid"):
+            ctx.check_answer(wrong)
+        return StepResult(right, is_last=True)
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(ScriptedModel([]), worker=worker, output_type=output_type), "go")
+    assert (result.state, result.error, result.output) == ("completed", None, right)
+
+
+async def test_an_answer_that_is_text_has_no_schema_and_is_never_wrong() -> None:
+    async def worker(ctx: StepContext[Any]) -> StepResult:
+        ctx.check_answer([1, {"a": None}])
+        return StepResult(ctx.answer_schema is None, is_last=True)
+
+    async with Runner("memory:") as runner:
+        assert (await runner.run(Agent(ScriptedModel([]), worker=worker), "go")).output is True
