@@ -1,9 +1,10 @@
 """`python -m tests.stores.every_fault`: every call of a store and every operation of its disk fails, in every test.
 
-    python -m tests.stores.every_fault [--kinds memory sqlite disk postgres] [--only NAME] [--processes 2]
+    python -m tests.stores.every_fault [--kinds memory sqlite disk postgres wire] [--only NAME] [--processes 2]
 
-Each test of the conformance suite is run once for each of its calls of the store (`memory`, `sqlite`, `postgres`) or
-operations of the disk (`disk`), which fails then: once, or with all that follow it, before it is carried out or after.
+Each test of the conformance suite is run once for each of its calls of the store (`memory`, `sqlite`, `postgres`),
+operations of the disk (`disk`) or messages to the server (`wire`), which fails then: once, or with all that follow it,
+before it is carried out or after.
 After each run the store is examined, used, opened again, examined and used. Tests that make thousands of something make
 some, so that each place of theirs is tried, too. The files are in memory where the system has such a folder: the faults
 are made, and a sync need not be waited for.
@@ -21,17 +22,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
 from tests.stores.faulty_disk import Fault, OneConnectionStore, faulty_disk
 from tests.stores.nth_fault import CASES, PORT_FAULTS, Case, FaultyPort, Port, PortFault, trial
+from tests.stores.proxy import WIRE_FAULTS, Wire, WireFault
 from treadle.stores.memory import MemoryStore
+from treadle.stores.postgres import PostgresStore
 from treadle.stores.sqlite import SQLiteStore
+from treadle.testing.postgres import PostgresServer
 
 DISK_FAULTS: Final[tuple[Fault, ...]] = ("error once", "error until healed", "full until healed")
-KINDS: Final = ("memory", "sqlite", "disk")
+FAULTS: Final[dict[str, tuple[Any, ...]]] = {"disk": DISK_FAULTS, "wire": WIRE_FAULTS}
+KINDS: Final = ("memory", "sqlite", "disk", "postgres", "wire")
 
 
 async def every_fault(
@@ -88,6 +94,41 @@ async def at_port(
     return await every_fault(case, place, made, again, port, fault, most)
 
 
+async def on_server(
+    server: PostgresServer, case: Case, place: Path, fault: PortFault | WireFault, most: int | None = None
+) -> Counter[str]:
+    """Let calls of a store fail, or messages to its server."""
+
+    def url(folder: Path) -> str:
+        return server.in_schema(f"f{sha256(str(folder).encode()).hexdigest()[:20]}")
+
+    def again(_: Any, folder: Path) -> PostgresStore:
+        return PostgresStore(url(folder))
+
+    if fault in PORT_FAULTS:
+        port = Port()
+        return await every_fault(
+            case, place, lambda folder: FaultyPort(again(None, folder), port), again, port, fault, most
+        )
+    wire = Wire(server.folder)
+    # Who waits in vain gives up soon; who is only cut off once has time to try again.
+    patience = 0.3 if fault.endswith("healed") else 10.0
+    try:
+        return await every_fault(
+            case,
+            place,
+            lambda folder: PostgresStore(
+                url(folder).replace(str(server.folder), str(wire.folder)), patience=patience
+            ),
+            again,
+            wire,
+            fault,
+            most,
+        )
+    finally:
+        wire.close()
+
+
 async def on_disk(case: Case, place: Path, fault: Fault, most: int | None = None) -> Counter[str]:
     """Let operations of the disk under a SQLite store fail, from its first opening on."""
     first = place / "made.db"
@@ -122,6 +163,9 @@ def sweep(kind: str, case: Case, fault: Any) -> Counter[str]:
     with folder() as place:
         if kind == "disk":
             return asyncio.run(on_disk(case, place, fault))
+        if kind in ("postgres", "wire"):
+            with PostgresServer(fsync="off") as server:
+                return asyncio.run(on_server(server, case, place, fault))
         return asyncio.run(at_port(kind, case, place, fault))
 
 
@@ -139,7 +183,7 @@ def main() -> int:
         work = {
             pool.submit(sweep, kind, case, fault): (kind, fault, case)
             for kind in given.kinds
-            for fault in (DISK_FAULTS if kind == "disk" else PORT_FAULTS)
+            for fault in FAULTS.get(kind, PORT_FAULTS)
             for case in cases
         }
         for done in as_completed(work):

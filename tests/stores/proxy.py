@@ -1,5 +1,7 @@
 """A door between a store and its server that can be slammed around a commit."""
 
+from __future__ import annotations
+
 import socket
 import tempfile
 import threading
@@ -8,6 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 Moment = Literal["before", "after"]
+WireFault = Literal["cut before once", "cut after once", "cut before until healed"]
+WIRE_FAULTS: tuple[WireFault, ...] = ("cut before once", "cut after once", "cut before until healed")
 
 
 class Proxy:
@@ -57,13 +61,47 @@ class Proxy:
             for work in (session.upward, session.downward):
                 threading.Thread(target=work, daemon=True).start()
 
-    def take(self, moment: Moment) -> bool:
-        if self._moment != moment:
+    def cuts_off(self, session: _Session, moment: Moment, data: bytes) -> bool:
+        """Whether to end a session, before the server gets what its client says or its client gets the answer."""
+        if self._moment != moment or b"COMMIT" not in data:
             return False
         self._moment = None
         self.cuts += 1
         self.is_shut = self._shuts
         return True
+
+
+class Wire(Proxy):
+    """The nth message of all that clients send ends its session, before the server gets it or with the answer to it."""
+
+    def __init__(self, server: Path) -> None:
+        super().__init__(server)
+        self.count = 0
+        self._at: int | None = None
+        self._fault: WireFault = "cut before once"
+        self._deaf: set[_Session] = set()
+        self._lock = threading.Lock()
+
+    def failing(self, at: int, fault: WireFault) -> None:
+        self.count, self._at, self._fault = 0, at, fault
+
+    def heal(self) -> None:
+        self._at = None
+        self.reopen()
+
+    def cuts_off(self, session: _Session, moment: Moment, data: bytes) -> bool:
+        with self._lock:
+            if moment == "after":
+                return session in self._deaf
+            self.count += 1
+            if self._at is None or self.count < self._at:
+                return False
+            if self._fault == "cut before until healed":
+                self.is_shut = True
+                return True
+            if self._fault == "cut after once" and self.count == self._at:
+                self._deaf.add(session)
+            return self._fault == "cut before once" and self.count == self._at
 
 
 class _Session:
@@ -72,14 +110,14 @@ class _Session:
 
     def upward(self) -> None:
         while data := _read(self.client):
-            if b"COMMIT" in data and self.proxy.take("before"):
+            if self.proxy.cuts_off(self, "before", data):
                 break
             self.server.sendall(data)
         self._end()
 
     def downward(self) -> None:
         while data := _read(self.server):
-            if b"COMMIT" in data and self.proxy.take("after"):
+            if self.proxy.cuts_off(self, "after", data):
                 break
             try:
                 self.client.sendall(data)

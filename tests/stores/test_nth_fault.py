@@ -10,14 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.stores.every_fault import DISK_FAULTS, at_port, on_disk
+from tests.stores.every_fault import DISK_FAULTS, at_port, on_disk, on_server
 from tests.stores.faulty_disk import Fault
 from tests.stores.nth_fault import CASES, PORT_FAULTS, Case, PortFault
+from tests.stores.proxy import WIRE_FAULTS, WireFault
+from treadle.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
 MOST = 12
 """trials of one test with one fault; a test of more calls is tried at this many, evenly spread"""
+
+FEW = 2
+"""the same where each trial makes a schema"""
 
 SAMPLE = (
     "test_a_refused_commit_has_written_nothing",
@@ -54,4 +59,18 @@ async def test_nothing_is_lost_whichever_operation_of_the_disk_fails_in_the_suit
 ) -> None:
     found = await on_disk(case, tmp_path, fault, most)
     print(f"disk, {fault}, {case}: {dict(found)}")
+    assert not found["findings"]
+
+
+ON_A_SERVER = [(case, fault) for case in CASES for fault in WIRE_FAULTS]
+ON_A_SERVER += [(case, fault) for case in CASES if case.name in SAMPLE for fault in PORT_FAULTS]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("case", "fault"), ON_A_SERVER, ids=str)
+async def test_nothing_is_lost_whichever_call_of_a_postgres_store_or_message_to_its_server_fails(
+    case: Case, fault: PortFault | WireFault, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    found = await on_server(postgres, case, tmp_path, fault, FEW)
+    print(f"postgresql, {fault}, {case}: {dict(found)}")
     assert not found["findings"]

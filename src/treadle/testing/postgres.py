@@ -60,6 +60,11 @@ class PostgresServer:
         )
 
     @property
+    def folder(self) -> Path:
+        """Where its socket file is."""
+        return self._data
+
+    @property
     def url(self) -> str:
         """How a store reaches it, in its default schema."""
         return f"postgresql://postgres@/postgres?host={self._data}"
