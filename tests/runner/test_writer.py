@@ -1,0 +1,251 @@
+"""The one writer of a journal, commit by commit: what each holds, who is told of it, and what follows a failure."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.messages import Text
+from treadle.core.state import start
+from treadle.errors import Fenced, StoreUnavailable
+from treadle.ports import Commit, CommitDone, Committed, InboxWaiting, NewTask, Place
+from treadle.runner.channel import Channel
+from treadle.runner.writer import JournalWriter, Ownership
+
+pytestmark = pytest.mark.anyio
+
+
+class Desk:
+    """A store that takes commits and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Commit, CommitDone]] = []
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        self.taken.append((commit, done))
+
+    def answer(self, verdict: Any = None) -> Commit:
+        commit, done = self.taken.pop(0)
+        done(verdict or Committed())
+        return commit
+
+
+def writer_of(desk: Desk, *, new: bool = False) -> JournalWriter:
+    row = NewTask("t", "math", "talk", 1) if new else None
+    own = Ownership(1, b"", row, "enqueue" if new else None)
+    writer = JournalWriter(desk, Channel(), start("t"), own, lambda: 5)  # type: ignore[arg-type]
+    writer.record(e.TaskCreated("math", (Text("go"),), "talk"))
+    return writer
+
+
+def words(writer: JournalWriter, *said: str) -> None:
+    for one in said:
+        writer.record(e.InputReceived((Text(one),)))
+
+
+def spans(desk: Desk) -> list[tuple[int, int]]:
+    return [(commit.record.seq, commit.record.count) for commit, _ in desk.taken if commit.record]
+
+
+async def rest() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_only_the_first_commit_makes_the_task_and_says_that_it_runs() -> None:
+    desk = Desk()
+    writer = writer_of(desk, new=True)
+    writer.flush()
+    first = desk.answer(Committed(place=Place(True, 3)))
+    assert (first.create is not None, first.state, first.enter) == (True, "running", "enqueue")
+    assert (writer.is_new, writer.place) == (False, Place(True, 3))
+    words(writer, "a")
+    writer.flush()
+    second = desk.answer()
+    assert (second.create, second.state, second.enter) == (None, None, None), (
+        "a row changes only with its state"
+    )
+
+
+async def test_an_item_is_taken_by_one_commit() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    writer.record(e.Resumed("ann", "i"), "i")
+    writer.flush()
+    assert desk.answer().taken == ("i",)
+    words(writer, "a")
+    writer.flush()
+    assert desk.answer().taken == ()
+    assert writer.taken == {"i"}, "though it is not read again"
+
+
+async def test_what_is_flushed_while_a_commit_is_in_flight_goes_with_the_next_whether_or_not_anybody_waits() -> (
+    None
+):
+    desk = Desk()
+    writer = writer_of(desk)
+    writer.flush()
+    words(writer, "a")
+    writer.flush()
+    words(writer, "b")
+    assert spans(desk) == [(1, 1)]
+    desk.answer()
+    assert spans(desk) == [(3, 2)]
+    words(writer, "c")
+    desk.answer()
+    assert spans(desk) == [], "what nobody asked for waits for the next occasion"
+    assert writer.waiting == 1
+
+
+async def test_a_barrier_waits_for_all_that_was_recorded_also_while_it_waited() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    writer.flush()
+    words(writer, "a")
+    barrier = asyncio.ensure_future(writer.durable())
+    await rest()
+    assert spans(desk) == [(1, 1), (2, 1)], "handed over behind what is in flight"
+    words(writer, "b")
+    desk.answer()
+    await rest()
+    assert not barrier.done()
+    desk.answer()
+    await rest()
+    assert not barrier.done()
+    desk.answer()
+    await asyncio.wait_for(barrier, 1)
+    assert (writer.waiting, desk.taken) == (0, [])
+
+
+async def test_after_a_failure_nothing_more_is_written_and_everybody_hears_the_first_reason() -> None:
+    desk, failures = Desk(), list[int]()
+    writer = writer_of(desk)
+    writer.on_failure = lambda: failures.append(1)
+    writer.flush()
+    words(writer, "a")
+    waiting = [asyncio.ensure_future(writer.durable()) for _ in range(2)]
+    await rest()
+    words(writer, "b")
+    desk.answer(StoreUnavailable("the disk is full"))
+    desk.answer(Fenced("it does not follow"))
+    await rest()
+    writer.flush()
+    assert (desk.taken, failures) == ([], [1, 1])
+    for one in (*waiting, asyncio.ensure_future(writer.durable())):
+        with pytest.raises(StoreUnavailable, match="disk is full"):
+            await asyncio.wait_for(one, 1)
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        await writer.commit_alone(e.TaskEnded("completed"), "completed")
+    assert desk.taken == []
+
+
+async def test_an_event_that_the_store_may_refuse_is_applied_only_once_it_is_durable() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    state = writer._state
+    writer.record(e.Resumed("ann", "i"), "i")
+    ending = asyncio.ensure_future(
+        writer.commit_alone(e.TaskEnded("completed", "done"), "completed", seal=True)
+    )
+    await rest()
+    assert spans(desk) == [(2, 2), (3, 1)]
+    first, last = (commit for commit, _ in desk.taken)
+    assert (first.seal, first.release, first.taken) == (False, False, ("i",))
+    assert (last.seal, last.release, last.state, last.taken) == (True, True, "completed", ())
+    desk.answer()
+    await rest()
+    assert (state.ended, state.seq) == (None, 2)
+    desk.answer(Committed(released=True))
+    await asyncio.wait_for(ending, 1)
+    assert (state.ended, state.seq, writer.released) == ("completed", 3, True)
+
+
+async def test_an_end_is_shown_once_it_is_durable_and_the_next_record_follows_it() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    watcher = writer._channel.join(deltas=False)
+    writer._state.time = 9  # by a clock that went ahead
+    ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("failed"), "failed", release=False))
+    await rest()
+    desk.answer()
+    last = desk.taken[0][0].record
+    await rest()
+    assert [item.kind for item in watcher.take()] == ["task_created"]  # type: ignore[union-attr]
+    desk.answer(Committed(released=False))
+    await ending
+    assert [item.kind for item in watcher.take()] == ["task_ended"]  # type: ignore[union-attr]
+    assert (writer.released, writer._state.time) == (False, 9)
+    assert last is not None
+    writer.record(e.TaskReopened(2, "resume"))
+    writer.flush()
+    reopened = desk.answer().record
+    assert reopened is not None
+    assert reopened.digest == codec.chain(last.digest, reopened.data)
+
+
+async def test_a_task_is_given_back_only_when_all_that_was_recorded_is_durable() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    parking = asyncio.ensure_future(writer.commit_alone(None, "interrupted", wanted=True))
+    await rest()
+    assert [commit.release for commit, _ in desk.taken] == [False]
+    desk.answer()
+    await rest()
+    (back,) = [commit for commit, _ in desk.taken]
+    assert (back.record, back.state, back.release, back.wanted) == (None, "interrupted", True, True)
+    desk.answer(Committed(released=True))
+    await parking
+    assert writer.released
+    writer.check()
+    assert desk.taken == [], "what was given back is nobody's to ask about"
+
+
+async def test_what_a_refused_commit_would_have_taken_is_taken_by_the_next() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    await_first = asyncio.ensure_future(writer.durable())
+    await rest()
+    desk.answer()
+    await await_first
+    digest = writer.digest
+    writer.dismiss("i")
+    parking = asyncio.ensure_future(writer.commit_alone(None, "paused"))
+    await rest()
+    assert desk.answer(InboxWaiting("something arrived")).taken == ("i",)
+    with pytest.raises(InboxWaiting):
+        await parking
+    assert (writer.failure, writer.released, writer.digest) == (None, False, digest)
+    words(writer, "a")
+    writer.flush()
+    assert desk.answer().taken == ("i",)
+
+
+async def test_an_end_whose_acknowledgement_was_lost_is_written_on_by_nobody() -> None:
+    for error in (StoreUnavailable("the answer was lost"), Fenced("taken over")):
+        desk = Desk()
+        writer = writer_of(desk)
+        ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed"))
+        await rest()
+        desk.answer()
+        desk.answer(error)
+        with pytest.raises(type(error)):
+            await ending
+        assert writer.failure is error
+        with pytest.raises(type(error)):
+            await writer.durable()
+
+
+async def test_a_check_fails_the_writer_only_if_the_task_was_taken_over() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    writer.check()
+    desk.answer(StoreUnavailable("not now"))
+    assert writer.failure is None
+    writer.check()
+    check = desk.answer(Fenced("taken over"))
+    assert (check.record, check.state, check.release, check.epoch) == (None, None, False, 1)
+    assert isinstance(writer.failure, Fenced)
+    writer.check()
+    assert desk.taken == [], "it knows"
