@@ -21,6 +21,7 @@ from treadle import (
     ScriptedModel,
     StepContext,
     StepResult,
+    TaskStepOutput,
     ToolContext,
     tool,
 )
@@ -78,7 +79,7 @@ class Gates:
 
 async def shown(runner: Runner, task_id: str, words: str) -> None:
     """Return once the output of an ended step says so."""
-    while words not in str([step.output for step in await runner.get_completed_steps(task_id)]):
+    while words not in str([step.output for step in await runner.get_completed_steps(task_id)]):  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
@@ -506,6 +507,32 @@ async def test_a_step_that_fails_when_stepped_raises_and_is_tried_again(runner: 
     with pytest.raises(StepFailed, match="not yet"):
         await runner.run_step(task)
     assert (await runner.run_step(task)).output == "now"
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["run_step", "run_ready_steps"])
+async def test_a_step_that_others_can_do_without_fails_when_stepped_and_the_next_follows(
+    runner: Runner, at_once: bool
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            join = NextStep("join", after=("a", "b"), join="optional")
+            return StepResult(next_steps=[NextStep("a"), NextStep("b"), join])
+        if ctx.name == "a":
+            raise ValueError("no luck")
+        return StepResult(dict(ctx.failures), is_last=ctx.name == "join")
+
+    task = await runner.create_task(agent_of(worker), "go")
+    outputs: list[TaskStepOutput] = []
+    while not outputs or not outputs[-1].is_last:
+        outputs += await runner.run_ready_steps(task) if at_once else [await runner.run_step(task)]
+    assert [(output.step.name, output.step.status) for output in outputs] == [
+        ("start", "completed"),
+        ("a", "failed"),
+        ("b", "completed"),
+        ("join", "completed"),
+    ]
+    assert (outputs[1].error.message, outputs[1].state) == ("ValueError: no luck", "running")  # type: ignore[union-attr]
+    assert (await runner.finalize(task)).output == {"a": "ValueError: no luck"}
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before writing", "after writing"])

@@ -364,10 +364,12 @@ class Drive:
         record(event, inbox)
         if isinstance(event, ENDS):
             desk.tell(event)
-        elif self._terms.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped)):
+        elif self._terms.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped, e.StepFailed)):
             graph = self.state.graph
+            if graph is None or event.step in graph.failed:
+                return  # the task cannot go on without it
             self._steps_to_do -= 1
-            if not self._steps_to_do and graph is not None:
+            if not self._steps_to_do:
                 self.step_done = graph.nodes[event.step].step
 
     async def _seal(self, event: e.TaskEnded) -> bool:
