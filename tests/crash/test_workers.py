@@ -1,4 +1,4 @@
-"""Tasks of models that only write text are killed wherever they can be."""
+"""Tasks of other workers than the usual one, and of agents that choose their tools, are killed wherever they can be."""
 
 from pathlib import Path
 
@@ -8,8 +8,10 @@ from treadle.testing.boundaries import crash_at_every_boundary
 
 AGENT = """
 import json
+import os
 
 from treadle import Agent, ScriptedModel, ToolContext, tool
+from treadle.llm.scripted import call
 
 async def unpay(call, ctx: ToolContext):
     pass
@@ -37,12 +39,20 @@ def agent(worker, write):
 
 react_agent = agent("react", react)
 planner_agent = agent("planner", planner)
+
+def by_process(ctx):
+    # Each process would choose otherwise; what a request held that is made again is in the journal.
+    return ["pay", "look", *[tool for tool in ctx.tools if tool.spec.name == f"t{os.getpid() % 7}"]]
+
+more = [tool(lambda: None, name=f"t{n}", read_only=True) for n in range(7)]
+calls = [call("look", n=1), call("t7", n=2), call("pay", n=3), "Done."]
+choosing_agent = Agent(ScriptedModel(calls), name="choosing", tools=[pay, look, *more], offer=by_process)
 """
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("agent", ["react_agent", "planner_agent"])
-def test_a_task_in_words_survives_a_crash_at_every_boundary(tmp_path: Path, agent: str) -> None:
+@pytest.mark.parametrize("agent", ["react_agent", "planner_agent", "choosing_agent"])
+def test_a_task_survives_a_crash_at_every_boundary(tmp_path: Path, agent: str) -> None:
     (tmp_path / "worker_crashes.py").write_text(AGENT)
     report = crash_at_every_boundary(f"worker_crashes:{agent}", "Pay.", cwd=tmp_path, kills_per_task=4)
     assert (report.broken, report.missed) == ([], [])
