@@ -14,11 +14,14 @@ from treadle import (
     Agent,
     Limits,
     ModelSettings,
+    NextStep,
     RequestContext,
     Runner,
     RunOptions,
     RunResult,
     ScriptedModel,
+    StepContext,
+    StepResult,
     ToolSpec,
     tool,
 )
@@ -318,6 +321,64 @@ async def test_a_tool_the_model_has_to_call_is_offered_whatever_the_offer_says(r
     )
     result = await runner.run(agent, "go")
     assert await offered(runner, result) == [("look", "book"), ("look",)]
+
+
+async def test_a_step_that_is_a_function_asks_with_what_the_offer_chose_unless_it_says_otherwise(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        answer = await ctx.call_model()
+        if not answer.message.tool_calls:
+            await ctx.call_model("Spell check.")
+            await ctx.call_model("Mail it.", tools=["mail"])
+            return StepResult(answer.message.text, is_last=True)
+        await ctx.call_tools(answer)
+        return StepResult(next_steps=[NextStep("turn")])
+
+    ledger = Ledger()
+    script = [call("book", what="room"), call("book", what="room"), "Booked.", "Fine.", "Mailed."]
+    offer = Phases(["look"], ["book"], ["look"])
+    agent = ledger.agent(*script, offer=offer, worker=worker)
+    result = await runner.run(agent, "Book a room.")
+    assert (result.state, result.final_text) == ("completed", "Booked.")
+    assert [(run.name, run.outcome) for run in result.tool_executions] == [
+        ("book", "invalid"),
+        ("book", "ok"),
+    ]
+    assert ledger.entries == ["book room"]
+    assert [names(request) for request in agent.model.requests] == [
+        ["look"],
+        ["book"],
+        ["look"],
+        [],
+        ["mail"],
+    ]
+    assert await offered(runner, result) == [("look",), ("book",), ("look",), None, None]
+    assert [message.role for message in offer.asked[1].messages] == ["user", "assistant", "tool"]
+    assert await audit_store(runner.store, Evidence(ended=True)) == []
+
+
+async def test_a_request_of_a_function_that_is_made_again_offers_the_same(tmp_path: Any) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return StepResult((await ctx.call_model()).message.text, is_last=True)
+
+    async def says(request: Any) -> Any:
+        if request.attempt == 1:
+            await asyncio.sleep(30)
+        return "Hello."
+
+    offer = Phases(["look"])
+    agent = Ledger().agent(offer=offer, worker=worker).replace(model=ScriptedModel(says))
+    async with Runner(tmp_path / "journal.db") as runner:
+        handle = await runner.start(agent, "go")
+        async for event in handle.events():
+            if getattr(event, "kind", "") == "model_started":
+                break
+        await handle.interrupt()
+        offer.phases = (["mail"],)
+        again = await runner.resume(handle.task_id, agent=agent)
+        assert (again.state, await offered(runner, again)) == ("completed", [("look",), ("look",)])
+        assert len(offer.asked) == 1
 
 
 async def test_a_model_that_is_spoken_with_in_words_reads_only_of_what_is_offered(runner: Runner) -> None:

@@ -120,7 +120,8 @@ class StepContext(Generic[C]):
             messages: what it is asked, on the side; by default the conversation as this step sees it, in which the
                 answer is said too. A text is a user's words.
             instructions: in place of the agent's.
-            tools: names of the agent's tools to offer; by default all in the conversation, and none on the side.
+            tools: names of the agent's tools to offer; by default what its `offer=` chooses, else all, in the
+                conversation, and none on the side.
             after_conversation: show the model the conversation before these messages; the answer stays on the side.
             key: how the request is known when the function is entered again; by default what is asked, and how often.
 

@@ -131,6 +131,10 @@ def _offer_anew(state: TaskState) -> None:
     """Forget what was offered by an agent that had other tools, or chose among them in another way."""
     if state.step is not None:
         state.step.offered = None
+    if state.graph is not None:
+        for node in state.graph.nodes.values():
+            for asked in node.asked.values():
+                asked.offered = None
 
 
 def _options_changed(state: TaskState, event: e.OptionsChanged) -> None:

@@ -30,6 +30,9 @@ class Asked:
     request: ModelRequested
     status: Literal["proposed", "begun", "ended"] = "proposed"
     attempt: int = 0
+    offered: tuple[str, ...] | None = None
+    """the tools in it, if the agent chooses among them: made again it offers the same"""
+
     message: Message | None = None
     finish: Finish = "stop"
     usage: Usage = NO_USAGE
@@ -111,6 +114,9 @@ class Node:
 
     newest_calls: tuple[str, ...] = ()
     """ids of the calls in its newest answer"""
+
+    offered: tuple[str, ...] | None = None
+    """the tools that were offered when it was given; None: all that the agent has"""
 
     owes: bool = False
     """whether their results have not been said yet"""

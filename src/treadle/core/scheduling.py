@@ -360,7 +360,7 @@ def _model_started(state: TaskState, graph: Graph, event: e.ModelStarted) -> Non
     """Take down that a function's request is out."""
     node = _running(state, graph, event)
     request = _asked(state, node, event.call)
-    request.status, request.attempt = "begun", event.attempt
+    request.status, request.attempt, request.offered = "begun", event.attempt, event.offered
     state.model_calls += 1
 
 
@@ -381,6 +381,7 @@ def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> N
         _say(state, node, event.message)
         step.text = event.message.text
         node.newest_calls = tuple([part.id for part in event.message.parts if type(part) is ToolCall])
+        node.offered = request.offered
         node.owes = bool(node.newest_calls)
 
 
@@ -405,6 +406,7 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
     call.asked = event.asked
+    call.offered = node.offered if event.asked else None
     if event.asked and not node.owes:
         _unsay(state, node)  # the task had ended before its function came to make the call
     node.requests += 1

@@ -91,18 +91,7 @@ class Flights:
         flight = Flight(effect)
         record = self._record
         if isinstance(effect, CallModel):
-            asked = effect.asked
-            if asked is not None:
-                record(e.ModelStarted(effect.step.id, stage.kit.model.name, asked.attempt + 1, call=asked.id))
-                return flight, partial(perform.call_model, stage, flight, effect)
-            attempt = effect.step.model_attempt + 1
-            offered = offering.choose(stage, effect)
-            failure = offered if isinstance(offered, e.Failure) else None
-            names = None if isinstance(offered, e.Failure) else offered
-            record(e.ModelStarted(effect.step.id, stage.kit.model.name, attempt, effect.final, names))
-            if failure is not None:
-                return flight, partial(offering.failed, effect, failure)
-            return flight, partial(perform.call_model, stage, flight, effect)
+            return flight, self._asking(stage, flight, effect)
         if isinstance(effect, CallTool):
             arguments = self._admitted(stage, effect)
             if arguments is None:
@@ -124,6 +113,17 @@ class Flights:
         if tool is not None and tool.spec.timeout is not None:
             flight.on_entry = partial(self._give_time, flight, tool.spec.timeout)
         return flight, work
+
+    def _asking(self, stage: Stage, flight: Flight, effect: CallModel) -> Work:
+        """Record the begin of a request, and which tools it offers; return how to make it."""
+        asked, step = effect.asked, effect.step
+        call, before = (None, step.model_attempt) if asked is None else (asked.id, asked.attempt)
+        offered, failure = offering.choose(stage, effect)
+        name = stage.kit.model.name
+        self._record(e.ModelStarted(step.id, name, before + 1, effect.final, offered, call))
+        if failure is not None:
+            return partial(offering.failed, effect, failure)
+        return partial(perform.call_model, stage, flight, effect)
 
     def _give_time(self, flight: Flight, seconds: float) -> None:
         if flight.cut is None:

@@ -6,38 +6,56 @@ A request that has to be made again (after a crash, a failure, in a fork) holds 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from treadle.agents.offer import RequestContext, chosen
 from treadle.core import events as e
 from treadle.core.effects import CallModel
 from treadle.core.observation import error_text, near_name
+from treadle.core.scheduling import seen_by
 from treadle.errors import ConfigurationError
 from treadle.runner.perform import Stage
 
 
-def choose(stage: Stage, effect: CallModel) -> tuple[str, ...] | e.Failure | None:
+def choose(stage: Stage, effect: CallModel) -> tuple[tuple[str, ...] | None, e.Failure | None]:
     """Return the names of the tools that a request offers, in the agent's order; None for all it has.
 
     A choice that fails is the failure of the request: none is sent.
     """
-    agent, step = stage.kit.agent, effect.step
-    if agent.offer is None or effect.final:
-        return None
-    if step.offered is not None:
-        return step.offered
+    agent, asked = stage.kit.agent, effect.asked
+    if agent.offer is None or effect.final or (asked is not None and asked.request.tools is not None):
+        return None, None
+    before = effect.step.offered if asked is None else asked.offered
+    if before is not None:
+        return before, None
     state, tools = stage.state, stage.kit.tools
-    ctx = RequestContext(
-        state.task_id, state.thread, state.input, stage.context, step.index, state.view, agent.tools
-    )
     try:
-        names = chosen(agent.offer, ctx)
+        names = chosen(agent.offer, _context(stage, effect))
         if names - tools.keys():
             raise _no_tool(min(names - tools.keys()), tools)
     except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is anybody's code, and harms only its request
-        return e.Failure("agent", "offer", f"the tools to offer could not be chosen: {error_text(error)}")
-    if agent.model_settings.tool_choice in tools and state.turn == 0:
-        names.add(agent.model_settings.tool_choice)
-    return tuple([name for name in tools if name in names])
+        why = f"the tools to offer could not be chosen: {error_text(error)}"
+        return None, e.Failure("agent", "offer", why)
+    wanted = agent.model_settings.tool_choice
+    if wanted in tools and state.turn == 0 and asked is None:
+        names.add(wanted)
+    return tuple([name for name in tools if name in names]), None
+
+
+def _context(stage: Stage, effect: CallModel) -> RequestContext[Any]:
+    state, messages = stage.state, stage.state.view
+    if effect.asked is not None:
+        assert state.graph is not None, "functions ask in graphs alone"
+        messages = seen_by(state, state.graph.nodes[effect.step.id])
+    return RequestContext(
+        state.task_id,
+        state.thread,
+        state.input,
+        stage.context,
+        effect.step.index,
+        messages,
+        stage.kit.agent.tools,
+    )
 
 
 def _no_tool(name: str, tools: Iterable[str]) -> ConfigurationError:
@@ -48,4 +66,4 @@ def _no_tool(name: str, tools: Iterable[str]) -> ConfigurationError:
 
 async def failed(effect: CallModel, failure: e.Failure) -> list[e.Event]:
     """Return the end of a request that was not sent, since it was not known what to offer."""
-    return [e.ModelFailed(effect.step.id, failure)]
+    return [e.ModelFailed(effect.step.id, failure, None if effect.asked is None else effect.asked.id)]

@@ -190,14 +190,14 @@ def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     offered: dict[str, tuple[str, ...]] = {}
     for event in events:
         if isinstance(event, e.ModelStarted):
-            before = offered.pop(event.step, None)
+            before = offered.pop(event.call or event.step, None)
             if event.offered is not None:
-                offered[event.step] = event.offered
+                offered[event.call or event.step] = event.offered
                 if before is not None and before != event.offered:
-                    text = f"a request of step {event.step} offers {event.offered}, and offered {before}"
+                    text = f"a request of {event.call or event.step} offers {event.offered}, and offered {before}"
                     yield Violation("offers_stay", task, event.seq, text)
         elif isinstance(event, e.ModelReturned):
-            offered.pop(event.step, None)
+            offered.pop(event.call or event.step, None)
         elif isinstance(event, (e.InputReceived, e.InputEdited, e.VersionChanged, e.TaskForked, e.Rewound)):
             offered.clear()
 
