@@ -20,7 +20,9 @@ from treadle.core.effects import (
     Wait,
 )
 from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.graph import Graph
 from treadle.core.messages import Json
+from treadle.core.scheduling import UNNEEDED
 from treadle.core.state import CallState, StepState, TaskState, UndoState
 from treadle.policy.limits import has_room_for_an_answer
 
@@ -40,6 +42,8 @@ def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> D
     if state.pausing:
         return _wanted_in_flight(state) or Wait("paused")
     if state.answered:
+        if state.graph is not None and state.graph.surplus:
+            return () if state.in_flight() else give_up(state.graph) or ()
         return _end(state, setup) if finalize else Wait("answered")
     if state.limit is not None and setup.knows_agent:
         at_limit = _at_limit(state, setup)
@@ -94,6 +98,19 @@ def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> e.ToolEnded
             return e.ToolEnded(step.id, call.id, outcome, error=error)
         if call.status in ("lost", "unresolved"):
             return settled_end(call) or unknown_end(call)
+    return None
+
+
+def give_up(graph: Graph) -> e.Event | None:
+    """Return the end of a step that nobody needs any more, once nothing of it is in flight."""
+    for node in graph.surplus.values():
+        step = node.step
+        if step is None:
+            return e.StepSkipped(node.id, UNNEEDED)
+        begun = any(call.status == "begun" for call in step.open.values())
+        if not begun and all(asked.status != "begun" for asked in node.asked.values()):
+            ended = close_calls_of(step, "its step is not needed any more", "cancelled")
+            return ended or e.StepSkipped(step.id, UNNEEDED)
     return None
 
 

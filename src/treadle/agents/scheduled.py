@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from treadle.agents.lifecycle import close_calls_of, fail, partial_answer, settle
+from treadle.agents.lifecycle import fail, give_up, partial_answer, settle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import (
@@ -27,7 +27,6 @@ from treadle.core.effects import (
 )
 from treadle.core.fold import FAILURE_POLICY
 from treadle.core.graph import Graph, Node
-from treadle.core.scheduling import UNNEEDED
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.policy.limits import spent_before_a_call
 
@@ -37,11 +36,9 @@ NO_WAY_ON: Final = "no step is ready and none runs: the last step must say is_la
 def decide(state: TaskState, setup: Setup) -> Decision:
     """Return what the task wants done next."""
     graph = state.graph
-    if graph is None and state.error is not None:
-        return fail(state, state.error)
     if graph is None:
-        return e.StepsPlanned(setup.first_steps) if setup.first_steps else (ConsultWorker("initialize"),)
-    given_up = _give_up(graph)
+        return _first(state, setup)
+    given_up = give_up(graph)
     if given_up is not None:
         return given_up
     begins = _begin(state, setup, graph)
@@ -54,21 +51,16 @@ def decide(state: TaskState, setup: Setup) -> Decision:
         return _after_failure(state, setup, next(iter(graph.failed.values())))
     if graph.running or setup.only_steps is not None:
         return Wait("idle")
+    if state.unread and not graph.planned:
+        return _first(state, setup)  # words that came after the answer
     return fail(state, e.Failure("worker", "no_way_on", NO_WAY_ON))
 
 
-def _give_up(graph: Graph) -> e.Event | None:
-    """Return the end of a step that nobody needs any more, once nothing of it is in flight."""
-    for node in graph.surplus.values():
-        step = node.step
-        if step is None:
-            return e.StepSkipped(node.id, UNNEEDED)
-        begun = any(call.status == "begun" for call in step.open.values())
-        if not begun and all(asked.status != "begun" for asked in node.asked.values()):
-            return close_calls_of(step, "its step is not needed any more", "cancelled") or e.StepSkipped(
-                step.id, UNNEEDED
-            )
-    return None
+def _first(state: TaskState, setup: Setup) -> Decision:
+    """Return what a task begins with."""
+    if state.error is not None:
+        return fail(state, state.error)
+    return e.StepsPlanned(setup.first_steps) if setup.first_steps else (ConsultWorker("initialize"),)
 
 
 def _begin(state: TaskState, setup: Setup, graph: Graph) -> e.Event | None:

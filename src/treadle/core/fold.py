@@ -165,7 +165,7 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
 
 
 def _steps_planned(state: TaskState, event: e.StepsPlanned) -> None:
-    state.graph = Graph()
+    state.graph = state.graph or Graph()
     scheduling.plan(state, state.graph, event.steps, None)
 
 

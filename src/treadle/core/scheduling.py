@@ -239,6 +239,7 @@ def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
     if event.next:
         plan(state, graph, event.next, node)
     if event.last:
+        graph.surplus.update(graph.running)  # the task has its answer
         _merge(state, graph)
         state.answered, state.output, state.error = True, event.output, None
         state.output_text = answer_text(event.output)
@@ -482,6 +483,7 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     if merged:
         _unmerge(state, graph, min(merged))
     state.messages = list(state.messages)
+    state.own_from = min(state.own_from, len(state.messages))
     state.steps = [step for step in state.steps if step.id not in ids]
     for node in sorted(gone, key=_by_place):
         for words in node.read:

@@ -61,7 +61,7 @@ async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: Ste
     """
     if graph.nodes[step.id].alone or not (await state_at(store, state.task_id, step.ended_seq)).in_flight():
         return ForkPoint(step.ended_seq)
-    if state.in_flight() or state.undo is not None or state.ended is not None:
+    if state.in_flight() or state.undo is not None:
         await check_rest(store, state.task_id, step.ended_seq)
     later = [one.id for one in all_steps(state) if not one.ended_seq or one.ended_seq > step.ended_seq]
     gone = tuple([one.id for one in all_steps(state) if one.id in graph.dependents(set(later))])
