@@ -135,28 +135,24 @@ async def test_whatever_order_four_steps_end_in_the_outcome_is_one(
         answer = await ctx.call_model()
         return StepResult([noted, answer.message.text])
 
-    handle = await runner.start(agent_of(worker, note), "go")
+    model = ScriptedModel(lambda request: text(f"{request.step} of {len(request.messages)}"))
+    handle = await runner.start(Agent(model, worker=worker, tools=[note]), "go")
     for name in order:
         await gates.let(name)
         await shown(runner, handle.task_id, f"noted {name}")
     result = await sound(runner, await handle.result())
+    heard = dict(zip("abcd", ("s2", "s3", "s4", "s5"), strict=True))
     assert result.output == {
         "start": None,
-        **{name: [f"noted {name}", "heard 2: heard 1: go"] for name in "abcd"},
-        "said": "heard 6: heard 2: heard 1: go",
+        **{name: [f"noted {name}", f"{step} of 2"] for name, step in heard.items()},
+        "said": "s6 of 6",
     }
-    assert [step.step.name for step in await runner.get_completed_steps(result.task_id)] == [
-        "start",
-        *"abcd",
-        "join",
-    ]
+    steps = await runner.get_completed_steps(result.task_id)
+    assert [step.step.name for step in steps] == ["start", *"abcd", "join"]
     assert [run.output for run in result.tool_executions] == [f"noted {name}" for name in "abcd"]
-    assert [message.text for message in result.messages][1:7] == [
-        "heard 1: go",
-        *["heard 2: heard 1: go"] * 4,
-        "heard 6: heard 2: heard 1: go",
-    ]
     assert [run.call_id for run in result.tool_executions] == ["s2-c1", "s3-c1", "s4-c1", "s5-c1"]
+    words = [message.text for message in result.messages]
+    assert words[:7] == ["go", "s1 of 1", "s2 of 2", "s3 of 2", "s4 of 2", "s5 of 2", "s6 of 6"]
 
 
 async def test_what_siblings_plan_has_its_place_whoever_was_faster(runner: Runner) -> None:
@@ -412,6 +408,7 @@ async def test_one_of_three_siblings_is_undone_and_only_it_and_the_join_run_agai
     desk.done.clear()
     again = await sound(runner, await runner.resume(first.task_id))
     assert (again.state, again.output, desk.done) == ("completed", first.output, ["b", "joined"])
+    assert [request.turn for request in agent.model.requests] == [0, 0, 0, 2]  # type: ignore[union-attr]
     assert [message.text for message in again.messages] == [message.text for message in first.messages]
     with pytest.raises(StepNotFound, match="no step 'nobody'"):
         await runner.undo_step(first.task_id, step="nobody")
