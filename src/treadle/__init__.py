@@ -33,6 +33,7 @@ from treadle.wiring import Runner
 if TYPE_CHECKING:
     from treadle.agents.dialect import Reading
     from treadle.agents.offer import RequestContext
+    from treadle.agents.plan_refine import PlanRefine
     from treadle.agents.planner import Planner
     from treadle.agents.react import React
     from treadle.agents.step_context import StepContext
@@ -44,6 +45,7 @@ _HOMES = {  # what few agents need is imported by those that do
     "AgentWorker": "treadle.agents.worker",
     "Decider": "treadle.agents.worker",
     "NextStep": "treadle.core.events",
+    "PlanRefine": "treadle.agents.plan_refine",
     "Planner": "treadle.agents.planner",
     "React": "treadle.agents.react",
     "Quorum": "treadle.agents.worker",
@@ -70,6 +72,7 @@ __all__ = [
     "ModelSettings",
     "NextStep",
     "NotHappened",
+    "PlanRefine",
     "Planner",
     "Quorum",
     "React",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     StepFunction: TypeAlias = Callable[[StepContext[Any]], StepResult | Awaitable[StepResult]]
     Worker: TypeAlias = "WorkerName | Dialect | StepFunction | AgentWorker | Decider"
 
-WorkerName = Literal["function_calling", "react", "planner"]
+WorkerName = Literal["function_calling", "react", "planner", "plan_refine"]
 OutputMode = Literal["auto", "native", "tool", "prompt"]
 """How a model is asked for a typed answer: by the provider's own structured output, by a tool, or in words."""
 
@@ -61,8 +61,9 @@ class Agent(Generic[C]):
             `prompt` (in words); `auto` is what the model says it does best.
         output_retries: how many wrong answers in a row are sent back before the step fails.
         worker: the kind of reasoning: `function_calling`, or for models that call no tools of their own accord
-            `react` or `planner`; or `React(...)`, `Planner(...)` or another `Dialect`. Or a worker of your own: a
-            function of `StepContext` that returns a `StepResult`, an `AgentWorker`, or `Decider(decide)`.
+            `react` or `planner`; or `React(...)`, `Planner(...)` or another `Dialect`; `plan_refine` or
+            `PlanRefine(...)` for sub-tasks beside each other. Or a worker of your own: a function of `StepContext`
+            that returns a `StepResult`, an `AgentWorker`, or `Decider(decide)`.
         limits: hard limits of each task.
         model_settings: sent with each request.
         metadata: JSON data of yours, kept here and never looked at.

@@ -28,6 +28,7 @@ from treadle.core.model import (
     TextDelta,
 )
 from treadle.core.observation import unknown_tool_text
+from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError, ModelError
 from treadle.ports import Model
 
@@ -321,14 +322,19 @@ def described_tools(request: ModelRequest) -> str:
     if not request.tools:
         gone = request.tool_choice == "none"
         return "(no tool may be used any more: answer now, with what you know)" if gone else "(none)"
+    return told_tools(request.tools)
+
+
+def told_tools(tools: Sequence[ToolSpec]) -> str:
+    """Return tools, a line or two each, as a model reads them."""
     from json import dumps
 
     lines: list[str] = []
-    for tool in request.tools:
+    for tool in tools:
         told = " ".join(tool.description.split())
         lines.append(f"- {tool.name}: {told}" if told else f"- {tool.name}")
         lines.append(f"  arguments: {dumps(tool.parameters, ensure_ascii=False)}")
-    return "\n".join(lines)
+    return "\n".join(lines) or "(none)"
 
 
 def replace_request(request: ModelRequest, *, messages: Sequence[Message], instructions: str) -> ModelRequest:

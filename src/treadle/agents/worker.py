@@ -135,10 +135,14 @@ def worker_for(name: str, given: Any) -> FunctionWorker | Decider:
     """Return a worker made of what an agent was given; raises `ConfigurationError`."""
     if isinstance(given, Decider):
         return given
+    if given == "plan_refine":
+        from treadle.agents.plan_refine import PlanRefine
+
+        given = PlanRefine()
     if isinstance(given, type) or not (callable(given) or isinstance(given, AgentWorker)):
         raise ConfigurationError(
-            f"Agent {name!r}: worker must be 'function_calling', 'react', 'planner', a dialect such as React(...), a "
-            f"function of StepContext, an AgentWorker, or Decider(...), got {given!r}"
+            f"Agent {name!r}: worker must be 'function_calling', 'react', 'planner', 'plan_refine', a dialect such as "
+            f"React(...), PlanRefine(...), a function of StepContext, an AgentWorker, or Decider(...), got {given!r}"
         )
     return FunctionWorker(given)
 
