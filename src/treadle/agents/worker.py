@@ -78,6 +78,9 @@ class Decider:
             raise ConfigurationError(f"Decider takes a function of state and setup, got {decide!r}")
         self.decide: Worker = decide
 
+    runs_functions = looks_at_answers = False
+    first_steps: tuple[NextStep, ...] = ()
+
     def facts(self) -> Json:
         """Return what tells this worker from others."""
         return f"decider:{_name(self.decide)}"
@@ -87,6 +90,7 @@ class FunctionWorker:
     """A worker whose steps are functions, as a runner drives it."""
 
     decide: Worker = staticmethod(scheduled.decide)
+    runs_functions = True
 
     def __init__(self, given: Any) -> None:
         self.parts: AgentWorker | None = None

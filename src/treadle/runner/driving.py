@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
-from treadle.agents.worker import FunctionWorker
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
@@ -53,7 +52,6 @@ from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
 from treadle.runner.perform import Kit, Stage, standing
-from treadle.runner.step_desk import StepDesk
 from treadle.runner.writer import Ownership
 
 if TYPE_CHECKING:
@@ -159,7 +157,7 @@ class Driving:
     def looking_at_answers(self, state: TaskState) -> Agent[Any] | None:
         """Return a task's agent if its worker wants a last look at the answer before the task ends."""
         agent = self._agents.get(state.agent)
-        if agent is None or not isinstance(agent.own, FunctionWorker) or not agent.own.looks_at_answers:
+        if agent is None or agent.own is None or not agent.own.looks_at_answers:
             return None
         return self.version_for(state, agent)
 
@@ -449,7 +447,9 @@ class Driving:
             if goal in ("end", "step"):
                 self.introduce(owned, kit.agent, context, terms.options)
             stage = Stage(state, kit, owned.channel, context, writer.durable)
-            if isinstance(kit.agent.own, FunctionWorker):
+            if kit.agent.own is not None and kit.agent.own.runs_functions:
+                from treadle.runner.step_desk import StepDesk
+
                 stage.desk = StepDesk(state, self.parts.clock)
             if terms.options.context_tokens is not None:
                 most, told = terms.options.context_tokens, standing(kit, state)

@@ -99,10 +99,12 @@ class Flights:
             call, spec = effect.call, stage.kit.tools[effect.call.name].spec
             record(e.ToolStarted(call.step, effect.id, spec.effect, call.attempt + 1, spec.undoable))
             work = partial(perform.call_tool, stage, flight, effect, arguments)
-        elif isinstance(effect, RunFunction):
-            return flight, partial(perform.run_function, stage, flight, effect)
-        elif isinstance(effect, ConsultWorker):
-            return flight, partial(perform.consult_worker, stage, flight, effect)
+        elif isinstance(effect, (RunFunction, ConsultWorker)):
+            from treadle.runner import functions
+
+            if isinstance(effect, RunFunction):
+                return flight, partial(functions.run_function, stage, flight, effect)
+            return flight, partial(functions.consult_worker, stage, flight, effect)
         elif isinstance(effect, UndoCall):
             call = effect.call
             record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))

@@ -15,7 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
@@ -33,8 +33,10 @@ from treadle.runner.line import LOOK, Entrance, in_line
 from treadle.runner.options import Breakpoint, RunOptions
 from treadle.runner.perform import Flight, Stage
 from treadle.runner.results import resting_word
-from treadle.runner.step_desk import ENDS, StepDesk
 from treadle.runner.writer import JournalWriter
+
+if TYPE_CHECKING:
+    from treadle.runner.step_desk import StepDesk
 
 CLOSING: Final = "its driver was closed"
 """Why a task is interrupted when the runner that drives it ends."""
@@ -362,7 +364,7 @@ class Drive:
     ) -> None:
         """Record an event, and give word of it to the function that waits for it."""
         record(event, inbox)
-        if isinstance(event, ENDS):
+        if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
             desk.tell(event)
         elif self._terms.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped, e.StepFailed)):
             graph = self.state.graph

@@ -9,7 +9,6 @@ from typing import Any, Literal, cast, get_args, get_type_hints
 
 from treadle.agents.agent import Agent
 from treadle.agents.setup import ModelFailurePolicy, OnLimit, OnUnknownOutcome, Setup, ToolFailurePolicy
-from treadle.agents.worker import FunctionWorker
 from treadle.core.data import frozen
 from treadle.core.events import EVENTS
 from treadle.core.messages import Json
@@ -224,7 +223,7 @@ def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
     if options.limits is not None:
         limits = options.limits if raised else limits.tightest(options.limits)
     failure = options.on_failure or FailurePolicy()
-    own = agent.own if isinstance(agent.own, FunctionWorker) else None
+    own = agent.own if agent.own is not None and agent.own.runs_functions else None
     return Setup(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},

@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
-from treadle.agents.agent import Agent, RunContext
+from treadle.agents.agent import Agent
 from treadle.agents.setup import Setup
-from treadle.agents.step_context import StepContext
-from treadle.agents.worker import FunctionWorker, checked_result
 from treadle.core import events as e
 from treadle.core.answer import WrongAnswer, check_answer, with_places
 from treadle.core.codec import is_writable
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import CallModel, CallTool, ConsultWorker, Effect, Reconcile, RunFunction, UndoCall
-from treadle.core.graph import Asked
-from treadle.core.messages import Content, File, Image, Json, Message, Text, copied
+from treadle.core.messages import Content, File, Image, Message, Text
 from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
-from treadle.core.observation import as_text, error_text, observation, unknown_tool_text
-from treadle.core.scheduling import seen_by
+from treadle.core.observation import as_text, error_text, observation
 from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened, ToolSpec
 from treadle.core.words import RETRY_MARK
-from treadle.errors import ModelError, ToolCallFailed, WorkerError
+from treadle.errors import ModelError
 from treadle.ports import Model, Tool, ToolContext, ToolOutput
 from treadle.runner.abandoned import refuse_if_too_many
 from treadle.runner.channel import Channel
@@ -66,16 +62,6 @@ class Kit:
         if names is None:
             return self.specs
         return tuple([self.tools[name].spec for name in names]) + self.final_specs
-
-    def read_output(self, output: Json) -> Json:
-        """Return the answer of a worker of the user's own as the agent's output type; raises `WorkerError`."""
-        typed = self.agent.typed
-        if typed is None or output is None:
-            return output
-        try:
-            return typed.read(output)
-        except ValueError as error:
-            raise WorkerError(f"the answer is not of the agent's output type: {error}") from None
 
 
 @mutable
@@ -134,7 +120,12 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     call = None if effect.asked is None else effect.asked.id
     answer: ModelAnswer | None = None
     try:
-        request = model_request(stage, effect) if effect.asked is None else asked_request(stage, effect.asked)
+        if effect.asked is None:
+            request = model_request(stage, effect)
+        else:
+            from treadle.runner.functions import asked_request
+
+            request = asked_request(stage, effect.asked)
         async for item in stage.kit.model.stream(request):
             if isinstance(item, ModelAnswer):
                 if answer is not None:
@@ -147,7 +138,7 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
         if answer is not None:
             check_answer(answer)
     except asyncio.CancelledError:
-        if flight.cut is None and not _being_cancelled():
+        if flight.cut is None and not being_cancelled():
             failure = e.Failure("model", "unknown", "the model adapter cancelled itself")
             return [e.ModelFailed(step.id, failure, call)]
         return [e.ModelStopped(step.id, "interrupted", call)]
@@ -171,35 +162,6 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     reads = stage.kit.typed
     typed = reads.read(message, answer.finish) if reads is not None else None
     return [e.ModelReturned(step.id, message, answer.finish, answer.usage, typed)]
-
-
-def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
-    """Return what a function wants the model asked."""
-    state, kit, wanted = stage.state, stage.kit, asked.request
-    assert state.graph is not None, "functions ask in graphs alone"
-    node = state.graph.nodes[wanted.step]
-    messages: Sequence[Message] = wanted.messages or ()
-    specs = kit.offering(asked.offered)
-    if wanted.tools is not None:
-        unknown = [name for name in wanted.tools if name not in kit.tools]
-        if unknown:
-            raise ModelError(unknown_tool_text(unknown[0], list(kit.tools)), kind="invalid_request")
-        specs = tuple([kit.tools[name].spec for name in wanted.tools])
-    if asked.looks_back:
-        seen = stage.show(specs) if node.alone and stage.show is not None else seen_by(state, node)
-        messages = [*seen, *messages] if messages else seen
-    return ModelRequest(
-        messages,
-        wanted.instructions if wanted.instructions is not None else standing(kit, state),
-        specs,
-        "auto",
-        kit.agent.model_settings,
-        state.task_id,
-        wanted.step,
-        state.turn,
-        asked.attempt,
-        None,
-    )
 
 
 def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
@@ -266,7 +228,7 @@ async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: A
         result = await tool.call(arguments, ctx)
         return [tool_end(call, result, stage.kit.max_chars)]
     except asyncio.CancelledError:
-        if flight.cut is None and not _being_cancelled():
+        if flight.cut is None and not being_cancelled():
             return _tool_failed(call, tool, "the tool cancelled itself")
         return _tool_cut(call, tool, flight)
     except Exception as error:  # noqa: BLE001  whatever a tool raises is the call's error
@@ -357,7 +319,7 @@ async def undo_call(stage: Stage, flight: Flight, effect: UndoCall) -> list[e.Ev
         await tool.undo(call.as_tool_call, ctx)
         return [e.ToolEnded(call.step, call_id, "ok")]
     except asyncio.CancelledError:
-        if flight.cut is None and not _being_cancelled():
+        if flight.cut is None and not being_cancelled():
             failure = e.Failure("tool", "error", "the compensation cancelled itself", call_id)
             return [e.ToolEnded(call.step, call_id, "error", error=failure)]
         return _undo_cut(effect, flight)
@@ -382,7 +344,7 @@ async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.E
         flight.enter()
         verdict = await tool.reconcile(call.as_tool_call, tool_context(stage, call, flight, call.attempt))
     except asyncio.CancelledError:
-        if flight.cut is None and not _being_cancelled():
+        if flight.cut is None and not being_cancelled():
             return [e.OutcomeUnresolved(call.step, call.id, _unresolved(call, "it cancelled itself"))]
         if flight.cut == "timeout":
             late = f"it took longer than {tool.spec.timeout:g} s"
@@ -395,67 +357,6 @@ async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.E
     if isinstance(verdict, NotHappened):
         return [e.OutcomeSettled(call.step, call.id, "not_happened", by="reconcile")]
     return [e.OutcomeUnresolved(call.step, call.id)]
-
-
-# -------------------------------------------------------------------------------------------- functions
-
-
-async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> list[e.Event]:
-    """Enter a step that is a function and return its end; nothing if it was cut off, for then it is entered again."""
-    state, worker, node = stage.state, stage.kit.agent.own, effect.node
-    assert isinstance(worker, FunctionWorker), "only those have such steps"
-    assert stage.desk is not None, "and a desk for them"
-    assert state.graph is not None, "and a graph of them"
-    ctx = StepContext[Any](state, node, stage.desk, stage.context, stage.kit.agent)
-    flight.enter()
-    try:
-        try:
-            result: Any = await asyncio.to_thread(worker.run, ctx) if worker.blocks else worker.run(ctx)
-            if isinstance(result, Awaitable):
-                result = await cast("Awaitable[Any]", result)
-            await ctx.settled()
-            done = checked_result(ctx, state.graph, result)
-            output = stage.kit.read_output(done.output) if done.is_last else done.output
-        except Exception as error:  # noqa: BLE001  whatever a worker raises is the failure of its step
-            await ctx.settled()
-            return [e.StepFailed(node.id, _worker_failure(error))]
-    except asyncio.CancelledError:
-        if flight.cut is None and not _being_cancelled():
-            return [e.StepFailed(node.id, e.Failure("worker", "error", "the step cancelled itself"))]
-        return []
-    return [e.StepCompleted(node.id, done.is_last, output, next=tuple(done.next_steps))]
-
-
-def _worker_failure(error: Exception) -> e.Failure:
-    if isinstance(error, ModelError):
-        return e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
-    if isinstance(error, ToolCallFailed):
-        return e.Failure("tool", error.outcome, str(error), error.call_id)
-    return e.Failure("worker", "error", error_text(error))
-
-
-async def consult_worker(stage: Stage, flight: Flight, effect: ConsultWorker) -> list[e.Event]:
-    """Ask a worker for the first step, or for its last look at the answer."""
-    state, worker = stage.state, stage.kit.agent.own
-    assert isinstance(worker, FunctionWorker), "only those are asked"
-    task = RunContext(state.task_id, state.thread, state.input, stage.context)
-    flight.enter()
-    try:
-        if effect.id == "initialize":
-            return [e.StepsPlanned(await worker.initialize(task))]
-        return [e.AnswerFinalized(stage.kit.read_output(await worker.finalize(task, copied(state.output))))]
-    except asyncio.CancelledError:
-        if flight.cut is None and not _being_cancelled():
-            return [_consulted_in_vain(effect, "it cancelled itself")]
-        return []
-    except Exception as error:  # noqa: BLE001  whatever a worker raises is its failure
-        return [_consulted_in_vain(effect, error_text(error))]
-
-
-def _consulted_in_vain(effect: ConsultWorker, why: str) -> e.Event:
-    """Return that a worker could not be asked."""
-    method = "initialize_step" if effect.id == "initialize" else "finalize_task"
-    return e.WorkerFailed(e.Failure("worker", "error", f"{method} failed: {why}"))
 
 
 def given_up(flight: Flight) -> list[e.Event]:
@@ -486,7 +387,9 @@ def broken(flight: Flight, error: BaseException) -> list[e.Event]:
     if isinstance(effect, RunFunction):
         return [e.StepFailed(effect.id, e.Failure("worker", "error", text))]
     if isinstance(effect, ConsultWorker):
-        return [_consulted_in_vain(effect, text)]
+        from treadle.runner.functions import consulted_in_vain
+
+        return [consulted_in_vain(effect, text)]
     if isinstance(effect, Reconcile):
         return [e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, text))]
     failure = e.Failure("tool", "error", text, effect.id)
@@ -519,7 +422,7 @@ def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) ->
     )
 
 
-def _being_cancelled() -> bool:
+def being_cancelled() -> bool:
     """Whether the running asyncio task was asked to stop, as opposed to a `CancelledError` of its own making."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from treadle.core import events as e
 from treadle.core.state import TaskState
@@ -14,9 +14,6 @@ from treadle.errors import WorkerError
 from treadle.runner.flights import Recorder
 
 T = TypeVar("T")
-
-ENDS: Final = (e.ToolEnded, e.ModelReturned, e.ModelFailed)
-"""Events that end what a function asked for."""
 
 
 class StepDesk:
