@@ -18,12 +18,13 @@ pytestmark = pytest.mark.anyio
 
 
 class Foreign:
-    """A tool of an own class, one of whose methods cancels itself."""
+    """A tool of an own class, one of whose methods cancels itself, or raises."""
 
     def __init__(self, cancels: str, **declared: Any) -> None:
         self.spec = ToolSpec(name="foreign", **declared)
         self.cancels = cancels
         self.gate: asyncio.Event | None = None
+        self.error: BaseException = asyncio.CancelledError()
         self.entered: list[str] = []
 
     def validate(self, arguments: Any) -> Any:
@@ -32,7 +33,7 @@ class Foreign:
     def enter(self, method: str, ctx: Any) -> None:
         self.entered.append(f"{method} {ctx.call_id} {ctx.attempt}")
         if method == self.cancels:
-            raise asyncio.CancelledError
+            raise self.error
 
     async def call(self, arguments: Any, ctx: Any) -> ToolOutput:
         self.enter("call", ctx)
@@ -225,3 +226,25 @@ async def test_what_a_person_settled_is_not_overruled_by_a_tool_that_was_still_l
     result = await asyncio.wait_for(resumed, 5)
     assert (result.state, gate.starts) == ("completed", 1), "it is not started again"
     assert [(run.outcome, run.output) for run in result.tool_executions] == [("ok", "paid by hand")]
+
+
+@pytest.mark.parametrize("read_only", [True, False], ids=["reads", "writes"])
+async def test_only_what_may_run_again_is_tried_again_alone_and_beside_others(
+    runner: Runner, read_only: bool
+) -> None:
+    for beside in ([], ["stay"]):
+        foreign = Foreign("call", read_only=read_only, retries=1)
+
+        @tool(read_only=True)
+        async def stay() -> str:
+            """Stay a while."""
+            await asyncio.sleep(0.02)
+            return "stayed"
+
+        foreign.error = ValueError("no")
+        asked = [call("foreign"), *[call(name) for name in beside]]
+        agent = Agent(ScriptedModel([both(*asked), "done"]), tools=[foreign, stay])
+        result = await runner.run(agent, "Go.")
+        assert [run.outcome for run in result.tool_executions] == ["error", *["ok" for _ in beside]]
+        tries = ["call s1-0 1", "call s1-0 2"] if read_only else ["call s1-0 1"]
+        assert foreign.entered == tries

@@ -201,3 +201,26 @@ async def test_a_step_whose_call_nobody_has_settled_is_not_taken_back_unless_by_
         await runner.undo_step(handle.task_id)
     report = await runner.undo_step(handle.task_id, force=True)
     assert [(undone.call, undone.verdict) for undone in report.calls] == [("s1-0", "unknown")]
+
+
+@pytest.mark.parametrize("stopped", [None, "pause"], ids=["running", "being paused"])
+async def test_a_task_whose_step_is_undone_from_elsewhere_goes_no_further(store: Any, stopped: Any) -> None:
+    """Whoever undoes a step has something else in mind: it is not done again at once."""
+    gate = Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), "done"]), name="worker", tools=[gate.tool])
+    async with Runner(store, agents=[agent]) as runner, Runner(store, agents=[agent]) as other:
+        handle = await runner.start(agent, "Go.")
+        await gate.entered.wait()
+        pausing = asyncio.ensure_future(runner.pause(handle.task_id)) if stopped else None
+        await asyncio.sleep(0.02)
+        undoing = asyncio.ensure_future(other.undo_step(handle.task_id))
+        await asyncio.sleep(0.1)
+        assert not undoing.done(), "what runs may end first, so that what is undone is known"
+        gate.let_go.set()
+        assert (await asyncio.wait_for(undoing, 5)).complete
+        result = await asyncio.wait_for(handle.result(), 5)
+        assert (result.state, result.steps, gate.starts) == ("running", 0, 1)
+        assert len(agent.model.requests) == 1  # type: ignore[union-attr]
+        if pausing is not None:
+            await pausing
+        assert (await runner.resume(handle.task_id)).state == "completed"
