@@ -490,7 +490,11 @@ async def test_a_step_that_cannot_be_gone_on_from_says_why(runner: Runner, resul
     assert "'start' (s1)" in failed.error.message
 
 
-@pytest.mark.parametrize("worker", ["fnction_calling", 7, StepContext, None, object()], ids=repr)
+@pytest.mark.parametrize(
+    "worker",
+    ["fnction_calling", 7, StepContext, None, object()],
+    ids=["typo", "number", "class", "none", "object"],
+)
 def test_what_is_no_worker_is_refused(worker: Any) -> None:
     with pytest.raises(ConfigurationError, match="worker must be 'function_calling'"):
         Agent(ScriptedModel(echo), worker=worker)
