@@ -32,7 +32,9 @@ from treadle.wiring import Runner
 
 if TYPE_CHECKING:
     from treadle.agents.dialect import Reading
+    from treadle.agents.node import Ask, NodeContext
     from treadle.agents.offer import RequestContext
+    from treadle.agents.pipeline import Node, Pipeline
     from treadle.agents.plan_refine import PlanRefine
     from treadle.agents.planner import Planner
     from treadle.agents.react import React
@@ -44,7 +46,11 @@ if TYPE_CHECKING:
 _HOMES = {  # what few agents need is imported by those that do
     "AgentWorker": "treadle.agents.worker",
     "Decider": "treadle.agents.worker",
+    "Ask": "treadle.agents.node",
     "NextStep": "treadle.core.events",
+    "Node": "treadle.agents.pipeline",
+    "NodeContext": "treadle.agents.node",
+    "Pipeline": "treadle.agents.pipeline",
     "PlanRefine": "treadle.agents.plan_refine",
     "Planner": "treadle.agents.planner",
     "React": "treadle.agents.react",
@@ -59,6 +65,7 @@ _HOMES = {  # what few agents need is imported by those that do
 __all__ = [
     "Agent",
     "AgentWorker",
+    "Ask",
     "Breakpoint",
     "Decider",
     "FailurePolicy",
@@ -71,7 +78,10 @@ __all__ = [
     "ModelRequest",
     "ModelSettings",
     "NextStep",
+    "Node",
+    "NodeContext",
     "NotHappened",
+    "Pipeline",
     "PlanRefine",
     "Planner",
     "Quorum",

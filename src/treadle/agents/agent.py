@@ -160,7 +160,7 @@ class Agent(Generic[C]):
         if worker != "function_calling" and values["dialect"] is None:
             from treadle.agents.worker import worker_for
 
-            values["own"] = worker_for(name, worker)
+            values["own"] = worker_for(name, worker, values["model"], checked_tools)
         for field, value in values.items():
             object.__setattr__(self, field, value)
 

@@ -8,7 +8,7 @@ calls runs again; `once`, `now` and `random` keep a value.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from treadle.core import events as e
@@ -49,6 +49,10 @@ class StepDesk(Protocol):
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait for an awaitable in a thread that is not the event loop's."""
+        ...
+
+    def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
+        """Call a function that blocks in a thread of its own."""
         ...
 
 
@@ -102,6 +106,16 @@ class StepContext(Generic[C]):
         """Raise `ValueError`, in words for a model, if this cannot be the task's answer: it is of another type."""
         if self._typed is not None:
             self._typed.read(output)
+
+    def outputs(self, names: Collection[str]) -> Mapping[str, Json]:
+        """Return the outputs of steps that this one came after, directly or not, by name.
+
+        Without those that failed or were given up, and without what ended after this step had begun.
+        """
+        graph = self._state.graph
+        assert graph is not None, "it has begun"
+        found = _outputs(graph.above(self._node), self._node)
+        return {name: copied(output) for name, output in found if name in names}
 
     # ---------------------------------------------------------------------------------------- doing
 
@@ -219,6 +233,10 @@ class StepContext(Generic[C]):
         """Return what an awaitable of this context comes to, in a function that is not `async`."""
         return self._desk.wait(awaitable)
 
+    async def in_thread(self, fn: Callable[[], T]) -> T:
+        """Return what a function that blocks returned, called in a thread of its own; steps beside this one go on."""
+        return await self._desk.in_thread(fn)
+
     async def settled(self) -> None:
         """Return once all that was asked for has ended."""
         while self._step.open or self._node.asked:
@@ -283,7 +301,16 @@ class StepContext(Generic[C]):
 def _results(graph: Graph, node: Node) -> Mapping[str, Json]:
     above = (*((node.by,) if node.by is not None else ()), *node.after)
     found = [graph.nodes[step_id] for step_id in above if step_id in graph.nodes]
-    return {other.plan.name: copied(other.output) for other in found}
+    known = dict(_outputs(found, node))
+    return {other.plan.name: copied(known.get(other.plan.name)) for other in found}
+
+
+def _outputs(nodes: Iterable[Node], before: Node) -> Iterator[tuple[str, Json]]:
+    """Yield what steps came to that ended before another began: a function that is entered again finds no more."""
+    began = before.step.started_seq if before.step is not None else 0
+    for node in nodes:
+        if node.status == "completed" and node.step is not None and node.step.ended_seq < began:
+            yield node.plan.name, node.output
 
 
 def _failures(graph: Graph, node: Node) -> Mapping[str, str]:
@@ -291,7 +318,7 @@ def _failures(graph: Graph, node: Node) -> Mapping[str, str]:
     return {
         graph.nodes[step.id].plan.name: step.error.message
         for step in steps
-        if step is not None and step.status == "failed" and step.error is not None
+        if step is not None and step.status in ("failed", "skipped") and step.error is not None
     }
 
 

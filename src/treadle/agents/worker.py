@@ -17,6 +17,7 @@ from treadle.core.graph import Graph
 from treadle.core.messages import Json
 from treadle.core.scheduling import WrongPlan, check, names_before
 from treadle.errors import ConfigurationError, WorkerError
+from treadle.ports import Model, Tool
 
 FIRST = "start"
 """What the first step is called of a worker that is a plain function."""
@@ -39,11 +40,14 @@ class StepResult:
         output: JSON data: the task's answer if this is the last step, else for the steps that follow.
         is_last: the task has its answer.
         next_steps: what is to follow; a step without `after` may begin at once, beside others.
+        skipped: why the step gives itself up, in words or as what it failed of: it has no output then, and a step that
+            waits for one of `any` does not count it.
     """
 
     output: Json = None
     is_last: bool = False
     next_steps: Sequence[NextStep] = ()
+    skipped: str | Exception | None = None
 
 
 @runtime_checkable
@@ -99,18 +103,18 @@ class FunctionWorker:
             self.run: Callable[[StepContext[Any]], Any] = given.run_step
         else:
             self.run = given
-        self.blocks = not _is_async(self.run)
+        self.blocks = not is_async(self.run)
         """whether it runs in a thread"""
 
     @property
     def first_steps(self) -> tuple[NextStep, ...]:
         """What a task begins with, if that need not be asked for."""
-        return (NextStep(FIRST),) if self.parts is None else ()
+        return (NextStep(FIRST),) if self.parts is None else getattr(self.parts, "first_steps", ())
 
     @property
     def looks_at_answers(self) -> bool:
         """Whether it wants a last look at answers."""
-        return self.parts is not None
+        return self.parts is not None and getattr(self.parts, "looks_at_answers", True)
 
     def facts(self) -> Json:
         """Return what tells this worker from others."""
@@ -135,7 +139,7 @@ class FunctionWorker:
         return found
 
 
-def worker_for(name: str, given: Any) -> FunctionWorker | Decider:
+def worker_for(name: str, given: Any, model: str | Model, tools: Sequence[Tool]) -> FunctionWorker | Decider:
     """Return a worker made of what an agent was given; raises `ConfigurationError`."""
     if isinstance(given, Decider):
         return given
@@ -148,6 +152,12 @@ def worker_for(name: str, given: Any) -> FunctionWorker | Decider:
             f"Agent {name!r}: worker must be 'function_calling', 'react', 'planner', 'plan_refine', a dialect such as "
             f"React(...), PlanRefine(...), a function of StepContext, an AgentWorker, or Decider(...), got {given!r}"
         )
+    check = getattr(given, "check_for", None)
+    if callable(check):
+        try:
+            check(model, tools)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Agent {name!r}: {error}") from None
     return FunctionWorker(given)
 
 
@@ -163,11 +173,13 @@ def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResu
     node = graph.nodes[ctx.step_id]
     steps = checked_steps(where, tuple(result.next_steps), names_before(graph, node))
     others = len(graph.running) > 1 or graph.ready or graph.planned
+    if result.skipped is not None and (result.is_last or steps or output is not None):
+        raise WorkerError(f"{where} is skipped: it can have no output and no next steps, nor be the last")
     if not (result.is_last or steps or others):
         raise WorkerError(
             f"{where} is neither the last step nor followed by one: say is_last=True or name next_steps"
         )
-    return StepResult(output, bool(result.is_last), steps)
+    return StepResult(output, bool(result.is_last), steps, result.skipped)
 
 
 def checked_steps(where: str, steps: tuple[Any, ...], known: set[str]) -> tuple[NextStep, ...]:
@@ -201,7 +213,8 @@ def _input(where: str, step: NextStep) -> Json:
         ) from None
 
 
-def _is_async(fn: Any) -> bool:
+def is_async(fn: Any) -> bool:
+    """Whether a function is, or an object is called as, `async`."""
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 

@@ -377,11 +377,16 @@ class StepFailed(Event):
 
 @mutable
 class StepSkipped(Event):
-    """A step was given up, and the task goes on without it: somebody gave up a failed one, or nobody needs it."""
+    """A step was given up, and the task goes on without it: somebody gave up a failed one, or nobody needs it.
+
+    A step that is a function may give itself up (`by` is then `step`): `reason` says why, `error` what failed.
+    """
 
     step: str
     by: str | None = None
     inbox: str | None = None
+    reason: str | None = None
+    error: Failure | None = None
 
 
 @mutable

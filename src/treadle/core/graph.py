@@ -78,11 +78,17 @@ class Node:
     after: tuple[str, ...]
     by: str | None
     status: NodeStatus = "planned"
+    given_up_by: str | None = None
+    """who gave it up, if it was"""
+
     waits: int = 0
     """how many of those it waits for have not ended"""
 
     won: int = 0
     """how many of them ended well"""
+
+    passed: int = 0
+    """how many of them gave themselves up"""
 
     needed_by: list[str] = field(default_factory=list[str])
     """ids of the steps that wait for it"""
@@ -142,7 +148,7 @@ class Node:
     @property
     def possible(self) -> bool:
         """Whether enough of those it waits for can still end well."""
-        return self.won + self.waits >= self.need
+        return self.won + self.passed + self.waits >= self.need
 
     @property
     def output(self) -> Json:
@@ -208,6 +214,19 @@ class Graph:
                 found.add(step_id)
                 open_ += [*other.after, *((other.by,) if other.by is not None else ())]
         return found
+
+    def above(self, node: Node) -> list[Node]:
+        """Return all that a step waited for, directly or not, and those that planned them."""
+        found: dict[str, Node] = {}
+        open_ = [node]
+        while open_:
+            one = open_.pop()
+            for step_id in (*one.after, *((one.by,) if one.by is not None else ())):
+                other = self.nodes.get(step_id)
+                if other is not None and step_id not in found:
+                    found[step_id] = other
+                    open_.append(other)
+        return sorted(found.values(), key=lambda other: other.place)
 
     def dependents(self, step_ids: set[str]) -> set[str]:
         """Return the ids of some steps and of all that came of them: that waited for them, or were planned by them."""

@@ -22,6 +22,9 @@ from treadle.core.words import RETRY_MARK, asked_as, results, spoken
 UNNEEDED: Final = "join"
 """Who gave a step up that nobody needs any more."""
 
+ITSELF: Final = "step"
+"""Who gave a step up that did so itself."""
+
 
 class WrongPlan(ValueError):
     """Steps that cannot follow; the message says which and why."""
@@ -107,7 +110,9 @@ def _wait(graph: Graph, node: Node) -> None:
         other = graph.nodes[other_id]
         if other.status == "completed":
             node.won += 1
-        elif other.status not in ("skipped", "failed"):
+        elif other.status == "skipped":
+            _pass(node, other)
+        elif other.status != "failed":
             node.waits += 1
             other.needed_by.append(node.id)
     graph.planned += 1
@@ -118,8 +123,9 @@ def _see(graph: Graph, node: Node) -> None:
     """See whether a planned step is ready, and whom nobody needs any more if it is."""
     if node.status != "planned":
         return
-    enough = node.won >= node.need
-    if not (enough and (node.hurries or not node.waits)):
+    if node.waits and not (node.hurries and node.won >= node.need):
+        return
+    if not node.possible:
         return
     node.status = "ready"
     graph.planned -= 1
@@ -127,6 +133,12 @@ def _see(graph: Graph, node: Node) -> None:
     if node.hurries:
         for other_id in node.after:
             _spare(graph, graph.nodes[other_id])
+
+
+def _pass(node: Node, other: Node) -> None:
+    """Count a step that was given up, for one that waits for it: somebody may have stood in for it, or nobody."""
+    node.won += other.given_up_by not in (UNNEEDED, ITSELF)
+    node.passed += other.given_up_by == ITSELF
 
 
 def _spare(graph: Graph, node: Node) -> None:
@@ -286,8 +298,13 @@ def _fail(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
 
 
 def _skip(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
-    """Give a step up: one that failed counts as ended well from then on, one that nobody needs as not."""
+    """Give a step up: one that failed counts as ended well from then on, one that nobody needs as not.
+
+    One that gives itself up is waited for no longer; those who hurry wait for others in its place, if there are any.
+    """
     node = graph.nodes[event.step]
+    if node.status == "failed":
+        state.error = None
     if node.step is None:
         node.step = StepState(node.id, node.index)
         node.step.started, node.step.started_seq = event.time, event.seq
@@ -297,14 +314,14 @@ def _skip(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
             graph.planned -= 1
     step = _ended(graph, node, event)
     _answer_calls(state, node, step)
-    step.status, node.status = "skipped", "skipped"
+    step.status, node.status, node.given_up_by = "skipped", "skipped", event.by
+    step.error = event.error or step.error
     graph.surplus.pop(node.id, None)
-    state.error = None
     _file(state, graph, node, step)
     for other in node.needed_by:
         waiting = graph.nodes[other]
         waiting.waits -= 1
-        waiting.won += event.by != UNNEEDED
+        _pass(waiting, node)
         _see(graph, waiting)
 
 
@@ -492,7 +509,7 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
         state.tool_calls -= len(node.step.calls) if node.step is not None else 0
         if node.reason is not None:
             state.reasons.remove(node.reason)
-        graph.started -= node.step is not None and node.step.started_seq > 0 and node.status != "skipped"
+        graph.started -= node.step is not None and node.step.started_seq != node.step.ended_seq
     for index in (graph.running, graph.failed, graph.surplus):
         for step in ids & set(index):
             del index[step]

@@ -15,7 +15,7 @@ from treadle.core.graph import Asked
 from treadle.core.messages import Json, Message, copied
 from treadle.core.model import ModelRequest
 from treadle.core.observation import error_text, unknown_tool_text
-from treadle.core.scheduling import seen_by
+from treadle.core.scheduling import ITSELF, seen_by
 from treadle.errors import ModelError, ToolCallFailed, WorkerError
 from treadle.runner.perform import Flight, Stage, being_cancelled, standing
 
@@ -43,7 +43,16 @@ async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> lis
         if flight.cut is None and not being_cancelled():
             return [e.StepFailed(node.id, e.Failure("worker", "error", "the step cancelled itself"))]
         return []
+    if done.skipped is not None:
+        return [_given_itself_up(node.id, done.skipped)]
     return [e.StepCompleted(node.id, done.is_last, output, next=tuple(done.next_steps))]
+
+
+def _given_itself_up(step: str, why: str | Exception) -> e.StepSkipped:
+    if isinstance(why, Exception):
+        error = _worker_failure(why)
+        return e.StepSkipped(step, ITSELF, reason=f"it failed: {error.message}", error=error)
+    return e.StepSkipped(step, ITSELF, reason=str(why))
 
 
 def _worker_failure(error: Exception) -> e.Failure:

@@ -69,6 +69,10 @@ class StepDesk:
 
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
 
+    def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
+        """Call a function in a thread; what it did not come to is lost if its step is stopped."""
+        return asyncio.to_thread(fn)
+
     # ----------------------------------------------------------------------------------- for the drive
 
     @property

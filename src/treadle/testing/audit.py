@@ -244,7 +244,7 @@ def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iter
         failed = [other for other in above if other.status == "failed" and other.id not in graph.failed]
         if node.status == "planned" and node.waits != len(above) - len(ended) - len(given_up) - len(failed):
             yield Violation("prefix_folds", task, seq, f"{node.id} waits for {node.waits} steps")
-        if node.status == "running" and node.step is not None and not node.won >= node.need:
+        if node.status == "running" and node.step is not None and not node.won + node.passed >= node.need:
             yield Violation("prefix_folds", task, seq, f"{node.id} runs with {node.won} of {node.need}")
         if node.step is not None and node.status == "running":
             still = {call.id for call in node.step.calls if call.status != "ended"}

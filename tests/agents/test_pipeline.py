@@ -1,0 +1,768 @@
+"""Pipelines: when each node runs, what it knows, and what becomes of the others when one is skipped, fails or dies."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.property.mortal import MortalStore, next_life
+from tests.runner.acts import assert_well_formed
+from tests.runner.test_parallel_steps import Gates, shown
+from treadle import (
+    Agent,
+    Ask,
+    FailurePolicy,
+    Happened,
+    Image,
+    Limits,
+    Node,
+    NodeContext,
+    NotHappened,
+    Pipeline,
+    Quorum,
+    Runner,
+    RunOptions,
+    RunResult,
+    ScriptedModel,
+    ToolContext,
+    tool,
+)
+from treadle.agents.react import React
+from treadle.core.events import Delta, Event
+from treadle.core.model import ModelRequest, ModelSettings
+from treadle.errors import ConfigurationError, StoreError
+from treadle.llm.scripted import Turn, call, fail, text, turn
+from treadle.stores.memory import MemoryStore
+from treadle.testing.audit import Evidence, LedgerEntry, audit_store
+from treadle.testing.compare import assert_same_journal, journal_of
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(read_only=True)
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def echo(request: ModelRequest) -> Turn:
+    return text(f"heard {request.messages[-1].text}", chunk=5)
+
+
+def agent_of(*nodes: Node, tools: Any = (add,), model: Any = None, **more: Any) -> Agent[Any]:
+    return Agent(model or ScriptedModel(echo), worker=Pipeline(nodes, **more), tools=tools)
+
+
+def name_of(ctx: NodeContext) -> str:
+    return ctx.name
+
+
+def known(ctx: NodeContext) -> Any:
+    return dict(ctx.results)
+
+
+def broken(ctx: NodeContext) -> Any:
+    raise ValueError("broken")
+
+
+@pytest.fixture
+async def runner() -> AsyncIterator[Runner]:
+    async with Runner("memory:") as runner:
+        yield runner
+        assert await audit_store(runner.store, Evidence(ended=False)) == []
+
+
+async def run(runner: Runner, *nodes: Node, **more: Any) -> RunResult:
+    return await runner.run(agent_of(*nodes, **more), "go")
+
+
+async def statuses(runner: Runner, result: RunResult) -> dict[str, str]:
+    steps = await runner.get_completed_steps(result.task_id)
+    return {step.step.name: step.step.status for step in steps}
+
+
+# ----------------------------------------------------------------------------------------- what runs
+
+
+async def test_a_chain_hands_each_value_to_the_next_node(runner: Runner) -> None:
+    result = await run(
+        runner,
+        Node("c", lambda ctx: ctx.results["b"] * 2, after="b"),
+        Node("a", lambda ctx: len(ctx.text)),
+        Node("b", lambda ctx: ctx.results["a"] + 40, after="a"),
+    )
+    assert (result.state, result.output, result.final_text, result.steps) == ("completed", 84, "84", 3)
+    assert [message.text for message in result.messages] == ["go", "84"]
+
+
+async def test_a_diamond_joins_what_both_sides_made(runner: Runner) -> None:
+    result = await run(
+        runner,
+        Node("top", lambda ctx: 1),
+        Node("left", lambda ctx: ctx.results["top"] + 1, after="top"),
+        Node("right", lambda ctx: ctx.results["top"] + 2, after="top"),
+        Node("end", known, after=["left", "right"]),
+    )
+    assert result.output == {"left": 2, "right": 3}
+
+
+async def test_a_wide_fan_runs_all_its_nodes_and_joins_them_in_order(runner: Runner) -> None:
+    names = [f"n{i}" for i in range(60)]
+    fan = [Node(name, name_of) for name in names]
+    result = await run(runner, *fan, Node("end", lambda ctx: list(ctx.results.values()), after=names))
+    assert (result.output, result.steps) == (names, 61)
+
+
+async def test_nodes_that_nobody_follows_are_an_object_by_name(runner: Runner) -> None:
+    result = await run(runner, Node("a", lambda ctx: 1), Node("b", lambda ctx: [2]))
+    assert (result.output, result.final_text) == ({"a": 1, "b": [2]}, '{"a":1,"b":[2]}')
+
+
+async def test_the_answer_may_be_any_nodes_value_and_the_others_run_all_the_same(runner: Runner) -> None:
+    nodes = (Node("a", lambda ctx: 1), Node("b", name_of, after="a"), Node("c", name_of, after="b"))
+    result = await run(runner, *nodes, output="a")
+    assert (result.output, (await statuses(runner, result))["c"]) == (1, "completed")
+    assert (await run(runner, *nodes, output=["b", "a"])).output == {"b": "b", "a": 1}
+
+
+async def test_a_node_that_is_async_and_one_that_is_not_are_both_functions(runner: Runner) -> None:
+    async def later(ctx: NodeContext) -> list[Any]:
+        await asyncio.sleep(0)
+        return [ctx.input, ctx.step.context]
+
+    def at_once(ctx: NodeContext) -> Any:
+        return [*ctx.results["a"], ctx.step.wait(ctx.step.call_tool("add", {"a": 1, "b": 1}))]
+
+    nodes = (Node("a", later, input={"n": 1}), Node("b", at_once, after="a"))
+    assert (await runner.run(agent_of(*nodes), "go", context="me")).output == [{"n": 1}, "me", 2]
+
+
+async def test_tools_get_arguments_by_template_by_function_or_none(runner: Runner) -> None:
+    @tool
+    async def noted(what: Any = None) -> Any:
+        """Note."""
+        return what
+
+    result = await run(
+        runner,
+        Node("sum", add, input={"a": 20, "b": 22}),
+        Node("whole", "noted", input={"what": "{sum}"}, after="sum"),
+        Node("words", noted, input={"what": ["{{{sum}}} of {input}", 1]}, after="sum"),
+        Node("made", "noted", input=lambda ctx: {"what": {"n": ctx.results["sum"]}}, after="sum"),
+        Node("bare", "noted"),
+        Node("part", "noted", input={"what": "{made[n]}{words[0]}"}, after=["made", "words"]),
+        Node("end", known, after=["whole", "words", "made", "bare", "part"]),
+        tools=[add, noted],
+    )
+    assert result.output == {
+        "whole": 42,
+        "words": ["{42} of go", 1],
+        "made": {"n": 42},
+        "bare": None,
+        "part": "42{42} of go",
+    }
+
+
+async def test_the_model_is_asked_beside_the_conversation(runner: Runner) -> None:
+    model = ScriptedModel(echo)
+    result = await run(
+        runner,
+        Node("a", Ask("first of {input}")),
+        Node("b", Ask(lambda ctx: f"then {ctx.results['a']}", instructions="Be brief."), after="a"),
+        model=model,
+    )
+    assert result.output == "heard then heard first of go"
+    assert [(q.instructions, len(q.messages), q.tools) for q in model.requests] == [
+        ("", 1, ()),
+        ("Be brief.", 1, ()),
+    ]
+    assert [message.text for message in result.messages] == ["go", "heard then heard first of go"]
+
+
+async def test_the_model_may_be_shown_the_conversation_before_the_prompt(runner: Runner) -> None:
+    model = ScriptedModel(echo)
+    picture = Image(b"png", "image/png")
+    agent = agent_of(Node("a", Ask("What is this?", after_conversation=True)), model=model)
+    result = await runner.run(agent, ["look", picture])
+    (asked,) = model.requests
+    assert asked.messages[0].parts[1:] == (picture,)
+    assert [message.text for message in asked.messages] == ["look", "What is this?"]
+    assert [message.text for message in result.messages] == ["look", "heard What is this?"]
+
+
+@pytest.mark.parametrize("as_agent", [False, True], ids=["Ask", "Agent"])
+async def test_a_node_with_tools_asks_until_it_has_an_answer(runner: Runner, as_agent: bool) -> None:
+    model = ScriptedModel([call("add", a=1, b=2) + call("add", a="x", b=1), "three"])
+    sub: Any = Ask("{input}", instructions="Add.", tools=[add])
+    if as_agent:
+        sub = Agent(model, instructions="Add.", tools=[add])
+    result = await run(runner, Node("sub", sub), Node("end", known, after="sub"), model=model)
+    assert result.output == {"sub": "three"}
+    assert [(run.name, run.outcome) for run in result.tool_executions] == [("add", "ok"), ("add", "invalid")]
+    asked = model.requests[1]
+    assert (asked.instructions, [message.role for message in asked.messages]) == (
+        "Add.",
+        ["user", "assistant", "tool"],
+    )
+    assert_well_formed(asked.messages)
+
+
+async def test_a_model_that_only_calls_tools_fails_its_node_after_so_many_rounds(runner: Runner) -> None:
+    model = ScriptedModel(lambda request: call("add", a=1, b=1))
+    result = await run(runner, Node("a", Ask("go", tools=["add"], rounds=2)), model=model)
+    assert (result.state, len(model.requests), len(result.tool_executions)) == ("failed", 3, 2)
+    assert "called tools in 3 answers in a row" in str(result.error)
+
+
+async def test_an_answer_that_was_cut_off_is_no_value(runner: Runner) -> None:
+    model = ScriptedModel([turn() + text("half an ans") + Turn(finish="length")])
+    result = await run(runner, Node("a", Ask("go")), model=model)
+    assert result.error is not None
+    assert (result.state, result.error.source, result.error.kind) == ("failed", "model", "truncated")
+
+
+# ------------------------------------------------------------------------------------- when it runs
+
+
+async def test_a_node_begins_as_soon_as_its_own_end_though_another_still_runs(runner: Runner) -> None:
+    gates = Gates()
+
+    async def gated(ctx: NodeContext) -> str:
+        await gates.pass_(ctx.name)
+        return ctx.name
+
+    agent = agent_of(
+        Node("slow", gated),
+        Node("quick", gated),
+        Node("next", gated, after="quick"),
+        Node("end", known, after=["slow", "next"]),
+    )
+    handle = await runner.start(agent, "go")
+    await gates.let("quick")
+    await gates.let("next")
+    assert "slow ends" not in gates.log
+    await gates.let("slow")
+    assert (await handle.result()).output == {"slow": "slow", "next": "next"}
+
+
+async def test_a_function_that_blocks_holds_no_other_node_up(runner: Runner) -> None:
+    import threading
+
+    free = threading.Event()
+    result = await run(
+        runner, Node("a", lambda ctx: free.wait(5)), Node("b", lambda ctx: free.set()), output="a"
+    )
+    assert result.output is True
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations("abcd")), ids="".join)
+async def test_whatever_order_four_nodes_end_in_state_and_answer_are_the_same(
+    runner: Runner, order: tuple[str, ...]
+) -> None:
+    gates = Gates()
+
+    async def gated(ctx: NodeContext) -> Any:
+        await gates.pass_(ctx.name)
+        answer = await ctx.step.call_model(f"say {ctx.name}")
+        return {"last": ctx.name, ctx.name: answer.message.text, "seen": sorted(ctx.state)}
+
+    def state(ctx: NodeContext) -> Any:
+        return [dict(ctx.state), list(ctx.results)]
+
+    agent = agent_of(
+        Node("join", state, after=["d", "a", "c", "b"]),
+        *[Node(name, gated, update=True) for name in "abcd"],
+        Node("after_a", lambda ctx: {"last": "after a", "x": 1}, after="a", update=True),
+        Node("end", state, after=["join", "after_a"]),
+        state={"last": None, "given": True},
+    )
+    handle = await runner.start(agent, "go")
+    for name in order:
+        await gates.let(name)
+        await shown(runner, handle.task_id, f"say {name}")
+    result = await handle.result()
+    heard = {name: f"heard say {name}" for name in "abcd"}
+    seen = {"seen": ["given", "last"], "given": True, **heard}
+    assert result.output == [{"last": "after a", "x": 1, **seen}, ["join", "after_a"]]
+    joined = await runner.get_step(result.task_id, "s5")
+    assert (joined.step.name, joined.output) == ("join", [{"last": "d", **seen}, ["d", "a", "c", "b"]])
+    assert [step.step.name for step in await runner.get_completed_steps(result.task_id)] == [
+        *"abcd",
+        "join",
+        "after_a",
+        "end",
+    ]
+
+
+async def test_a_node_sees_the_state_of_those_before_it_and_of_no_others(runner: Runner) -> None:
+    seen: dict[str, Any] = {}
+
+    def look(ctx: NodeContext) -> Any:
+        seen[ctx.name] = dict(ctx.state)
+        return {ctx.name: True}
+
+    task = await runner.create_task(
+        agent_of(
+            Node("a", look, update=True),
+            Node("b", look, update=True),
+            Node("c", look, after="a", update=True),
+            Node("d", look, after=["b", "c"]),
+            state={"given": 1, "mine": 1},
+        ),
+        "go",
+        extra_state={"mine": 2},
+    )
+    while not (await runner.run_step(task)).is_last:
+        pass
+    base = {"given": 1, "mine": 2}
+    assert seen == {
+        "a": base,
+        "b": base,
+        "c": {**base, "a": True},
+        "d": {**base, "a": True, "b": True, "c": True},
+    }
+
+
+async def test_any_takes_the_first_and_stops_the_others(runner: Runner) -> None:
+    gates = Gates()
+
+    async def gated(ctx: NodeContext) -> str:
+        await gates.pass_(ctx.name)
+        return ctx.name
+
+    agent = agent_of(Node("a", gated), Node("b", gated), Node("end", known, after=["a", "b"], join="any"))
+    handle = await runner.start(agent, "go")
+    await gates.until("a begins", "b begins")
+    gates.open["b"].set()
+    result = await handle.result()
+    assert result.output == {"b": "b"}
+    assert await statuses(runner, result) == {"a": "skipped", "b": "completed", "end": "completed"}
+
+
+async def test_a_quorum_waits_for_so_many_values_and_counts_no_node_that_was_skipped(runner: Runner) -> None:
+    gates = Gates()
+
+    async def gated(ctx: NodeContext) -> str:
+        await gates.pass_(ctx.name)
+        return ctx.name
+
+    agent = agent_of(
+        Node("skipped", name_of, when=lambda ctx: False),
+        Node("fails", broken, optional=True),
+        *[Node(name, gated) for name in "abc"],
+        Node("end", known, after=["skipped", "fails", *"abc"], join=Quorum(2)),
+    )
+    handle = await runner.start(agent, "go")
+    await gates.let("c")
+    assert not [line for line in gates.log if line.startswith("end")]
+    await gates.let("a")
+    result = await handle.result()
+    assert result.output == {"a": "a", "c": "c"}
+    assert (await statuses(runner, result))["b"] == "skipped"
+
+
+# --------------------------------------------------------------------------- skipped nodes, failed ones
+
+
+async def test_of_two_branches_the_one_whose_condition_holds_is_taken(runner: Runner) -> None:
+    def reply(wanted: bool) -> list[Node]:
+        return [
+            Node("bug", lambda ctx: wanted),
+            Node("fix", name_of, after="bug", when=lambda ctx: ctx.results["bug"]),
+            Node("build", name_of, after="bug", when=lambda ctx: not ctx.results["bug"]),
+            Node("reply", known, after=["fix", "build"], join="any"),
+        ]
+
+    assert (await run(runner, *reply(True))).output == {"fix": "fix"}
+    result = await run(runner, *reply(False))
+    assert result.output == {"build": "build"}
+    assert (await statuses(runner, result))["fix"] == "skipped"
+
+
+async def test_what_needs_a_skipped_node_is_skipped_too_and_what_does_without_runs(runner: Runner) -> None:
+    result = await run(
+        runner,
+        Node("off", name_of, when=lambda ctx: False),
+        Node("needs", name_of, after="off"),
+        Node("needs_one", name_of, after=["off", "needs"], join="any"),
+        Node("runs", known, after=["off", "needs"], join="optional"),
+        Node("told", Ask("[{off}] {runs}"), after=["off", "runs"], join="optional"),
+    )
+    assert result.output == {"needs_one": None, "told": "heard [] {}"}
+    assert [name for name, status in (await statuses(runner, result)).items() if status == "skipped"] == [
+        "off",
+        "needs",
+        "needs_one",
+    ]
+
+
+async def test_a_pipeline_whose_last_node_is_skipped_answers_with_nothing(runner: Runner) -> None:
+    result = await run(runner, Node("only", name_of, when=lambda ctx: False))
+    assert (result.state, result.output, result.final_text) == ("completed", None, "")
+
+
+async def test_a_node_that_fails_fails_the_task_and_is_run_again_alone(runner: Runner) -> None:
+    ran: list[str] = []
+    works = False
+
+    def note(ctx: NodeContext) -> str:
+        ran.append(ctx.name)
+        if ctx.name == "b" and not works:
+            raise ValueError("not yet")
+        return ctx.name
+
+    agent = agent_of(*[Node(name, note) for name in "abc"], Node("end", known, after=["a", "b", "c"]))
+    failed = await runner.run(agent, "go")
+    assert (failed.state, sorted(ran)) == ("failed", ["a", "b", "c"])
+    assert "ValueError: not yet" in str(failed.error)
+    works = True
+    result = await runner.resume(failed.task_id)
+    assert (result.output, sorted(ran)) == ({"a": "a", "b": "b", "c": "c"}, ["a", "b", "b", "c"])
+
+
+async def test_a_failure_policy_holds_for_nodes(runner: Runner) -> None:
+    works = False
+    agent = agent_of(
+        Node("a", Ask("go")), model=ScriptedModel(lambda request: text("fine") if works else fail(500))
+    )
+    paused = await runner.run(agent, "go", options=RunOptions(on_failure=FailurePolicy(model="pause")))
+    assert paused.state == "paused"
+    works = True
+    assert (await runner.resume(paused.task_id)).output == "fine"
+    degraded = await runner.run(
+        agent_of(Node("a", Ask("go")), model=ScriptedModel([fail(500)])),
+        "go",
+        options=RunOptions(on_failure=FailurePolicy(model="degrade")),
+    )
+    assert degraded.state == "degraded"
+
+
+async def test_the_pipeline_goes_on_without_an_optional_node_that_failed(runner: Runner) -> None:
+    @tool
+    async def never() -> None:
+        """Fail."""
+        raise OSError("no")
+
+    result = await run(
+        runner,
+        Node("a", broken, optional=True),
+        Node("b", never, optional=True),
+        Node("c", Ask("go"), optional=True),
+        Node("needs", lambda ctx: [dict(ctx.results), sorted(ctx.step.failures)], after=["a", "b", "c"]),
+        Node("last", broken, optional=True, after="needs"),
+        model=ScriptedModel([fail(500)]),
+        tools=[never],
+    )
+    assert (result.state, result.output, result.degraded_reasons) == ("completed", None, ())
+    steps = {step.step.name: step for step in await runner.get_completed_steps(result.task_id)}
+    assert [steps[name].step.status for name in ("a", "b", "c", "needs", "last")] == [
+        *["skipped"] * 3,
+        "completed",
+        "skipped",
+    ]
+    assert [(steps[name].error or result.error).source for name in "abc"] == ["worker", "tool", "model"]
+    assert steps["last"].error.message == "ValueError: broken"
+    assert steps["needs"].output == [{}, ["a", "b", "c"]]
+
+
+async def test_a_node_that_follows_optionally_runs_though_all_before_it_failed(runner: Runner) -> None:
+    result = await run(
+        runner, Node("a", broken), Node("b", name_of), Node("end", known, after=["a", "b"], join="optional")
+    )
+    assert (result.state, result.output) == ("completed", {"b": "b"})
+    assert (await statuses(runner, result))["a"] == "failed"
+
+
+async def test_a_node_skipped_beside_one_that_failed_does_not_take_the_failure_back(runner: Runner) -> None:
+    gates = Gates()
+
+    async def late(ctx: NodeContext) -> Any:
+        await gates.pass_(ctx.name)
+        raise ValueError("late")
+
+    agent = agent_of(
+        Node("late", late, optional=True), Node("bad", broken), Node("end", known, after=["late", "bad"])
+    )
+    handle = await runner.start(agent, "go")
+    await gates.until("late begins")
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    gates.open["late"].set()
+    result = await handle.result()
+    assert (result.state, "ValueError: broken" in str(result.error)) == ("failed", True)
+
+
+# ---------------------------------------------------------------------------- crash, undo, streams, limits
+
+
+class World:
+    """Nodes that write, and the process they live in."""
+
+    def __init__(self) -> None:
+        self.ledger: list[LedgerEntry] = []
+        self.life = MortalStore(MemoryStore())
+        self.dies_at: int | None = None
+        self.reached = 0
+
+        async def unbook(call: Any, ctx: ToolContext) -> None:
+            self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, "write", "start", ctx.task_id))
+            self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, "write", "done", ctx.task_id))
+
+        @tool(undo=unbook)
+        async def book(n: str, ctx: ToolContext) -> str:
+            """Book."""
+            self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, "write", "start", ctx.task_id))
+            await self.reach()
+            self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, "write", "done", ctx.task_id))
+            return f"booked {n}"
+
+        self.agent = Agent(
+            ScriptedModel(echo),
+            tools=[book],
+            worker=Pipeline(
+                [
+                    Node("plan", Ask("plan {input}")),
+                    Node("left", book, input={"n": "left of {plan}"}, after="plan"),
+                    Node("right", self.right, after="plan", update=True),
+                    Node("off", book, input={"n": "never"}, after="plan", when=lambda ctx: False),
+                    Node("maybe", broken, optional=True, after="plan"),
+                    Node(
+                        "sum",
+                        Ask("{left} and {booked}"),
+                        after=["left", "right", "off", "maybe"],
+                        join="optional",
+                    ),
+                    Node("last", "book", input={"n": "{sum}"}, after="sum", when=self.unbooked),
+                ]
+            ),
+        )
+
+    def unbooked(self, ctx: NodeContext) -> bool:
+        """True until its own node has acted: it is to be asked no second time."""
+        return not any(entry.call.startswith(ctx.step.step_id) for entry in self.ledger)
+
+    async def right(self, ctx: NodeContext) -> Any:
+        return {"booked": await ctx.step.call_tool("book", {"n": "right"})}
+
+    async def reach(self) -> None:
+        self.reached += 1
+        if self.reached - 1 == self.dies_at:
+            self.life.die()
+            await asyncio.sleep(0)
+
+    async def drive(self, store: Any) -> RunResult | None:
+        options = RunOptions(on_unknown_outcome="wait")
+        with suppress(StoreError):
+            async with Runner(store, options=options, agents=[self.agent]) as runner:
+                result = await runner.run(self.agent, "go", task_id="t1")
+                while result.state == "waiting":
+                    await runner.settle("t1", result.pending[0].request_id, self.verdict(result))
+                    result = await runner.resume("t1")
+                return result
+        return None
+
+    def verdict(self, result: RunResult) -> Any:
+        call_id = result.pending[0].request_id
+        done = any(entry.call == call_id and entry.phase == "done" for entry in self.ledger)
+        return Happened(f"booked {result.pending[0].arguments['n']}") if done else NotHappened()
+
+
+async def lived_through(mortal: Callable[[World], None]) -> tuple[RunResult | None, RunResult, World]:
+    world = World()
+    await world.life.real.open()
+    mortal(world)
+    first = await world.drive(world.life)
+    second = await next_life(world.life, None)
+    world.dies_at = None
+    result = await world.drive(second)
+    assert result is not None
+    async with Runner(second.real) as reader:
+        assert await audit_store(reader.store, Evidence(ledger=world.ledger)) == []
+    return first, result, world
+
+
+async def test_a_crash_at_any_boundary_runs_no_finished_writing_node_twice() -> None:
+    first, plain, _ = await lived_through(lambda world: None)
+    assert first is not None
+    assert plain.output == "booked heard booked left of heard plan go and booked right"
+    deaths = 0
+    for mode in ("before", "after", "inside"):
+        at, first = 0, None
+        while first is None:
+
+            def mortal(world: World, at: int = at, mode: str = mode) -> None:
+                if mode == "inside":
+                    world.dies_at = at
+                else:
+                    world.life.commits_left, world.life.dies_after_writing = at, mode == "after"
+
+            first, result, world = await lived_through(mortal)
+            assert (result.state, result.output, result.messages) == (
+                "completed",
+                plain.output,
+                plain.messages,
+            )
+            done = [entry.call for entry in world.ledger if entry.phase == "done"]
+            assert len(done) == len(set(done)) == 3, "each booking was done once"
+            deaths += first is None
+            at += 1
+    assert deaths > 15
+
+
+async def test_an_undo_of_one_node_reruns_it_and_what_follows_it_alone(runner: Runner) -> None:
+    world = World()
+    first = await runner.run(world.agent, "go")
+    booked = len(world.ledger)
+    report = await runner.undo_step(first.task_id, step="left")
+    assert [(call.tool, call.verdict) for call in report.calls] == [("book", "compensated")] * 2
+    left = [step.step.name for step in await runner.get_completed_steps(first.task_id)]
+    assert left == ["plan", "right", "off", "maybe"]
+    again = await runner.resume(first.task_id)
+    assert (again.output, again.messages) == (first.output, first.messages)
+    assert [entry.phase for entry in world.ledger[booked:]] == ["start", "done"] * 4, "two undone, two done"
+    assert again.usage.model_calls == first.usage.model_calls + 1
+
+
+async def test_stepping_streaming_and_running_give_one_journal(runner: Runner) -> None:
+    agent = agent_of(
+        Node("a", Ask("one of {input}")),
+        Node("off", name_of, when=lambda ctx: False, after="a"),
+        Node("b", add, input={"a": 1, "b": 2}, after="a"),
+        Node("c", Ask("{a} {b}"), after=["a", "b"]),
+        Node("d", name_of, after="off"),
+        output="c",
+    )
+    one_at_a_time = RunOptions(max_parallel_steps=1)
+    free = await runner.run(agent, "go", options=one_at_a_time)
+    task = await runner.create_task(agent, "go", options=one_at_a_time)
+    while not (await runner.run_step(task)).is_last:
+        pass
+    stepped = await runner.finalize(task)
+    async with runner.run_stream(agent, "go", options=one_at_a_time) as stream:
+        seen = [event async for event in stream]
+    journals = [
+        await journal_of(runner.store, task_id)
+        for task_id in (free.task_id, stepped.task_id, stream.result.task_id)
+    ]
+    assert_same_journal(journals[0], journals[1])
+    assert_same_journal(journals[0], journals[2])
+    assert [event for event in seen if isinstance(event, Event)] == journals[2]
+    words: dict[str, str] = {}
+    for event in seen:
+        if isinstance(event, Delta):
+            words[event.step] = words.get(event.step, "") + event.text
+    assert words == {"s1": "heard one of go", "s4": "heard heard one of go 3"}
+
+
+async def test_limits_hold_across_nodes(runner: Runner) -> None:
+    nodes = [Node(name, Ask(name)) for name in "abcd"]
+    for limits, most in ((Limits(model_calls=2), 2), (Limits(steps=3), 3)):
+        agent = agent_of(*nodes).replace(limits=limits)
+        result = await runner.run(agent, "go")
+        assert (result.state, result.usage.model_calls) == ("degraded", most)
+    calls = [Node(name, add, input={"a": 1, "b": 1}) for name in "abcd"]
+    result = await runner.run(agent_of(*calls).replace(limits=Limits(tool_calls=2)), "go")
+    assert (result.state, [run.outcome for run in result.tool_executions].count("ok")) == ("degraded", 2)
+
+
+# --------------------------------------------------------------------------------------------- refused
+
+
+MODEL = ScriptedModel(["x"])
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: Pipeline([]), "Pipeline takes a list of Node"),
+    (lambda: Pipeline([Node("a", name_of), "b"]), "Pipeline takes a list of Node.* got 'b'"),  # type: ignore[list-item]
+    (lambda: Pipeline([Node("a", name_of), Node("a", name_of)]), "two nodes are named 'a'"),
+    (lambda: Pipeline([Node("a", name_of, after="b")]), "'a' follows 'b', and there is no such node"),
+    (lambda: Pipeline([Node("a", name_of, after="a")]), "in a circle: a -> a"),
+    (
+        lambda: Pipeline(
+            [Node("x", name_of), *[Node(n, name_of, after=[m, "x"]) for n, m in ("ab", "bc", "ca")]]
+        ),
+        "in a circle: . -> . -> . -> .$",
+    ),
+    (lambda: Pipeline([Node("a", name_of)], output="b"), "output names b"),
+    (lambda: Pipeline([Node("a", name_of)], output=[]), "output names nothing"),
+    (lambda: Pipeline([Node("a", name_of)], state=[1]), "state must be an object"),  # type: ignore[arg-type]
+    (
+        lambda: Pipeline([Node("a", name_of), Node("b", Ask("{a}"))]),
+        r"'b' names \{a\}: add 'a' to its after=",
+    ),
+    (lambda: Pipeline([Node("a", Ask("{a"))]), "the template '{a'"),
+    (lambda: Pipeline([Node("a", Ask("{a.b}"))]), "must be a name, or a name and keys"),
+    (lambda: Pipeline([Node("b", name_of, after=["a"], join=2), Node("a", name_of)]), "of which 2 cannot"),
+    (lambda: Node("a b", name_of), "a node's name must be"),
+    (lambda: Node("input", name_of), "that is the task's input"),
+    (lambda: Node("a", 3), "run must be a function of NodeContext"),  # type: ignore[arg-type]
+    (lambda: Node("a", Pipeline), "run must be a function of NodeContext"),  # type: ignore[arg-type]
+    (lambda: Node("a", name_of, when=True), "when must be a function"),  # type: ignore[arg-type]
+    (lambda: Node("a", name_of, join="some"), "join must be"),  # type: ignore[arg-type]
+    (lambda: Node("a", name_of, after=3), "after must be names of nodes"),  # type: ignore[arg-type]
+    (lambda: Node("a", name_of, input=object()), "input must be JSON data"),  # type: ignore[arg-type]
+    (lambda: Node("a", name_of, input=name_of), "input must be JSON data for a function"),
+    (lambda: Node("a", add, input=3), "input must be the arguments of the tool 'add'"),
+    (lambda: Node("a", Ask("go"), input=3), r"Ask\(...\) takes no input"),
+    (lambda: Node("a", Ask(3)), "a prompt must be text or a function"),  # type: ignore[arg-type]
+    (lambda: Node("a", Ask("go", rounds=-1)), "rounds must be a whole number"),
+    (lambda: Node("a", Ask("go", tools="add")), "tools must be a list"),
+    (lambda: Node("a", Ask("go", instructions=3)), "instructions must be text"),  # type: ignore[arg-type]
+    (lambda: agent_of(Node("a", "nothing")), "Agent 'agent': node 'a' calls the tool 'nothing'"),
+    (lambda: agent_of(Node("a", Ask("go", tools=[add])), tools=[]), "calls the tool 'add', which the agent"),
+    (lambda: agent_of(Node("a", tool(name="add")(lambda: 1))), "calls another tool 'add'"),
+    (lambda: agent_of(Node("a", Agent(MODEL))), "has another model"),
+    (lambda: Node("a", Agent(MODEL, output_type=int)), "has its own output_type"),
+    (lambda: Node("a", Agent(MODEL, worker=React())), "has its own worker"),
+    (lambda: Node("a", Agent(MODEL, limits=Limits(steps=1))), "has its own limits"),
+    (
+        lambda: Node("a", Agent(MODEL, model_settings=ModelSettings(max_tokens=1))),
+        "has its own model_settings",
+    ),
+    (lambda: Node("a", Agent(MODEL, instructions=lambda ctx: "x")), "instructions as a function"),
+]
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED, ids=[why for _, why in REFUSED])
+def test_what_cannot_be_run_is_refused_when_it_is_written(make: Callable[[], Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (Node("a", lambda ctx: object()), "output must be JSON data"),
+        (Node("a", lambda ctx: 1, update=True), "its value must be an object, got 1"),
+        (Node("a", name_of, when=lambda ctx: 1), "when must return True or False, got 1"),  # type: ignore[arg-type, return-value]
+        (Node("a", Ask("{x}")), "{x} is no node that it follows, and not in the state"),
+        (Node("a", Ask("{s[y]}"), optional=True), "{s[y]} is not there: {'x': 1}"),
+        (Node("a", add, input=lambda ctx: 3), "input= must return a tool's arguments, got 3"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_node_that_does_what_it_may_not_fails_and_says_so(
+    runner: Runner, node: Node, why: str
+) -> None:
+    result = await run(runner, node, state={"s": {"x": 1}})
+    assert (result.state, result.error and result.error.source) == ("failed", "worker")
+    assert why in str(result.error)
+
+
+def test_another_graph_is_another_fingerprint() -> None:
+    nodes = [Node("a", name_of), Node("b", Ask("say"))]
+    others = [
+        [Node("a", known), nodes[1]],
+        [nodes[0], Node("b", Ask("tell"))],
+        [nodes[0], Node("b", Ask("say"), after="a")],
+        [nodes[0], Node("b", Ask("say"), optional=True)],
+        [nodes[0], Node("b", Ask("say"), when=broken)],
+        [nodes[0], Node("b", Ask("say", tools=[add]))],
+        [Node("a", name_of, input=1), nodes[1]],
+        [Node("a", name_of, update=True), nodes[1]],
+    ]
+    prints = [agent_of(*each).fingerprint for each in (nodes, *others)]
+    assert len(set(prints)) == len(prints)
+    assert agent_of(*nodes).fingerprint == prints[0]
+    assert agent_of(*nodes, output="a").fingerprint not in prints
