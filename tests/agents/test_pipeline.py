@@ -184,7 +184,7 @@ async def test_the_model_is_asked_beside_the_conversation(runner: Runner) -> Non
 
 async def test_the_model_may_be_shown_the_conversation_before_the_prompt(runner: Runner) -> None:
     model = ScriptedModel(echo)
-    picture = Image(b"png", "image/png")
+    picture = Image(data=b"png", media_type="image/png")
     agent = agent_of(Node("a", Ask("What is this?", after_conversation=True)), model=model)
     result = await runner.run(agent, ["look", picture])
     (asked,) = model.requests
