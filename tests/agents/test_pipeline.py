@@ -10,7 +10,7 @@ import pytest
 
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
-from tests.runner.test_parallel_steps import Gates, shown
+from tests.runner.gates import Gates, shown
 from treadle import (
     Agent,
     Ask,
