@@ -358,6 +358,27 @@ async def test_a_step_that_is_a_function_asks_with_what_the_offer_chose_unless_i
     assert await audit_store(runner.store, Evidence(ended=True)) == []
 
 
+async def test_a_request_on_the_side_may_ask_for_what_the_offer_chooses_by_its_own_words(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        await ctx.call_model("Look.", tools="offered")
+        await ctx.call_model("And?", tools="offered", after_conversation=True)
+        return StepResult("Done.", is_last=True)
+
+    offer = Phases(["look"])
+    agent = Ledger().agent("A.", "B.", offer=offer, worker=worker)
+    await runner.run(agent, "Book a room.")
+    assert [names(request) for request in agent.model.requests] == [["look"], ["look"]]
+    assert [[message.text for message in asked.messages] for asked in offer.asked] == [
+        ["Look."],
+        ["Book a room.", "And?"],
+    ]
+    every = agent.replace(offer=None, model=ScriptedModel(["A.", "B."]))
+    await runner.run(every, "Book a room.")
+    assert [len(names(request)) for request in every.model.requests] == [len(every.tools)] * 2
+
+
 async def test_a_request_of_a_function_that_is_made_again_offers_the_same(tmp_path: Any) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         return StepResult((await ctx.call_model()).message.text, is_last=True)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed, only
 from tests.runner.planned import World, a_plan, an_answer, sub, two_plans
-from treadle import Agent, Limits, PlanRefine, Runner, RunOptions, RunResult, ScriptedModel
+from treadle import Agent, Limits, PlanRefine, RequestContext, Runner, RunOptions, RunResult, ScriptedModel
 from treadle.core.events import Delta, Event
 from treadle.errors import ConfigurationError, StoreError, TreadleError
 from treadle.llm.scripted import call, text, turn
@@ -133,6 +133,18 @@ async def test_the_model_is_told_the_tools_when_it_plans_and_given_them_when_it_
     (worked,) = world.asked_in("1.a")
     assert [spec.name for spec in worked.tools] == ["look", "book", "break_"]
     assert worked.instructions.endswith("Be brief.")
+
+
+async def test_an_offer_chooses_the_tools_of_each_sub_task_by_its_words(runner: Runner) -> None:
+    def offer(ctx: RequestContext[Any]) -> list[str]:
+        return ["look" if "do look" in ctx.messages[0].text else "book"]
+
+    world = World([a_plan(sub("look"), sub("book")), an_answer("Done.")], settings={"offer": offer})
+    assert (await runner.run(world.agent, "go")).state == "completed"
+    assert [[spec.name for spec in world.asked_in(name)[0].tools] for name in ("1.look", "1.book")] == [
+        ["look"],
+        ["book"],
+    ]
 
 
 async def test_a_task_for_which_nothing_has_to_be_done_is_answered_at_once(runner: Runner) -> None:

@@ -28,7 +28,6 @@ from treadle.core.model import (
     TextDelta,
 )
 from treadle.core.observation import unknown_tool_text
-from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError, ModelError
 from treadle.ports import Model
 
@@ -322,19 +321,14 @@ def described_tools(request: ModelRequest) -> str:
     if not request.tools:
         gone = request.tool_choice == "none"
         return "(no tool may be used any more: answer now, with what you know)" if gone else "(none)"
-    return told_tools(request.tools)
-
-
-def told_tools(tools: Sequence[ToolSpec]) -> str:
-    """Return tools, a line or two each, as a model reads them."""
     from json import dumps
 
     lines: list[str] = []
-    for tool in tools:
+    for tool in request.tools:
         told = " ".join(tool.description.split())
         lines.append(f"- {tool.name}: {told}" if told else f"- {tool.name}")
         lines.append(f"  arguments: {dumps(tool.parameters, ensure_ascii=False)}")
-    return "\n".join(lines) or "(none)"
+    return "\n".join(lines)
 
 
 def replace_request(request: ModelRequest, *, messages: Sequence[Message], instructions: str) -> ModelRequest:

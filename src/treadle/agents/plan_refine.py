@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from treadle.agents import plans
 from treadle.agents.agent import RunContext
-from treadle.agents.dialect import MAX_PARSE_ERRORS, told_tools
+from treadle.agents.dialect import MAX_PARSE_ERRORS
 from treadle.agents.plans import Answer, Plan, SubTask, WrongPlan
 from treadle.agents.step_context import StepContext
 from treadle.agents.worker import StepResult
@@ -154,9 +154,8 @@ class PlanRefine:
         task = Text(f"\n\nYour sub-task, {ctx.name}:\n{given['task']}{found}")
         messages = [Message("user", (Text("The whole task:\n"), *ctx.task_input, task))]
         told = f"{WORKING}\n\n{ctx.instructions}".strip()
-        tools = [spec.name for spec in ctx.tools]
         for _ in range(self.max_turns):
-            answer = await ctx.call_model(messages, instructions=told, tools=tools)
+            answer = await ctx.call_model(messages, instructions=told, tools="offered")
             text = _whole(answer)
             if answer.message.tool_calls:
                 messages += [answer.message, results(await ctx.call_tools(answer))]
@@ -182,7 +181,7 @@ def _checked(name: str, value: Any, least: int) -> int:
 
 
 def _planning(ctx: StepContext[Any]) -> str:
-    parts = [PLANNING.replace("{tools}", told_tools(ctx.tools))]
+    parts = [PLANNING.replace("{tools}", plans.told_tools(ctx.tools))]
     if ctx.answer_schema is not None:
         parts.append(plans.told_schema(ctx.answer_schema))
     return "\n\n".join([*parts, ctx.instructions]).strip()

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from treadle.agents.written import after_thinking, only_object
 from treadle.core.data import frozen
 from treadle.core.messages import Json
+from treadle.core.tools import ToolSpec
 
 LONGEST_ID: Final = 64
 
@@ -205,6 +206,11 @@ def _check_order(added: Sequence[SubTask]) -> None:
 
 
 # ------------------------------------------------------------------------------------------ in words
+
+
+def told_tools(tools: Sequence[ToolSpec]) -> str:
+    """Return tools as those need to know them who do not call them themselves."""
+    return "\n".join([f"- {tool.name}: {' '.join(tool.description.split())}" for tool in tools]) or "(none)"
 
 
 def told(number: int, known: Sequence[SubTask], *, last: bool) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from treadle.core import events as e
 from treadle.core.codec import is_writable
@@ -124,7 +124,7 @@ class StepContext(Generic[C]):
         messages: str | Sequence[Message] | None = None,
         *,
         instructions: str | None = None,
-        tools: Sequence[str] | None = None,
+        tools: Sequence[str] | Literal["offered"] | None = None,
         after_conversation: bool = False,
         key: str | None = None,
     ) -> ModelAnswer:
@@ -134,8 +134,8 @@ class StepContext(Generic[C]):
             messages: what it is asked, on the side; by default the conversation as this step sees it, in which the
                 answer is said too. A text is a user's words.
             instructions: in place of the agent's.
-            tools: names of the agent's tools to offer; by default what its `offer=` chooses, else all, in the
-                conversation, and none on the side.
+            tools: names of the agent's tools to offer; or `offered` for what its `offer=` chooses, else all: so it is
+                by default in the conversation, while on the side there are none.
             after_conversation: show the model the conversation before these messages; the answer stays on the side.
             key: how the request is known when the function is entered again; by default what is asked, and how often.
 
@@ -145,7 +145,9 @@ class StepContext(Generic[C]):
             WorkerError: the conversation cannot go on: an answer or a result in it is still awaited.
         """
         given = _messages(messages)
-        offered = tuple(tools) if tools is not None else (None if given is None else ())
+        if tools is None:
+            tools = "offered" if given is None else ()
+        offered = None if tools == "offered" else tuple(tools)
         looks_back = given is None or after_conversation
         asked = [
             None if given is None else [_facts(message) for message in given],

@@ -186,7 +186,8 @@ class ModelRequested(Event):
     """A step that is a function wants the model asked. Without `messages`: with the conversation as the step sees it.
 
     With `after_conversation`, `messages` follow it, but neither they nor the answer come into it. `key` is how the
-    request is known when the function is entered again, `digest` what was asked.
+    request is known when the function is entered again, `digest` what was asked; without `tools` the agent's offer
+    chooses.
     """
 
     step: str

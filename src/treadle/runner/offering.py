@@ -5,12 +5,13 @@ A request that has to be made again (after a crash, a failure, in a fork) holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.agents.offer import RequestContext, chosen
 from treadle.core import events as e
 from treadle.core.effects import CallModel
+from treadle.core.messages import Message
 from treadle.core.observation import error_text, near_name
 from treadle.core.scheduling import seen_by
 from treadle.errors import ConfigurationError
@@ -43,10 +44,14 @@ def choose(stage: Stage, effect: CallModel) -> tuple[tuple[str, ...] | None, e.F
 
 
 def _context(stage: Stage, effect: CallModel) -> RequestContext[Any]:
-    state, messages = stage.state, stage.state.view
+    state = stage.state
+    messages: Sequence[Message] = state.view
     if effect.asked is not None:
         assert state.graph is not None, "functions ask in graphs alone"
-        messages = seen_by(state, state.graph.nodes[effect.step.id])
+        messages = effect.asked.request.messages or ()
+        if effect.asked.looks_back:
+            seen = seen_by(state, state.graph.nodes[effect.step.id])
+            messages = [*seen, *messages] if messages else seen
     return RequestContext(
         state.task_id,
         state.thread,
