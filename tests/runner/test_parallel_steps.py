@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -624,3 +625,25 @@ async def test_a_thread_holds_the_words_of_all_steps_in_order(runner: Runner) ->
     assert words[:4] == ["go", "heard 1: go", "heard 1: go", "heard 1: go"]
     later = await runner.run(Agent(ScriptedModel(echo)), "more", thread_id="talk")
     assert later.final_text == "heard 6: more"
+
+
+async def test_a_late_step_of_a_chain_costs_what_an_early_one_does(runner: Runner) -> None:
+    calls, at = 0, dict[int, int]()
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    async def worker(ctx: StepContext) -> StepResult:
+        at[ctx.index] = calls
+        await ctx.call_model()
+        return StepResult(ctx.index, ctx.index == 330, () if ctx.index == 330 else [NextStep("on", after=())])
+
+    sys.setprofile(count)
+    try:
+        result = await runner.run(agent_of(worker), "go", options=RunOptions(limits=Limits(steps=400)))
+    finally:
+        sys.setprofile(None)
+    assert result.output == 330
+    early, late = at[40] - at[20], at[320] - at[300]
+    assert late < 1.1 * early

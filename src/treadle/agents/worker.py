@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
 from treadle.agents import scheduled
@@ -128,7 +128,7 @@ class FunctionWorker:
         assert self.parts is not None, "plain functions are not asked"
         step = await _awaited(self.parts.initialize_step(task))
         steps = (step,) if isinstance(step, NextStep) else tuple(step)
-        return checked_steps("initialize_step", steps, set())
+        return checked_steps("initialize_step", steps, ())
 
     async def finalize(self, task: RunContext[Any], output: Json) -> Json:
         """Return what takes the answer's place, None if nothing does."""
@@ -182,7 +182,7 @@ def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResu
     return StepResult(output, bool(result.is_last), steps, result.skipped)
 
 
-def checked_steps(where: str, steps: tuple[Any, ...], known: set[str]) -> tuple[NextStep, ...]:
+def checked_steps(where: str, steps: tuple[Any, ...], known: Container[str]) -> tuple[NextStep, ...]:
     """Return planned steps if they can be journalled and run; raises `WorkerError`."""
     for step in steps:
         if not isinstance(step, NextStep):

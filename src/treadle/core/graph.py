@@ -177,6 +177,9 @@ class Graph:
     apart: list[Node] = field(default_factory=list[Node])
     """ended, and their words not in the conversation yet; in order of place"""
 
+    merged: dict[str, str] = field(default_factory=dict[str, str])
+    """ids of those whose words are in the conversation, by name; of several of one name the last"""
+
     top: int = 0
     """the highest number given to a step that was planned by one which ran alone"""
 

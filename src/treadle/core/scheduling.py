@@ -9,7 +9,8 @@ in another order, because somebody was slower.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from treadle.core import events as e
@@ -39,12 +40,12 @@ def step_id(branch: int, place: Place) -> str:
 # -------------------------------------------------------------------------------------------- plans
 
 
-def check(steps: Sequence[e.NextStep], known: set[str]) -> None:
+def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
     """Raise `WrongPlan` for steps that wait for nobody, for each other in a circle, or share a name.
 
     Args:
         steps: the plan.
-        known: names of steps that came before.
+        known: the names of steps that came before.
     """
     names = [step.name for step in steps]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -71,7 +72,7 @@ def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: Node |
     """Add planned steps to the graph."""
     places = _places(graph, by, len(steps))
     new = {step.name: step_id(state.branch, place) for step, place in zip(steps, places, strict=True)}
-    above = _named_above(graph, by)
+    above = names_before(graph, by)
     for step, place in zip(steps, places, strict=True):
         after = tuple([new.get(name) or above[name] for name in step.after])
         node_id = new[step.name]
@@ -91,18 +92,13 @@ def _places(graph: Graph, by: Node | None, count: int) -> list[Place]:
     return [(*by.place, i + 1, 1) for i in range(count)]
 
 
-def names_before(graph: Graph, by: Node) -> set[str]:
-    """Return the names that a step's plan may name besides its own."""
-    return set(_named_above(graph, by))
-
-
-def _named_above(graph: Graph, by: Node | None) -> dict[str, str]:
-    """Return the ids of the steps that came before a plan, by name: not of those that may just have been quicker."""
+def names_before(graph: Graph, by: Node | None) -> Mapping[str, str]:
+    """Return the ids of the steps that a plan may name besides its own: those before it, not just quicker ones."""
     if by is None:
         return {}
-    before = graph.ancestors(by) | {by.id}
-    above = [node for node in graph.nodes.values() if node.merged or node.id in before]
-    return {node.plan.name: node.id for node in sorted(above, key=_by_place)}
+    apart = [graph.nodes[step] for step in graph.ancestors(by)]
+    own = {node.plan.name: node.id for node in (*sorted(apart, key=_by_place), by)}
+    return ChainMap(own, graph.merged)
 
 
 def _wait(graph: Graph, node: Node) -> None:
@@ -201,6 +197,7 @@ def _look(state: TaskState, graph: Graph, node: Node) -> None:
     if node.alone:
         _merge(state, graph)
         node.since, node.merged = len(state.messages), True
+        graph.merged[node.plan.name] = node.id
     else:
         node.ahead = tuple([other for other in graph.apart if other.id in before])
     node.saw = len(state.messages)
@@ -220,6 +217,7 @@ def _merge(state: TaskState, graph: Graph) -> None:
     for node in graph.apart:
         state.messages.extend(node.said)
         node.merged, node.since = True, since
+        graph.merged[node.plan.name] = node.id
     graph.apart.clear()
 
 
@@ -518,6 +516,8 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     for node in graph.nodes.values():
         node.needed_by = [other for other in node.needed_by if other not in ids]
     graph.top = max([node.place[0] for node in graph.nodes.values()], default=0)
+    stay = sorted([node for node in graph.nodes.values() if node.merged], key=_by_place)
+    graph.merged = {node.plan.name: node.id for node in stay}
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
     _plan_again(state, graph, gone)
     last = next((step for step in state.steps if step.last), None)
