@@ -182,6 +182,8 @@ async def with_a_fate(seed: int) -> tuple[Graph, RunResult]:
             else:
                 fork = await runner.fork("t1", at=step)
                 assert comparable(seed, await runner.resume(fork)) == comparable(seed, result), (seed, step)
+        indexes = [step.step.index for step in await runner.get_completed_steps("t1")]
+        assert len(indexes) == len(set(indexes)), (seed, indexes)
         await judged(graph, runner.store)
     return graph, result
 

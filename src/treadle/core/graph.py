@@ -183,6 +183,9 @@ class Graph:
     top: int = 0
     """the highest number given to a step that was planned by one which ran alone"""
 
+    highest: int = 0
+    """the highest index of a step"""
+
     started: int = 0
 
     def in_order(self, steps: Iterable[StepState]) -> list[StepState]:

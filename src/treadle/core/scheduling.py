@@ -9,7 +9,7 @@ in another order, because somebody was slower.
 from __future__ import annotations
 
 from bisect import insort
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
@@ -47,8 +47,8 @@ def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
         steps: the plan.
         known: the names of steps that came before.
     """
-    names = [step.name for step in steps]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    names = Counter(step.name for step in steps)
+    twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:
         raise WrongPlan(f"two steps of one plan are named {twice!r}")
     for step in steps:
@@ -76,7 +76,8 @@ def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: Node |
     for step, place in zip(steps, places, strict=True):
         after = tuple([new.get(name) or above[name] for name in step.after])
         node_id = new[step.name]
-        graph.nodes[node_id] = Node(node_id, len(graph.nodes) + 1, place, step, after, by.id if by else None)
+        graph.highest += 1
+        graph.nodes[node_id] = Node(node_id, graph.highest, place, step, after, by.id if by else None)
     for name in new.values():
         _wait(graph, graph.nodes[name])
 
@@ -516,6 +517,7 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     for node in graph.nodes.values():
         node.needed_by = [other for other in node.needed_by if other not in ids]
     graph.top = max([node.place[0] for node in graph.nodes.values()], default=0)
+    graph.highest = max([node.index for node in graph.nodes.values()], default=0)
     stay = sorted([node for node in graph.nodes.values() if node.merged], key=_by_place)
     graph.merged = {node.plan.name: node.id for node in stay}
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
@@ -547,6 +549,7 @@ def _plan_again(state: TaskState, graph: Graph, gone: list[Node]) -> None:
             renamed[node.id], node.index, node.place, node.plan, after, node.by
         )
         graph.top = max(graph.top, node.place[0])
+        graph.highest = max(graph.highest, node.index)
     for node_id in renamed.values():
         _wait(graph, graph.nodes[node_id])
     graph.planned = sum(node.status == "planned" for node in graph.nodes.values())
