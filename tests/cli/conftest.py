@@ -21,7 +21,7 @@ from datetime import date
 from pathlib import Path
 
 from pydantic import BaseModel
-from treadle import Agent, Happened, ScriptedModel, tool
+from treadle import Agent, Ask, Happened, Node, Pipeline, ScriptedModel, tool
 from treadle.llm.scripted import call, fail, text, turn
 
 class City(BaseModel):
@@ -107,6 +107,38 @@ def offer_add(ctx):
 
 chooser = scripted("chooser", [call("add", a=1, b=2), text("It is 3.")], [add, nap], offer=offer_add)
 booker = scripted("booker", [call("book", seat="12A"), text("Booked.")], [book])
+
+
+def name_of(ctx):
+    return ctx.name
+
+
+def unready(ctx):
+    if not os.path.exists("ready"):
+        raise ValueError("not ready")
+    return f"{ctx.results['book']} for {ctx.results['seats']}"
+
+
+def fails(ctx):
+    raise OSError("no weather today")
+
+
+trip = Agent(
+    ScriptedModel(["two"]),
+    name="trip",
+    tools=[book],
+    worker=Pipeline(
+        [
+            Node("seats", Ask("How many? {input}")),
+            Node("book", book, input={"seat": "12A"}, after="seats"),
+            Node("weather", fails, after="seats", optional=True),
+            Node("refund", name_of, after="seats", when=lambda ctx: False),
+            Node("tell", unready, after=["seats", "book", "weather"]),
+            Node("mail", name_of, after="tell"),
+        ],
+        output="tell",
+    ),
+)
 loud = scripted("loud", [text("a \\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07")])
 
 
@@ -148,6 +180,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "loud",
         "typed",
         "thinker",
+        "trip",
     ]
     listed = ", ".join(f'"team:{name}"' for name in names)
     (tmp_path / "pyproject.toml").write_text(f"[tool.treadle]\nagents = [{listed}]\n")

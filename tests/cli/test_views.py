@@ -216,3 +216,33 @@ def test_whatever_a_result_holds_is_one_line_of_json(value):
 )
 def test_text_from_outside_cannot_move_a_terminal(given, shown):
     assert clean(given) == shown
+
+
+def test_show_draws_how_steps_hang_together_while_some_still_wait_and_when_all_have_ended(treadle, project):
+    ended = treadle("run", "trip", "to Rome")
+    assert ended.code == 1
+    assert "step 2: book  after seats" in ended.out
+    half = treadle("show", "last")
+    assert half.code == 0
+    for line in (
+        "step 1: seats\n  two\n",
+        "  → book(seat=12A)  s2-c1",
+        "  skipped: its condition is false",
+        "  skipped: it failed: OSError: no weather today",
+        "  ✓ seats\n    ✓ book            after seats\n",
+        "    - weather         after seats  (skipped: OSError: no weather today)\n",
+        "    - refund          after seats  (skipped)\n",
+        "      ✗ tell          after seats, book, weather  (failed: ValueError: not ready)\n",
+        "        · mail        after tell  (blocked)",
+    ):
+        assert line in half.out, half.out
+    document = treadle("show", "last", "--json").document
+    assert [info["name"] for info in document["upcoming"]] == ["tell", "mail", "(answer)"]
+    (project / "ready").touch()
+    again = treadle("resume", "last")
+    assert "step 5, attempt 2: tell  after seats, book, weather\n  = 12A for two\n" in again.out
+    whole = treadle("show", "last")
+    assert "        ✓ mail        after tell\n" in whole.out
+    assert (
+        "  ✓ seats" not in treadle("show", treadle("run", "math", "1 + 2?", "--json").document["task_id"]).out
+    )

@@ -24,6 +24,7 @@ from treadle.cli.opening import (
 )
 from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
+from treadle.cli.views import events_of
 from treadle.core.events import END_STATES, ModelStarted
 from treadle.core.journal import unfold
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
@@ -90,9 +91,9 @@ def run(
         async with runner_on(store, make=True) as runner:
             stream = runner.run_stream(known, said, thread_id=thread, task_id=task_id, options=options)
             screen.line(("task ", "dim"), stream.task_id, (f"  {known.name} on {known.model_name}", "dim"))
-            return await _driven(
-                runner, stream, screen, store, agent or (word if word and ":" in word else None)
-            )
+            place = agent or (word if word and ":" in word else None)
+            timeline = Timeline(screen, live=screen.out.is_terminal)
+            return await _driven(runner, stream, screen, timeline, store, place)
 
     return in_loop(ctx, work)
 
@@ -156,7 +157,8 @@ def step(
                 task_id, place = row.task_id, agent
                 known = await agent_of(runner, row, screen, agent, model)
             stream = runner.stream_step(task_id, input=input, agent=known)
-            return await _stepped(runner, stream, screen, store, place)
+            timeline = await _timeline(runner, screen, task_id, known)
+            return await _stepped(runner, stream, screen, timeline, store, place)
 
     return in_loop(ctx, work)
 
@@ -177,7 +179,17 @@ async def drive_on(
     """Drive a task to its next stop, show it, and return the exit code of how it stands then."""
     row = await runner.store.row(task_id)
     known = await agent_of(runner, row, screen, agent, model)
-    return await _driven(runner, ResumeStream(runner, row, known, options), screen, store, agent)
+    timeline = await _timeline(runner, screen, task_id, known)
+    stream = ResumeStream(runner, row, known, options)
+    return await _driven(runner, stream, screen, timeline, store, agent)
+
+
+async def _timeline(runner: TaskRunner, screen: Screen, task_id: str, agent: Agent[Any] | None) -> Timeline:
+    """Return a timeline that knows what the steps of a task are called, if they have names."""
+    timeline = Timeline(screen, live=screen.out.is_terminal)
+    if agent is not None and agent.own is not None:
+        timeline.learn(await events_of(runner, task_id))
+    return timeline
 
 
 class ResumeStream(EventStream):
@@ -197,10 +209,14 @@ class ResumeStream(EventStream):
 
 
 async def _driven(
-    runner: TaskRunner, stream: EventStream, screen: Screen, store: str | None, agent: str | None
+    runner: TaskRunner,
+    stream: EventStream,
+    screen: Screen,
+    timeline: Timeline,
+    store: str | None,
+    agent: str | None,
 ) -> int:
     """Show a task while it is driven, and how it stands then."""
-    timeline = Timeline(screen, live=screen.out.is_terminal)
     if await _watched(runner, stream, timeline):
         code = told(screen, stream.result, store=store, agent=agent, said=timeline.said)
         # Somebody took a step back: the task stands between two steps, which is no success of a run.
@@ -214,10 +230,14 @@ async def _driven(
 
 
 async def _stepped(
-    runner: TaskRunner, stream: StepStream, screen: Screen, store: str | None, agent: str | None
+    runner: TaskRunner,
+    stream: StepStream,
+    screen: Screen,
+    timeline: Timeline,
+    store: str | None,
+    agent: str | None,
 ) -> int:
     """Show one step while it is driven, and how the task stands then."""
-    timeline = Timeline(screen, live=screen.out.is_terminal)
     document: Any = None
     code = None
     try:

@@ -7,10 +7,12 @@ from typing import Final
 
 from rich.text import Text as RichText
 
+from treadle.cli.graph import Names, why_skipped
 from treadle.cli.screen import Screen, clean, short
 from treadle.core import events as e
 from treadle.core.messages import IN_WORDS, Content, Json, Message, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
+from treadle.core.scheduling import ITSELF, UNNEEDED
 
 _LOUD: Final = 300
 """How many characters of arguments and results a line shows."""
@@ -52,11 +54,22 @@ class Timeline:
         self._started: dict[str, int] = {}
         self._writing = ""
         self._written = ""
+        self._names = Names()
+        self._at: str | None = None
+        self._about: str | None = None
         self.said = ""
         """what the model said last"""
 
+    def learn(self, events: Iterable[e.Event]) -> None:
+        """Take in what was shown before, or need not be: steps have names from then on."""
+        for event in events:
+            self._names.see(event)
+
     def show(self, event: e.Event | e.Ephemeral) -> None:
         """Print what an event tells."""
+        self._about = getattr(event, "step", None)
+        if isinstance(event, e.Event):
+            self._names.see(event)
         if isinstance(event, e.Delta):
             if self._live:
                 self._write(event)
@@ -77,10 +90,11 @@ class Timeline:
         if delta.channel == "arguments":
             return
         style = "dim" if delta.channel == "reasoning" else ""
-        if self._writing != delta.channel:
+        if self._writing != f"{delta.step} {delta.channel}":
             self._end_of_words()
+            self._turn_to(delta.step)
             self._screen.out.print("  ", end="")
-            self._writing = delta.channel
+            self._writing = f"{delta.step} {delta.channel}"
         if delta.channel == "text":
             self._written += delta.text
         self._screen.out.print(RichText(clean(delta.text).replace("\n", "\n  "), style), end="")
@@ -134,8 +148,11 @@ class Timeline:
                     ("› ", "bold"), (f"({who}) " if who else "", "dim"), words(event.parts), _by(event.by)
                 )
             case e.StepStarted():
-                again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-                self._line((f"step {event.index}{again}", "bold"))
+                self._started_step(event)
+            case e.StepCompleted():
+                self._completed(event)
+            case e.CallRequested():
+                self._requested(event)
             case e.ModelStarted():
                 self._asked(event)
             case e.ModelFailed():
@@ -145,13 +162,44 @@ class Timeline:
             case e.StepFailed():
                 self._line(("  ✗ the step failed: ", "red"), _failure(event.error))
             case e.StepSkipped():
-                self._line(("  the failed step was skipped", "yellow"), _by(event.by))
+                named = event.by not in (UNNEEDED, ITSELF)
+                self._line((f"  {why_skipped(event)}", "yellow"), _by(event.by if named else None))
             case e.ToolStarted() | e.ToolStopped() | e.ToolEnded():
                 self._tool(event)
             case e.OutcomeSettled() | e.OutcomeUnresolved() | e.CallEdited() | e.ResultReplaced():
                 self._about_call(event)
             case _:
                 self._tell_of_task(event)
+
+    def _started_step(self, event: e.StepStarted) -> None:
+        again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+        node = self._names.of(event.step)
+        self._at = event.step
+        if node is None:
+            self._line((f"step {event.index}{again}", "bold"))
+            return
+        after = ", ".join(self._names.before(node))
+        self._line(
+            (f"step {node.index}{again}: ", "bold"),
+            (node.plan.name, "bold"),
+            (f"  after {after}" if after else "", "dim"),
+        )
+
+    def _completed(self, event: e.StepCompleted) -> None:
+        """Print what a step that is a function came to, unless it was just said."""
+        told = as_text(event.output)
+        if self._names.of(event.step) is not None and event.output is not None and told != self.said:
+            self._line(("  = ", "green"), short(told, _LOUD))
+
+    def _requested(self, event: e.CallRequested) -> None:
+        self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
+        if not event.asked:
+            self._line(
+                ("  → ", "cyan"),
+                (event.name, "bold"),
+                f"({arguments(event.arguments)})",
+                (f"  {event.call}", "dim"),
+            )
 
     def _asked(self, event: e.ModelStarted) -> None:
         if event.final:
@@ -248,7 +296,15 @@ class Timeline:
         return call if known is None else known.name
 
     def _line(self, *parts: str | tuple[str, str]) -> None:
+        self._turn_to(self._about)
         self._screen.line(*parts)
+
+    def _turn_to(self, step: str | None) -> None:
+        """Say which step the next lines are about, if another one runs beside it."""
+        node = self._names.of(step)
+        if node is not None and step != self._at:
+            self._screen.line((f"{node.plan.name}:", "bold"))
+            self._at = step
 
 
 def _by(who: str | None) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from treadle.cli.ending import pending, spent
+from treadle.cli.graph import draw
 from treadle.cli.opening import (
     JsonOption,
     StoreOption,
@@ -108,7 +109,8 @@ def show(
             journal = await events_of(runner, task_id)
             snapshot, result = await runner.get_task(task_id), await runner.result(task_id)
             document: dict[str, Any] = {"task": snapshot, "result": result}
-            document["steps"] = await _steps(runner, task_id)
+            steps, upcoming = await _steps(runner, task_id), await runner.get_upcoming_steps(task_id)
+            document["steps"], document["upcoming"] = steps, upcoming
             if events:
                 document["events"] = journal
             screen.document(document)
@@ -117,6 +119,7 @@ def show(
             timeline = Timeline(screen, undone=undone)
             for event in journal:
                 timeline.show(event)
+            draw(screen, steps, [info for info in upcoming if info.status in ("next", "blocked")])
             state = result.state
             screen.line(("● ", STYLES.get(state, "")), (state, STYLES.get(state, "")), "  ", spent(result))
             if result.error is not None:
@@ -149,8 +152,10 @@ def undone_steps(journal: list[Event]) -> frozenset[str]:
 
 async def _steps(runner: TaskRunner, task_id: str) -> list[TaskStepOutput]:
     steps = list(await runner.get_completed_steps(task_id))
-    next_up = [info for info in await runner.get_upcoming_steps(task_id) if info.status != "next"]
-    return steps + [await runner.get_step(task_id, info.step_id) for info in next_up]
+    begun = [
+        info for info in await runner.get_upcoming_steps(task_id) if info.status not in ("next", "blocked")
+    ]
+    return steps + [await runner.get_step(task_id, info.step_id) for info in begun]
 
 
 def _header(screen: Screen, task: Task) -> None:

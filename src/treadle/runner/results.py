@@ -395,7 +395,7 @@ def step_output(
         step.output,
         step.last or (newest and state.ended is not None),
         word,
-        step.error or (state.error if newest else None),
+        step.error or (state.error if newest and state.graph is None else None),
         pending_of(state) if newest else (),
         upcoming,
         tuple(said),
