@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.attack.failing import Failing
-from tests.runner.acts import until
+from tests.runner.acts import Gate, until
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.tools import Happened
 from treadle.errors import StoreUnavailable, TaskNotFound
@@ -289,3 +289,27 @@ async def test_who_is_cancelled_while_a_task_is_taken_up_again_leaves_it_as_the_
         assert (row.state, row.driver) == ("running", None)
         assert (await runner.resume("t")).attempt == 2
         assert await audit_store(store) == []
+
+
+async def test_nothing_goes_on_running_of_a_task_whose_store_failed() -> None:
+    """Whoever takes the task up is not to meet it."""
+    gate = Gate(read_only=True)
+
+    @tool(read_only=True)
+    async def quick() -> str:
+        await gate.entered.wait()
+        failing.fails = lambda _: not gate.let_go.is_set()
+        return "quick"
+
+    failing: Any = Failing(MemoryStore(), lambda _: False, written=False)
+    agent = Agent(
+        ScriptedModel([turn(calls=[call("work"), call("quick")]), "done"]), tools=[gate.tool, quick]
+    )
+    async with asyncio.timeout(5), Runner(failing, agents=[agent]) as runner:
+        with pytest.raises(StoreUnavailable):
+            await runner.run(agent, "Go.", task_id="t")
+        assert gate.cancelled == 1
+        failing.fails = lambda _: False
+        gate.let_go.set()
+        assert (await runner.resume("t")).state == "completed"
+        assert gate.starts == 2
