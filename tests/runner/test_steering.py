@@ -28,7 +28,7 @@ from treadle.errors import (
     UndoUnfinished,
 )
 from treadle.llm.scripted import call, fail
-from treadle.ports import InboxItem
+from treadle.ports import Commit, CommitDone, InboxItem
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -224,3 +224,32 @@ async def test_a_task_whose_step_is_undone_from_elsewhere_goes_no_further(store:
         if pausing is not None:
             await pausing
         assert (await runner.resume(handle.task_id)).state == "completed"
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["is given back", "ends"])
+async def test_words_that_cross_with_the_moment_a_task_is_left_are_read_first(ends: bool) -> None:
+    class Crossing(MemoryStore):
+        crossed = True
+
+        def commit(self, commit: Commit, done: CommitDone) -> None:
+            if commit.release and not self.crossed:
+                self.crossed = True
+                task = self._tasks[commit.task_id]
+                task.waiting["late"] = InboxItem("late", "send", {"parts": ["And this."]}, 1)
+            super().commit(commit, done)
+
+    agent = calculator(call("add", a=1, b=2), "3", "Both.")
+    store = Crossing()
+    async with asyncio.timeout(5), Runner(store) as runner:
+        task = await runner.create_task(agent, "?")
+        if ends:
+            await runner.run_step(task)
+        store.crossed = False
+        if ends:
+            assert (await runner.resume(task)).final_text == "Both."
+        else:
+            await runner.run_step(task)
+            assert (await kinds(runner, task))[-1] == "input_received"
+            await runner.run_step(task)
+        assert ("user", "And this.") in said(agent.model.requests[-1].messages)  # type: ignore[union-attr]
+        assert await runner.store.inbox(task.task_id) == []
