@@ -242,6 +242,23 @@ async def test_a_join_is_decided_by_as_many_as_it_needs_and_the_rest_is_stopped(
     assert [name for name, status in statuses.items() if status == "skipped"] == stopped
 
 
+async def test_a_step_that_ended_just_before_it_was_to_be_stopped_is_not_given_up_besides(
+    runner: Runner,
+) -> None:
+    both = asyncio.Barrier(2)
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"))
+        await both.wait()
+        return StepResult(ctx.name, is_last=True)
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert (result.state, result.output in ("a", "b")) == ("completed", True)
+    steps = [step.step.name for step in await runner.get_completed_steps(result.task_id)]
+    assert steps == ["start", "a", "b"]
+
+
 async def test_a_writing_call_of_a_step_that_nobody_needs_any_more_is_told_as_unknown(runner: Runner) -> None:
     begun = asyncio.Event()
 

@@ -249,7 +249,7 @@ def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
         _see(graph, waiting)
     if event.next:
         plan(state, graph, event.next, node)
-    if event.last:
+    if event.last and not state.answered:
         graph.surplus.update(graph.running)  # the task has its answer
         _merge(state, graph)
         state.answered, state.output, state.error = True, event.output, None
@@ -261,6 +261,7 @@ def _ended(graph: Graph, node: Node, event: e.Event) -> StepState:
     assert step is not None, "it has begun"
     graph.running.pop(node.id, None)
     graph.failed.pop(node.id, None)
+    graph.surplus.pop(node.id, None)  # it was quicker than whoever wanted to stop it
     step.ended, step.ended_seq = event.time, event.seq
     return step
 
@@ -279,13 +280,14 @@ def _file(state: TaskState, graph: Graph, node: Node, step: StepState) -> None:
 def _fail(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     """Note that a step failed: the task can go on if all who wait for it can do without it, and somebody does."""
     node = _running(state, graph, event)
+    unneeded = node.id in graph.surplus
     step = _ended(graph, node, event)
     _answer_calls(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
     waiting = [graph.nodes[other] for other in node.needed_by]
     for other in waiting:
         other.waits -= 1
-    if waiting and all(other.status != "planned" or other.possible for other in waiting):
+    if unneeded or (waiting and all(other.status != "planned" or other.possible for other in waiting)):
         _file(state, graph, node, step)
         for other in waiting:
             _see(graph, other)
@@ -494,14 +496,14 @@ def _last_answer(node: Node) -> Message:
 def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     """Take steps back with all that came of them; what a step that stays had planned is planned once more."""
     ids = graph.dependents({step for step in event.steps if step in graph.nodes})
-    gone = [graph.nodes.pop(step) for step in ids]
+    gone = sorted([graph.nodes.pop(step) for step in ids], key=_by_place)
     merged = [node.since for node in gone if node.merged]
     if merged:
         _unmerge(state, graph, min(merged))
     state.messages = list(state.messages)
     state.own_from = min(state.own_from, len(state.messages))
     state.steps = [step for step in state.steps if step.id not in ids]
-    for node in sorted(gone, key=_by_place):
+    for node in gone:
         for words in node.read:
             insort(state.unread, words, key=lambda one: one.seq)
         state.turn -= node.answers
@@ -543,7 +545,7 @@ def _plan_again(state: TaskState, graph: Graph, gone: list[Node]) -> None:
     """Plan the steps that were taken back but not those who planned them, under new ids, in their old places."""
     again = [node for node in gone if node.by is None or node.by in graph.nodes]
     renamed = {node.id: step_id(state.branch, node.place) for node in again}
-    for node in sorted(again, key=_by_place):
+    for node in again:
         after = tuple([renamed.get(other, other) for other in node.after])
         graph.nodes[renamed[node.id]] = Node(
             renamed[node.id], node.index, node.place, node.plan, after, node.by
