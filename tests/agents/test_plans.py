@@ -153,10 +153,8 @@ def test_a_refined_plan_that_cannot_be_carried_out_says_why(sub_tasks: Any, why:
 
 
 def test_the_model_is_told_what_each_sub_task_came_to() -> None:
-    given_up = SubTask("1.c", "do c")
-    words = told(1, (DONE, FAILED, given_up), last=False)
+    words = told(1, (DONE, FAILED), last=False)
     assert "1.a: do a\nResult: A" in words
     assert "1.b: do b\nIt did not end well: no luck" in words
-    assert "1.c: do c\nIt did not end well: it was given up" in words
     assert "No further plan is possible" not in words
     assert "No further plan is possible" in told(1, (DONE,), last=True)

@@ -21,7 +21,7 @@ from treadle.testing.compare import assert_same_journal, journal_of
 
 pytestmark = pytest.mark.anyio
 
-FAILED = "it was not run, for it waits for 1.fail, which did not end well"
+NOT_RUN = "it was not run, for it waits for 1.fail, which did not end well"
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def test_row_26_a_plan_with_its_own_ids_is_run_as_it_can_be_and_refined_by
         "1.look": "completed",
         "1.book": "completed",
         "1.fail": "failed",
-        "1.sum": "failed",
+        "1.sum": "skipped",
         "refine-1": "completed",
         "2.fail": "completed",
         "2.sum": "completed",
@@ -371,8 +371,10 @@ async def test_those_that_wait_for_a_failed_sub_task_are_not_run(runner: Runner)
     result = await runner.run(world.agent, "go")
     assert world.asked_in("1.sum") == []
     failed = [event.error.message for event in await only(runner, result.task_id, "step_failed")]
-    assert failed == ["RuntimeError: out of luck", FAILED]
-    assert FAILED in world.planning[1].messages[-1].text
+    skipped = [event.reason for event in await only(runner, result.task_id, "step_skipped")]
+    assert (failed, skipped) == (["RuntimeError: out of luck"], [NOT_RUN])
+    assert f"1.sum: do sum\nIt did not end well: {NOT_RUN}" in world.planning[1].messages[-1].text
+    assert f"1.sum: do sum\nIt did not end well: {NOT_RUN}" in world.planning[2].messages[-1].text
 
 
 async def test_the_failures_of_every_earlier_plan_are_told_as_long_as_the_task_lasts(runner: Runner) -> None:

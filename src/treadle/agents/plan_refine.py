@@ -57,6 +57,7 @@ FORMAT: Final = (
 )
 
 FIRST: Final = "plan"
+GIVEN_UP: Final = "somebody gave it up"
 
 _WITHHELD: Final[dict[str, tuple[ModelErrorKind, str]]] = {
     "refusal": ("refused", "the model refused"),
@@ -97,13 +98,17 @@ class PlanRefine:
         numbers = [self.max_refinements, self.max_sub_tasks, self.max_turns, self.max_parse_errors]
         return ["plan_refine", PLANNING, WORKING, *numbers]
 
+    first_steps = (NextStep(FIRST),)
+    looks_at_answers = False
+
     def initialize_step(self, task: RunContext[Any]) -> NextStep:
-        return NextStep(FIRST)
+        return self.first_steps[0]
 
     async def run_step(self, ctx: StepContext[Any]) -> StepResult:
         if ctx.name == FIRST or ctx.name.startswith("refine-"):
             return await self._plan(ctx)
-        return StepResult(await self._carry_out(ctx))
+        given_up = _not_run(ctx, cast("dict[str, Any]", ctx.input)["after"])
+        return StepResult(skipped=given_up) if given_up else StepResult(await self._carry_out(ctx))
 
     def finalize_task(self, task: RunContext[Any], output: Json) -> Json:
         """Leave the answer as it is."""
@@ -147,9 +152,6 @@ class PlanRefine:
     async def _carry_out(self, ctx: StepContext[Any]) -> str:
         """Return the result of a sub-task: the words of the model once it wants no tool any more."""
         given = cast("dict[str, Any]", ctx.input)
-        missing = next((name for name in given["after"] if ctx.results.get(name) is None), None)
-        if missing is not None:
-            raise WorkerError(f"it was not run, for it waits for {missing}, which did not end well")
         found = "".join([f"\n\nResult of {name}:\n{ctx.results[name]}" for name in given["after"]])
         task = Text(f"\n\nYour sub-task, {ctx.name}:\n{given['task']}{found}")
         messages = [Message("user", (Text("The whole task:\n"), *ctx.task_input, task))]
@@ -194,11 +196,20 @@ def _known(ctx: StepContext[Any]) -> tuple[int, list[SubTask]]:
     given = cast("dict[str, Any]", ctx.input)
     found: list[SubTask] = []
     for sub in given["sub_tasks"]:
-        result, failure = ctx.results.get(sub["id"]), sub.get("failure") or ctx.failures.get(sub["id"])
-        found.append(
-            SubTask(sub["id"], sub["task"], tuple(sub["after"]), cast("str | None", result), failure)
-        )
+        result = cast("str | None", ctx.results.get(sub["id"]))
+        failure = None if result is not None else sub.get("failure") or _failure(ctx, sub)
+        found.append(SubTask(sub["id"], sub["task"], tuple(sub["after"]), result, failure))
     return given["plan"], found
+
+
+def _failure(ctx: StepContext[Any], sub: dict[str, Any]) -> str:
+    return ctx.failures.get(sub["id"]) or _not_run(ctx, sub["after"]) or GIVEN_UP
+
+
+def _not_run(ctx: StepContext[Any], after: Sequence[str]) -> str | None:
+    """Return why a sub-task that waits for these is not run; None if all of them ended well."""
+    missing = next((name for name in after if ctx.results.get(name) is None), None)
+    return f"it was not run, for it waits for {missing}, which did not end well" if missing else None
 
 
 def _steps(plan: Plan, known: Sequence[SubTask]) -> list[NextStep]:
@@ -207,14 +218,9 @@ def _steps(plan: Plan, known: Sequence[SubTask]) -> list[NextStep]:
         NextStep(sub.id, {"task": sub.task, "after": list(sub.after)}, sub.after, "optional")
         for sub in plan.added
     ]
-    over = [sub if sub.result or sub.failure else _given_up(sub) for sub in known]
-    told: Json = {"plan": plan.number, "sub_tasks": [sub.facts() for sub in (*over, *plan.added)]}
+    told: Json = {"plan": plan.number, "sub_tasks": [sub.facts() for sub in (*known, *plan.added)]}
     after = (*plan.kept, *[sub.id for sub in plan.added])
     return [*steps, NextStep(f"refine-{plan.number}", told, after, "optional")]
-
-
-def _given_up(sub: SubTask) -> SubTask:
-    return SubTask(sub.id, sub.task, sub.after, failure="it was given up")
 
 
 def _answer(ctx: StepContext[Any], value: Json) -> Json:

@@ -230,7 +230,7 @@ def told(number: int, known: Sequence[SubTask], *, last: bool) -> str:
 def _told_of(sub_task: SubTask) -> str:
     if sub_task.result is not None:
         return f"{sub_task.id}: {sub_task.task}\nResult: {sub_task.result}"
-    return f"{sub_task.id}: {sub_task.task}\nIt did not end well: {sub_task.failure or 'it was given up'}"
+    return f"{sub_task.id}: {sub_task.task}\nIt did not end well: {sub_task.failure}"
 
 
 def told_schema(schema: Json) -> str:
