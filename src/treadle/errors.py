@@ -6,7 +6,7 @@ TreadleError
 │   └── ModelUnknown                no provider answers to this model name
 ├── MisusedVerb                     called on the class, or used without `await` (also a TypeError)
 ├── NotFound                        (also a LookupError)
-│   ├── TaskNotFound · StepNotFound · CallNotFound · ThreadNotFound
+│   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound
 │   └── AgentUnknown                this process was not given the task's agent
 ├── TaskStateError                  the verb does not fit the task's state
 │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
@@ -97,6 +97,10 @@ class StepNotFound(NotFound):
 
 class CallNotFound(NotFound):
     """The task has no tool call of this id on its present branch."""
+
+
+class ArtifactNotFound(NotFound):
+    """The task has no artifact of this id on its present branch."""
 
 
 class ThreadNotFound(NotFound):

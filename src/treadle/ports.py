@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, runtime_check
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
-from treadle.core.messages import Content, Json, Message, ToolCall
+from treadle.core.messages import Content, File, Image, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec, Verdict
@@ -105,11 +105,16 @@ class ToolOutput:
         output: the raw value, kept in the journal; JSON.
         observation: what the model sees: text or content parts; by default the output as text.
         display: what a person sees; by default the observation's text.
+        sources: what the result rests on, each JSON data of the tool's choosing, such as `{"title", "url"}`.
+        artifacts: what the call made, kept with the task and shown to no model: each a `File` (or an `Image`) with a
+            name, from a local path (read now), a URL, or bytes.
     """
 
     output: Json
     observation: str | Sequence[str | Content] | None = None
     display: str | None = None
+    sources: Sequence[Json] = ()
+    artifacts: Sequence[File | Image] = ()
 
 
 @runtime_checkable

@@ -5,9 +5,11 @@ import json
 import apsw
 import pytest
 
+from treadle import Agent, File, Runner, ScriptedModel, ToolOutput, tool
 from treadle.cli.json_form import as_document, as_json
 from treadle.cli.screen import clean
 from treadle.core.messages import Image, Message, Text, ToolCall, ToolResult
+from treadle.llm.scripted import call, text
 
 
 def ids(treadle) -> list[str]:
@@ -61,6 +63,35 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(treadle, project):
     assert ended.code == 2
     assert "there is no store at" in ended.err
     assert not (project / "other.db").exists()
+
+
+def test_show_names_sources_and_artifacts_and_prints_no_bytes(treadle, project):
+    @tool(read_only=True)
+    def report() -> ToolOutput:
+        """Write a report."""
+        source = {"title": "Atlas", "url": "https://e.org/atlas"}
+        made = [File(data=b"secret bytes", name="r.pdf"), File(url="https://e.org/b.png")]
+        return ToolOutput("done", sources=[source], artifacts=made)
+
+    store = str(project / "reports.db")
+    agent = Agent(ScriptedModel([call("report"), text("Here.")]), tools=[report])
+    with Runner(store).sync as runner:
+        runner.run(agent, "Report.", task_id="t")
+    shown = treadle("show", "t", "--store", store)
+    for line in (
+        "source: Atlas https://e.org/atlas",
+        "made: r.pdf (application/pdf, 12 bytes)  s1-0-a1",
+        "made: b.png (image/png, https://e.org/b.png)  s1-0-a2",
+    ):
+        assert line in shown.out
+    told = treadle("show", "t", "--store", store, "--json")
+    result = told.document["result"]
+    assert result["sources"] == [{"title": "Atlas", "url": "https://e.org/atlas"}]
+    assert [(made["artifact_id"], made["name"], made["size"]) for made in result["artifacts"]] == [
+        ("s1-0-a1", "r.pdf", 12),
+        ("s1-0-a2", "b.png", None),
+    ]
+    assert not any(bytes_ in told.out for bytes_ in ("secret bytes", "c2VjcmV0IGJ5dGVz"))
 
 
 def test_show_tells_the_whole_task_without_its_code(treadle, project, monkeypatch):

@@ -26,10 +26,11 @@ JSON = st.recursive(
     max_leaves=6,
 )
 MEDIA = {"meta": JSON, "data": st.none() | st.binary(max_size=40), "url": st.none() | WORDS}
+FILE = st.builds(File, name=st.none() | WORDS, **MEDIA)
 CONTENT = st.one_of(
     st.builds(Text, WORDS, JSON),
     st.builds(Image, **MEDIA),
-    st.builds(File, name=st.none() | WORDS, **MEDIA),
+    FILE,
 )
 PARTS = st.one_of(
     CONTENT,
@@ -75,6 +76,10 @@ def built(cls: type[e.Event]) -> st.SearchStrategy[e.Event]:
             value = CONTENTS if "None" not in text else st.none() | CONTENTS
         elif hint is str:
             value = WORDS
+        elif hint == tuple[Any, ...]:
+            value = st.lists(JSON, max_size=2).map(tuple)
+        elif hint == tuple[File, ...]:
+            value = st.lists(FILE, max_size=2).map(tuple)
         else:
             value = st.from_type(hint)
         given_[item.name] = value if item.default is MISSING else st.one_of(value, st.just(item.default))

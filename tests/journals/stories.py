@@ -17,6 +17,7 @@ from typing import Any
 from treadle import (
     Agent,
     Breakpoint,
+    File,
     Happened,
     Image,
     Limits,
@@ -26,6 +27,7 @@ from treadle import (
     RunOptions,
     ScriptedModel,
     ToolContext,
+    ToolOutput,
     tool,
 )
 from treadle.core import events as e
@@ -149,6 +151,23 @@ CHOOSER = _agent(
     offer=_by_step,
 )
 
+
+@tool(read_only=True)
+async def research(place: str) -> ToolOutput:
+    """Find out about a place."""
+    source = {"title": place.title(), "url": f"https://example.org/{place}", "$page": 1}
+    report = File(data=place.encode() * 5_000, name=f"{place}.txt", meta={"pages": 1})
+    return ToolOutput(f"{place} is old", sources=[source, "a guide"], artifacts=[report])
+
+
+RESEARCHER = Agent(
+    ScriptedModel(
+        [turn(calls=[call("research", place="rome"), call("research", place="oslo")]), text("Both are old.")]
+    ),
+    name="researcher",
+    tools=[research],
+)
+
 AGENTS: list[Agent[Any]] = [
     LOOKER,
     BOOKER,
@@ -161,6 +180,7 @@ AGENTS: list[Agent[Any]] = [
     TYPED,
     IN_WORDS,
     CHOOSER,
+    RESEARCHER,
 ]
 
 
@@ -303,6 +323,11 @@ async def with_offers(runner: Runner) -> None:
     await runner.run(CHOOSER, "Is Oslo free?", task_id="with_offers")
 
 
+async def with_sources_and_artifacts(runner: Runner) -> None:
+    await runner.create_task(RESEARCHER, "How old are they?", task_id="with_sources_and_artifacts")
+    await runner.run_step("with_sources_and_artifacts")
+
+
 async def with_wrong_answers(runner: Runner) -> None:
     await runner.create_task(TYPED, "Is Oslo free?", task_id="with_wrong_answers")
     for _ in range(2):
@@ -351,6 +376,7 @@ STORIES: list[Story] = [
     skipped_and_edited,
     with_an_unreadable_answer,
     with_offers,
+    with_sources_and_artifacts,
     with_wrong_answers,
     with_another_version_of_its_agent,
     with_an_event_of_the_future,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, cast
 
 from rich.text import Text as RichText
 
 from treadle.cli.graph import Names, why_skipped
 from treadle.cli.screen import Screen, clean, short
 from treadle.core import events as e
-from treadle.core.messages import IN_WORDS, Content, Json, Message, Reasoning, Text, ToolCall
+from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
 from treadle.core.scheduling import ITSELF, UNNEEDED
 
@@ -232,6 +232,12 @@ class Timeline:
         if event.outcome == "ok":
             told = event.display if event.display is not None else as_text(event.output)
             self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(told, _LOUD), took)
+            for source in event.sources:
+                self._line(("    source: ", "dim"), short(_source(source), _LOUD))
+            for number, file in enumerate(event.artifacts, 1):
+                self._line(
+                    ("    made: ", "dim"), short(_artifact(file), _LOUD), (f"  {event.call}-a{number}", "dim")
+                )
         elif event.outcome == "unknown":
             self._line(
                 ("  ? ", "yellow"), (f"{name}: its outcome is unknown ", "yellow"), _reason(event.error), took
@@ -305,6 +311,22 @@ class Timeline:
         if node is not None and step != self._at:
             self._screen.line((f"{node.plan.name}:", "bold"))
             self._at = step
+
+
+def _source(source: Json) -> str:
+    """Return a source as one reads it: its title and address, if it has them."""
+    if isinstance(source, dict):
+        known = cast("dict[str, Json]", source)
+        facts = [str(known[key]) for key in ("title", "url") if known.get(key)]
+        if facts:
+            return "  ".join(facts)
+    return as_text(source)
+
+
+def _artifact(file: File) -> str:
+    """Return what a tool made in a few words, without its bytes."""
+    where = f"{len(file.data):,} bytes" if file.data is not None else str(file.url)
+    return f"{file.name} ({', '.join(filter(None, [file.media_type, where]))})"
 
 
 def _by(who: str | None) -> tuple[str, str]:

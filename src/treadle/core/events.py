@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from treadle.core.data import frozen, mutable
-from treadle.core.messages import Content, Json, Message, Role
+from treadle.core.messages import Content, File, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, Usage
 from treadle.core.tools import EffectClass
 
@@ -321,7 +321,10 @@ class ToolStopped(Event):
 
 @mutable
 class ToolEnded(Event):
-    """The one end of a call, also of one that never ran. `observation` None means: the output as text."""
+    """The one end of a call, also of one that never ran. `observation` None means: the output as text.
+
+    `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task.
+    """
 
     step: str
     call: str
@@ -330,6 +333,8 @@ class ToolEnded(Event):
     observation: tuple[Content, ...] | None = None
     display: str | None = None
     error: Failure | None = None
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[File, ...] = ()
 
 
 @mutable

@@ -310,6 +310,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.display,
         event.error,
     )
+    call.sources, call.artifacts = event.sources, event.artifacts
     del step.open[call.id]
     if state.graph is not None:
         scheduling.called(state, state.graph.nodes[step.id], step)
@@ -372,6 +373,7 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
         node = state.graph.nodes[call.step]
         node.said = _with_result(node.said, new)
     call.output, call.observation, call.outcome, call.error = event.output, None, "ok", None
+    call.sources = call.artifacts = ()
 
 
 def _with_result(messages: list[Message], new: ToolResult) -> list[Message]:

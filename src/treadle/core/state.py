@@ -20,7 +20,7 @@ from treadle.core.events import (
     UndoneCall,
 )
 from treadle.core.graph import Asked, Graph
-from treadle.core.messages import Content, Json, Message, MessageView, ToolCall, copied
+from treadle.core.messages import Content, File, Json, Message, MessageView, ToolCall, copied
 from treadle.core.model import NO_USAGE, Usage
 from treadle.core.tools import EffectClass
 
@@ -50,6 +50,8 @@ class CallState:
     observation: tuple[Content, ...] | None = None
     display: str | None = None
     error: Failure | None = None
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[File, ...] = ()
     stopped: Failure | None = None
     offered: tuple[str, ...] | None = None
     """the tools that were offered when it was asked for; None: all that the agent has"""

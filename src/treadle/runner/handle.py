@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from treadle.core.events import Ephemeral, Event
-from treadle.core.messages import Json
+from treadle.core.messages import File, Json
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.runner.results import RunResult, Task, UndoReport
@@ -78,6 +78,10 @@ class RunHandle:
             return (
                 False  # closed, or deleted, after that drive: how the task stood then is all there is to tell
             )
+
+    async def get_artifact(self, artifact_id: str) -> File:
+        """See `Runner.get_artifact`."""
+        return await self._runner.get_artifact(self.task_id, artifact_id)
 
     async def pause(self, *, reason: str | None = None, by: str | None = None) -> RunResult:
         """See `Runner.pause`."""

@@ -27,6 +27,7 @@ from treadle.core.words import RETRY_MARK
 from treadle.errors import ModelError
 from treadle.ports import Model, Tool, ToolContext, ToolOutput
 from treadle.runner.abandoned import refuse_if_too_many
+from treadle.runner.artifacts import checked
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
 
@@ -238,11 +239,14 @@ async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: A
 def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded:
     """Return the end of a call that returned; what the model sees is bounded."""
     _check_output(result)
+    sources, artifacts = tuple(result.sources), checked(result.artifacts)
     seen: Sequence[Content] | None
     if result.observation is None:
         text = as_text(result.output)
         if len(text) <= max_chars:
-            return e.ToolEnded(call.step, call.id, "ok", result.output, None, result.display)
+            return e.ToolEnded(
+                call.step, call.id, "ok", result.output, None, result.display, None, sources, artifacts
+            )
         seen = (Text(text),)
     elif isinstance(result.observation, str):
         seen = (Text(result.observation),)
@@ -255,6 +259,9 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
         result.output,
         observation(seen, call_id=call.id, limit=max_chars),
         result.display,
+        None,
+        sources,
+        artifacts,
     )
 
 
@@ -267,6 +274,8 @@ def _check_output(result: ToolOutput) -> None:
     seen = () if result.observation is None or isinstance(result.observation, str) else result.observation
     if not all(isinstance(part, (str, Text, Image, File)) for part in seen):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("the tool's observation holds what is neither text nor a content part")
+    if result.sources and (isinstance(result.sources, str) or not is_writable(tuple(result.sources))):
+        raise TypeError("the tool's sources are no list of JSON data")
 
 
 def _tool_failed(call: CallState, tool: Tool, text: str) -> list[e.Event]:

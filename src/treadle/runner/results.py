@@ -14,6 +14,7 @@ from treadle.core.observation import as_text
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import TaskRow
+from treadle.runner.artifacts import Artifact, artifacts_of, sources_of
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
@@ -265,7 +266,7 @@ class RunResult:
 
     `final_text` is the answer as text (never error prose), `output` the answer, `error` what went wrong, if it did;
     `degraded_reasons` say why an answer is only a best effort; `pending` is what the task waits for. `cost` is None as
-    long as nothing prices the tokens.
+    long as nothing prices the tokens. `sources` and `artifacts` are those of the present branch, in call order.
     """
 
     task_id: str
@@ -283,7 +284,7 @@ class RunResult:
     cost: float | None
     pending: tuple[Pending, ...]
     sources: tuple[Json, ...] = ()
-    artifacts: tuple[Json, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
     attempt: int = 1
 
     def __str__(self) -> str:
@@ -462,5 +463,7 @@ def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> R
         _usage(state.usage, state.model_calls, state.tool_calls, state.agent),
         None,
         pending_of(state),
-        attempt=state.attempt,
+        sources_of(steps),
+        artifacts_of(steps),
+        state.attempt,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES, Ephemeral, Event
-from treadle.core.messages import Json, Message
+from treadle.core.messages import File, Json, Message
 from treadle.core.tools import Happened, NotHappened
 from treadle.ports import Model
 from treadle.runner.adopting import AT_MOST, Tell, log
@@ -348,6 +348,10 @@ class SyncRunner:
     def get_step(self, task: Ref, step: str | int) -> TaskStepOutput:
         """See `Runner.get_step`."""
         return BRIDGE.run(self._runner.get_step(task, step))
+
+    def get_artifact(self, task: Ref, artifact_id: str) -> File:
+        """See `Runner.get_artifact`."""
+        return BRIDGE.run(self._runner.get_artifact(task, artifact_id))
 
     def get_thread(self, thread_id: str) -> tuple[Message, ...]:
         """See `Runner.get_thread`."""

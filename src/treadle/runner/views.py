@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from treadle.agents.function_calling import step_id
 from treadle.core.graph import Graph
-from treadle.core.messages import Content, Message
+from treadle.core.messages import Content, File, Message
 from treadle.core.state import StepState, TaskState
 from treadle.errors import (
     StepNotFound,
@@ -16,6 +16,7 @@ from treadle.errors import (
 )
 from treadle.ports import JournalStore, TaskFilter
 from treadle.runner import given, results
+from treadle.runner.artifacts import artifact_named
 from treadle.runner.desk import Desk
 from treadle.runner.driving import Driving, Parts
 from treadle.runner.results import (
@@ -140,6 +141,15 @@ class Views:
             if step in (found.id, found.index):
                 return results.step_output(state, found, results.resting_word(state), ())
         raise StepNotFound(f"task {state.task_id} has no step {step!r} on its present branch")
+
+    @verb
+    async def get_artifact(self, task: Ref, artifact_id: str) -> File:
+        """Return an artifact of the present branch: with its bytes in `data`, or the `url` it lies at.
+
+        Raises `ArtifactNotFound`; ids are those of `RunResult.artifacts`.
+        """
+        state = await self._state(task)
+        return artifact_named(results.all_steps(state), artifact_id, state.task_id)
 
     @verb
     async def get_thread(self, thread_id: str) -> tuple[Message, ...]:

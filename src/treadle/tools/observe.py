@@ -77,13 +77,46 @@ def _checked(given: ToolOutput) -> ToolOutput:
         raise ToolError("ToolOutput.display must be text or None")
     display = None if given.display is None else _text(given.display)
     seen = given.observation
-    if seen is None:
-        return ToolOutput(output, None, display)
     if isinstance(seen, str):
-        return ToolOutput(output, _text(seen), display)
-    if not _is_content(seen):
-        raise ToolError("ToolOutput.observation must be text or a list of text, Text, Image and File")
-    return ToolOutput(output, _parts(seen), display)
+        seen = _text(seen)
+    elif seen is not None:
+        if not _is_content(seen):
+            raise ToolError("ToolOutput.observation must be text or a list of text, Text, Image and File")
+        seen = _parts(seen)
+    return ToolOutput(output, seen, display, _sources(given.sources), _artifacts(given.artifacts))
+
+
+def _sources(given: Any) -> tuple[Json, ...]:
+    if not isinstance(given, (list, tuple)):
+        raise ToolError(
+            "ToolOutput.sources must be a list, each of JSON data, such as {'title': ..., 'url': ...}"
+        )
+    return tuple(_plain(given, [], [MAX_VALUES]))
+
+
+def _artifacts(given: Any) -> tuple[File, ...]:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(item, (File, Image)) for item in given):  # pyright: ignore[reportUnknownVariableType]
+        raise ToolError("ToolOutput.artifacts must be a list of File and Image")
+    return tuple([_artifact(item) for item in cast("Sequence[File | Image]", given)])
+
+
+def _artifact(part: File | Image) -> File:
+    """Return what a tool made as a file with a name, a type, and its bytes or its address."""
+    from pathlib import PurePath
+    from urllib.parse import unquote, urlsplit
+
+    name = part.name if isinstance(part, File) else None
+    if name is None:
+        name = PurePath(part.path or unquote(urlsplit(part.url or "").path)).name
+    if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ToolError(
+            "ToolOutput.artifacts: give File(name=...) to what has neither a path nor a URL with a name"
+        )
+    media_type = part.media_type or _guessed(part.path or part.url) or _guessed(name)
+    file = File(
+        path=part.path, url=part.url, data=part.data, media_type=media_type, name=_text(name), meta=part.meta
+    )
+    return cast("File", _part(file))
 
 
 # ---------------------------------------------------------------------------------------- content parts
