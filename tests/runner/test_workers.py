@@ -15,6 +15,9 @@ from treadle import (
     Agent,
     Limits,
     NextStep,
+    Node,
+    NodeContext,
+    Pipeline,
     RunContext,
     Runner,
     RunOptions,
@@ -73,6 +76,18 @@ class InThreeParts:
         assert output == ANSWER
 
 
+async def a_node(ctx: NodeContext) -> Any:
+    answer = await ctx.step.call_model()
+    await ctx.step.call_tools(answer)
+    return answer.message.text
+
+
+IN_A_ROW = Pipeline(
+    [Node(f"n{i}", a_node, after=[f"n{i - 1}"] if i else ()) for i in range(7)],
+)
+"""The plan's six turns and the answer, each a node."""
+
+
 def in_react(name: str, arguments: dict[str, Any]) -> Turn:
     return text(f"Thought: I want {name}.\nAction: {name}\nAction Input: {json.dumps(arguments)}", chunk=5)
 
@@ -93,6 +108,7 @@ WORKERS = {
     "react": Way("react", in_react, lambda words: text(f"Thought: Done.\nAnswer: {words}", chunk=5)),
     "planner": Way("planner", in_json, lambda words: in_json("finish", {"answer": words})),
     "function": Way(one_turn, lambda name, given: call(name, **given), text, own=True),
+    "pipeline": Way(IN_A_ROW, lambda name, given: call(name, **given), text, own=True),
     "own class": Way(InThreeParts(), lambda name, given: call(name, **given), text, own=True),
 }
 USAGE = Usage(100, 7, cached_tokens=30, reasoning_tokens=2)
