@@ -626,6 +626,33 @@ async def test_an_undo_of_one_node_reruns_it_and_what_follows_it_alone(runner: R
     assert again.usage.model_calls == first.usage.model_calls + 1
 
 
+async def test_what_was_skipped_stays_skipped_when_a_node_beside_it_is_undone(runner: Runner) -> None:
+    agent = agent_of(
+        Node("off", name_of, when=lambda ctx: False, optional=True),
+        Node("fails", broken),
+        Node("b", name_of),
+        Node("end", known, after=["off", "fails", "b"], join="all"),
+        Node("answer", known, after="end", join="optional"),
+    )
+    failed = await runner.run(agent, "go")
+    assert failed.state == "failed"
+    await runner.skip_step(failed.task_id)
+    first = await runner.resume(failed.task_id)
+    assert (first.state, (await statuses(runner, first))["fails"]) == ("completed", "skipped")
+    await runner.undo_step(first.task_id, step="b")
+    again = await runner.resume(first.task_id)
+    assert (again.state, again.output) == ("completed", first.output)
+
+
+async def test_an_undo_gives_back_the_steps_of_nodes_that_were_skipped(runner: Runner) -> None:
+    nodes = (Node("a", name_of), Node("off", name_of, after="a", when=lambda ctx: False))
+    agent = agent_of(*nodes).replace(limits=Limits(steps=3))
+    first = await runner.run(agent, "go")
+    await runner.undo_step(first.task_id, to=0)
+    again = await runner.resume(first.task_id)
+    assert (first.state, again.state, again.steps) == ("completed", "completed", 3)
+
+
 async def test_stepping_streaming_and_running_give_one_journal(runner: Runner) -> None:
     agent = agent_of(
         Node("a", Ask("one of {input}")),
