@@ -108,14 +108,20 @@ class StepContext(Generic[C]):
             self._typed.read(output)
 
     def outputs(self, names: Collection[str]) -> Mapping[str, Json]:
-        """Return the outputs of steps that this one came after, directly or not, by name.
+        """Return the outputs of steps that this one came after, directly or not, by name: the nearest of each name.
 
         Without those that failed or were given up, and without what ended after this step had begun.
         """
         graph = self._state.graph
         assert graph is not None, "it has begun"
-        found = _outputs(graph.above(self._node), self._node)
-        return {name: copied(output) for name, output in found if name in names}
+        wanted, found = set(names), dict[str, Json]()
+        for node in graph.above(self._node) if wanted else ():
+            if node.plan.name in wanted:
+                wanted.remove(node.plan.name)
+                found.update(_outputs((node,), self._node))
+                if not wanted:
+                    break
+        return {name: copied(output) for name, output in found.items()}
 
     # ---------------------------------------------------------------------------------------- doing
 

@@ -7,7 +7,8 @@ numbers it beneath its own, so that nobody's number depends on who was faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -221,18 +222,17 @@ class Graph:
                 open_ += [*other.after, *((other.by,) if other.by is not None else ())]
         return found
 
-    def above(self, node: Node) -> list[Node]:
-        """Return all that a step waited for, directly or not, and those that planned them."""
-        found: dict[str, Node] = {}
-        open_ = [node]
+    def above(self, node: Node) -> Iterator[Node]:
+        """Yield all that a step waited for, directly or not, and those that planned them: the nearest first."""
+        found, open_ = {node.id}, deque([node])
         while open_:
-            one = open_.pop()
+            one = open_.popleft()
             for step_id in (*one.after, *((one.by,) if one.by is not None else ())):
                 other = self.nodes.get(step_id)
                 if other is not None and step_id not in found:
-                    found[step_id] = other
+                    found.add(step_id)
                     open_.append(other)
-        return sorted(found.values(), key=lambda other: other.place)
+                    yield other
 
     def dependents(self, step_ids: set[str]) -> set[str]:
         """Return the ids of some steps and of all that came of them: that waited for them, or were planned by them."""
