@@ -208,7 +208,7 @@ async def test_random_graphs_come_to_the_same_whatever_happens_to_them() -> None
     for seed in range(60):
         for name, is_so in (await holds(seed)).items():
             met[name] = met.get(name, 0) + is_so
-    assert all(count > 3 for count in met.values()), met
+    assert all(count > 2 for count in met.values()), met
 
 
 @pytest.mark.full

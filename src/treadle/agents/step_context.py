@@ -39,6 +39,15 @@ class StepDesk(Protocol):
         """Record an event; the awaitable is done when it is recorded."""
         ...
 
+    @property
+    def has_wishes(self) -> bool:
+        """Whether something was handed in that is not recorded yet."""
+        ...
+
+    def heard(self) -> Awaitable[None]:
+        """Return what is done once all that was handed in is recorded."""
+        ...
+
     def now(self) -> float:
         """Return seconds since 1970, UTC."""
         ...
@@ -89,6 +98,7 @@ class StepContext(Generic[C]):
         self._made = node.requests
         self._seen: dict[str, int] = {}
         self._asking = False
+        self._over = False
 
     # -------------------------------------------------------------------------------------- looking
 
@@ -216,6 +226,7 @@ class StepContext(Generic[C]):
 
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         """Return what a function returned when it was called first; it has to be JSON data."""
+        self._check_entered()
         name = f"once:{key}"
         if (known := self._node.keyed.get(name)) is None:
             value = fn()
@@ -246,13 +257,18 @@ class StepContext(Generic[C]):
         return await self._desk.in_thread(fn)
 
     async def settled(self) -> None:
-        """Return once all that was asked for has ended."""
-        while self._step.open or self._node.asked:
-            await self._desk.request(None, next(iter((*self._step.open, *self._node.asked))))
+        """Return once all that was asked for has ended; from then on nothing may be asked for."""
+        while self._desk.has_wishes or self._step.open or self._node.asked:
+            if self._desk.has_wishes:
+                await self._desk.heard()
+            else:
+                await self._desk.request(None, next(iter((*self._step.open, *self._node.asked))))
+        self._over = True
 
     # --------------------------------------------------------------------------------------- keeping
 
     def _find(self, key: str | None, digest: str) -> tuple[Keyed | None, str]:
+        self._check_entered()
         name = f"key:{key}" if key is not None else f"{digest}:{self._count(digest)}"
         known = self._node.keyed.get(name)
         if known is not None and known.digest != digest:
@@ -293,6 +309,12 @@ class StepContext(Generic[C]):
             self.step_id, call_id, found, digest, name, copied(given), problem, is_its_own
         )
         return call_id, self._desk.request(event, call_id)
+
+    def _check_entered(self) -> None:
+        if self._over:
+            raise WorkerError(
+                f"step {self.name!r} of task {self.task_id} has ended: nothing can be asked for in it"
+            )
 
     def _check_conversation(self) -> None:
         if self._asking:

@@ -197,6 +197,10 @@ class Graph:
         """Return the step of this id that runs, or has failed and is next."""
         return self.running.get(step_id) or self.failed.get(step_id)
 
+    def needs(self, step_id: str) -> bool:
+        """Whether a step runs and somebody still wants what it comes to."""
+        return step_id in self.running and step_id not in self.surplus
+
     def planned_beside(self, node: Node) -> bool:
         """Whether steps are planned that do not wait for this one, directly or not."""
         if not self.planned:

@@ -304,6 +304,8 @@ def _skip(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
     One that gives itself up is waited for no longer; those who hurry wait for others in its place, if there are any.
     """
     node = graph.nodes[event.step]
+    if node.status in ("completed", "skipped"):
+        raise e.IllegalEvent(f"task {state.task_id}: step {event.step} has ended and cannot be given up")
     if node.status == "failed":
         state.error = None
     if node.step is None:

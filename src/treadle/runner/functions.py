@@ -36,16 +36,25 @@ async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> lis
             await ctx.settled()
             done = checked_result(ctx, state.graph, result)
             output = _read_output(stage.kit.agent, done.output) if done.is_last else done.output
-        except Exception as error:  # noqa: BLE001  whatever a worker raises is the failure of its step
-            await ctx.settled()
-            return [e.StepFailed(node.id, _worker_failure(error))]
+        except asyncio.CancelledError:
+            if flight.cut is not None or being_cancelled():
+                raise
+            failure = e.Failure("worker", "error", "the step cancelled itself")
+            return await _failed(ctx, failure)
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  whatever it raises is its failure
+            if flight.cut is not None:
+                return []  # it made something else of being cut off
+            return await _failed(ctx, _worker_failure(error))
     except asyncio.CancelledError:
-        if flight.cut is None and not being_cancelled():
-            return [e.StepFailed(node.id, e.Failure("worker", "error", "the step cancelled itself"))]
         return []
     if done.skipped is not None:
         return [_given_itself_up(node.id, done.skipped)]
     return [e.StepCompleted(node.id, done.is_last, output, next=tuple(done.next_steps))]
+
+
+async def _failed(ctx: StepContext[Any], failure: e.Failure) -> list[e.Event]:
+    await ctx.settled()
+    return [e.StepFailed(ctx.step_id, failure)]
 
 
 def _given_itself_up(step: str, why: str | Exception) -> e.StepSkipped:
@@ -55,7 +64,9 @@ def _given_itself_up(step: str, why: str | Exception) -> e.StepSkipped:
     return e.StepSkipped(step, ITSELF, reason=str(why))
 
 
-def _worker_failure(error: Exception) -> e.Failure:
+def _worker_failure(error: BaseException) -> e.Failure:
+    while isinstance(error, BaseExceptionGroup):  # a group of tasks says only that something in it failed
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ModelError):
         return e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
     if isinstance(error, ToolCallFailed):

@@ -193,7 +193,7 @@ class Drive:
         self._carrier = self._context = None
         self._record = self._writer.record
         if self._desk is not None:
-            self._desk.wake = _nothing
+            self._desk.close()
 
     def _hand_over(self) -> None:
         """Let a new carrier go on with the drive; the one before, if any, is left with its effect."""
@@ -366,7 +366,9 @@ class Drive:
         record(event, inbox)
         if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
             desk.tell(event)
-        elif self._terms.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped, e.StepFailed)):
+        elif isinstance(event, e.StepSkipped) and self.state.graph is not None:
+            desk.drop(list(self.state.graph.nodes[event.step].asked))
+        if self._terms.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped, e.StepFailed)):
             graph = self.state.graph
             if graph is None or event.step in graph.failed:
                 return  # the task cannot go on without it
@@ -499,8 +501,8 @@ class Drive:
         landed, flights.landed = flights.landed, []
         for flight in landed:
             del flights.aloft[flight.effect.id]
-            if type(flight.effect) is Reconcile and flight.effect.call.status != "lost":
-                continue  # somebody settled the call while its tool was still looking
+            if self._is_overtaken(flight.effect):
+                continue
             for event in self._ends_of(flight):
                 self._record(event)
 
@@ -511,6 +513,13 @@ class Drive:
             await self._waker
         finally:
             self._waker = None
+
+    def _is_overtaken(self, effect: Effect) -> bool:
+        """Whether somebody settled a call while its tool was still looking, or gave up a step before its end."""
+        if type(effect) is Reconcile:
+            return effect.call.status != "lost"
+        graph = self.state.graph
+        return type(effect) is RunFunction and graph is not None and not graph.needs(effect.id)
 
     def _ends_of(self, flight: Flight) -> list[e.Event]:
         """Return the ends of an effect; one that was stopped by nobody but itself has failed, and is not repeated."""
@@ -565,10 +574,6 @@ class Drive:
         state, seconds = self.state, self._terms.setup.limits.seconds
         if seconds is not None and state.ended is None and state.limit != "seconds" and not state.answered:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
-
-
-def _nothing() -> None:
-    pass
 
 
 def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:

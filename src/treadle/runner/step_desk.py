@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from treadle.core import events as e
@@ -28,14 +29,16 @@ class StepDesk:
         self._state = state
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._wanted: deque[tuple[e.Event, asyncio.Future[None] | None]] = deque()
+        self._wanted: deque[tuple[e.Event | None, asyncio.Future[None] | None]] = deque()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._closed = False
         self.wake: Callable[[], None] = _nothing
 
     # ----------------------------------------------------------------------------------- for functions
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
         """Have something recorded, unless it is known; the future is done when it has ended."""
+        self._check_place()
         done = self._loop.create_future()
         if event is None and not self._is_open(call_id):
             done.set_result(None)
@@ -48,8 +51,16 @@ class StepDesk:
 
     def keep(self, event: e.Event) -> Awaitable[None]:
         """Have an event recorded; the future is done when it is."""
+        self._check_place()
         done = self._loop.create_future()
         self._wanted.append((event, done))
+        self.wake()
+        return done
+
+    def heard(self) -> Awaitable[None]:
+        """Return what is done once all that was handed in is recorded."""
+        done = self._loop.create_future()
+        self._wanted.append((None, done))
         self.wake()
         return done
 
@@ -67,6 +78,10 @@ class StepDesk:
         async def awaited() -> T:
             return await awaitable
 
+        if _running_loop() is self._loop:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise WorkerError("wait() is for functions that run in a thread; an async one says await")
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
 
     def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
@@ -81,15 +96,16 @@ class StepDesk:
         return bool(self._wanted)
 
     def take_down(self, record: Recorder) -> None:
-        """Record what was handed in; a step that does not run any more gets nothing."""
+        """Record what was handed in; a step that does not run any more, or is given up, gets nothing."""
         graph = self._state.graph
         while self._wanted:
             event: Any
             event, done = self._wanted.popleft()
-            if graph is None or event.step not in graph.running:
-                self._refuse(event, done)
-                continue
-            record(event)
+            if event is not None:
+                if graph is None or not graph.needs(event.step):
+                    self._refuse(event, done)
+                    continue
+                record(event)
             if done is not None and not done.done():
                 done.set_result(None)
 
@@ -99,13 +115,41 @@ class StepDesk:
             if not done.done():
                 done.set_result(None)
 
+    def drop(self, call_ids: Iterable[str]) -> None:
+        """Refuse what a step that was given up still waits for."""
+        for call_id in call_ids:
+            self._fail(self._waiting.pop(call_id, ()))
+
+    def close(self) -> None:
+        """Refuse whatever comes and is awaited: the drive is over, and a thread left behind must not wait for ever."""
+        self._closed, self.wake = True, _nothing
+        while self._wanted:
+            self._refuse(*self._wanted.popleft())
+        self.drop(list(self._waiting))
+
     def _refuse(self, event: Any, done: asyncio.Future[None] | None) -> None:
-        waiting = self._waiting.pop(getattr(event, "call", ""), [])
-        error = WorkerError(f"task {self._state.task_id}: step {event.step} does not run any more")
-        for future in (*waiting, *((done,) if done is not None else ())):
+        self._fail(self._waiting.pop(getattr(event, "call", ""), ()))
+        if done is not None:
+            self._fail((done,))
+
+    def _fail(self, futures: Iterable[asyncio.Future[None]]) -> None:
+        for future in futures:
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(self._too_late())
                 future.exception()  # whoever asked may have left
+
+    def _too_late(self) -> WorkerError:
+        return WorkerError(f"task {self._state.task_id}: the step that asks does not run any more")
+
+    def _check_place(self) -> None:
+        """Raise `WorkerError` unless the drive is there to hear what is asked for, in this thread."""
+        if _running_loop() is not self._loop:
+            raise WorkerError(
+                "a step's context is used in the event loop that runs the step; in another thread call "
+                "ctx.wait(ctx.call_tool(...))"
+            )
+        if self._closed:
+            raise self._too_late()
 
     def _is_open(self, call_id: str) -> bool:
         graph = self._state.graph
@@ -115,6 +159,13 @@ class StepDesk:
             call_id in node.asked or (node.step is not None and call_id in node.step.open)
             for node in graph.running.values()
         )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _nothing() -> None:

@@ -1,0 +1,225 @@
+"""Steps whose functions end, ask or wait when nobody needs them any more, or not as functions do."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.runner.test_parallel_steps import agent_of, planned, sound
+from treadle import Agent, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle.core.model import ModelRequest
+from treadle.errors import WorkerError
+from treadle.llm.scripted import Turn, fail, text
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def runner() -> AsyncIterator[Runner]:
+    async with Runner("memory:") as runner:
+        yield runner
+
+
+@tool(read_only=True)
+async def look() -> int:
+    """Look."""
+    return 1
+
+
+async def names(runner: Runner, task_id: str) -> list[str]:
+    return [step.step.name for step in await runner.get_completed_steps(task_id)]
+
+
+@pytest.mark.parametrize("both", [True, False])
+async def test_a_step_that_ends_together_with_the_answer_does_not_end_twice(
+    runner: Runner, both: bool
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"))
+        return StepResult(ctx.name, is_last=both or ctx.name == "a")
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert (result.state, result.output, result.steps) == ("completed", "a", 3)
+    assert await names(runner, result.task_id) == ["start", "a", "b"]
+
+
+async def test_a_step_that_ends_together_with_the_one_that_decides_a_join_does_not_end_twice(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("first", after=("a", "b"), join="any"))
+        return StepResult({**ctx.results, ctx.name: 1}, is_last=ctx.name == "first")
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert result.output == {"start": None, "a": {"start": None, "a": 1}, "b": None, "first": 1}
+    assert await names(runner, result.task_id) == ["start", "a", "b", "first"]
+
+
+@pytest.mark.parametrize("ends_by", ["returning", "raising", "asking"])
+async def test_a_function_that_does_not_heed_that_it_was_given_up_harms_nobody(
+    runner: Runner, ends_by: str
+) -> None:
+    hanging = asyncio.Event()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("first", after=("a", "b"), join="any"))
+        if ctx.name == "a":
+            await hanging.wait()
+        if ctx.name == "b":
+            try:
+                hanging.set()
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                if ends_by == "raising":
+                    raise RuntimeError("stopped") from None
+                if ends_by == "asking":
+                    await ctx.call_tool("look")
+        return StepResult(ctx.name, is_last=ctx.name != "a")
+
+    result = await sound(runner, await runner.run(agent_of(worker, look), "go"))
+    assert (result.state, result.output, result.tool_executions) == ("completed", "first", ())
+
+
+async def test_what_a_function_raises_because_it_was_cut_off_is_not_its_failure(runner: Runner) -> None:
+    entered = asyncio.Event()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if not entered.is_set():
+            entered.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                raise RuntimeError("connection lost") from None
+        return StepResult("done", is_last=True)
+
+    handle = await runner.start(agent_of(worker), "go")
+    await entered.wait()
+    await handle.interrupt()
+    assert (await sound(runner, await handle.result(), ended=False)).state == "interrupted"
+    again = await sound(runner, await runner.resume(handle.task_id))
+    assert (again.state, again.output) == ("completed", "done")
+
+
+async def test_a_failure_inside_a_group_of_tasks_is_told_and_treated_as_what_it_is(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.call_model("one"))
+        return StepResult("done", is_last=True)
+
+    agent = Agent(ScriptedModel([fail(400), "one", "two"]), worker=worker)
+    from treadle import FailurePolicy
+
+    options = RunOptions(on_failure=FailurePolicy(model="pause"))
+    result = await sound(runner, await runner.run(agent, "go", options=options), ended=False)
+    assert (result.state, "400" in str(result.pending or result.error)) == ("paused", True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BaseExceptionGroup("several", [SystemExit(3)]), SystemExit(3), asyncio.CancelledError()],
+    ids=["group", "exit", "cancel"],
+)
+async def test_a_function_that_wants_to_end_the_process_fails_its_step_once_its_calls_have_ended(
+    runner: Runner, error: BaseException
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        asked = asyncio.ensure_future(ctx.call_tool("look"))
+        await asyncio.sleep(0)
+        asked.add_done_callback(lambda done: done.exception())
+        raise error
+
+    result = await sound(runner, await runner.run(agent_of(worker, look), "go"))
+    assert (result.state, [run.outcome for run in result.tool_executions]) == ("failed", ["ok"])
+
+
+async def test_a_thread_whose_step_was_interrupted_does_not_wait_for_ever(runner: Runner) -> None:
+    began, left, told = asyncio.Event(), threading.Event(), list[str]()
+
+    @tool(read_only=True)
+    async def long() -> int:
+        """Take long."""
+        began.set()
+        await asyncio.sleep(60)
+        return 1
+
+    def worker(ctx: StepContext) -> StepResult:
+        try:
+            ctx.wait(ctx.call_tool("long"))
+        except WorkerError as error:
+            told.append(str(error))
+        left.set()
+        return StepResult("late", is_last=True)
+
+    handle = await runner.start(agent_of(worker, long), "go")
+    await began.wait()
+    await handle.interrupt()
+    assert await asyncio.to_thread(left.wait, 5)
+    assert "does not run any more" in told[0]
+    assert (await handle.result()).state == "interrupted"
+
+
+async def test_a_thread_whose_step_is_not_needed_any_more_does_not_wait_for_ever(runner: Runner) -> None:
+    asked, left, over = threading.Event(), threading.Event(), threading.Event()
+
+    async def model(request: ModelRequest) -> Turn:
+        asked.set()
+        await asyncio.sleep(60)
+        return text("late")
+
+    def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("first", after=("a", "b"), join="any"))
+        if ctx.name == "a":
+            asked.wait(5)
+        if ctx.name == "b":
+            try:
+                ctx.wait(ctx.call_model("are you there?"))
+            finally:
+                left.set()
+        if ctx.name == "first":
+            over.set() if left.wait(5) else None
+        return StepResult(ctx.name, is_last=ctx.name == "first")
+
+    result = await runner.run(Agent(ScriptedModel(model), worker=worker), "go")  # type: ignore[arg-type]
+    assert (result.state, over.is_set()) == ("completed", True)
+
+
+async def test_a_context_used_in_a_wrong_place_says_so_and_hangs_nobody(runner: Runner) -> None:
+    told: list[str] = []
+
+    def elsewhere(ctx: StepContext) -> Any:
+        return asyncio.run(ctx.call_tool("look"))  # type: ignore[arg-type]
+
+    async def worker(ctx: StepContext) -> StepResult:
+        for misuse in (lambda: ctx.wait(ctx.call_tool("look")), lambda: asyncio.to_thread(elsewhere, ctx)):
+            try:
+                await misuse()
+            except WorkerError as error:
+                told.append(str(error))
+        kept.append(ctx)
+        return StepResult("done", is_last=True)
+
+    kept: list[StepContext] = []
+    result = await sound(runner, await runner.run(agent_of(worker, look), "go"))
+    assert result.state == "completed"
+    assert ["says await" in told[0], "ctx.wait(" in told[1]] == [True, True]
+    with pytest.raises(WorkerError, match="has ended"):
+        await kept[0].call_tool("look")
+
+
+async def test_what_was_asked_for_just_before_a_step_ends_belongs_to_it(runner: Runner) -> None:
+    left: list[asyncio.Task[Any]] = []
+
+    async def worker(ctx: StepContext) -> StepResult:
+        left.append(asyncio.create_task(ctx.call_tool("look")))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        return StepResult("done", is_last=True)
+
+    result = await sound(runner, await runner.run(agent_of(worker, look), "go"))
+    assert (result.state, [run.outcome for run in result.tool_executions]) == ("completed", ["ok"])
+    assert await left[0] == 1
