@@ -653,6 +653,32 @@ async def test_an_undo_gives_back_the_steps_of_nodes_that_were_skipped(runner: R
     assert (first.state, again.state, again.steps) == ("completed", "completed", 3)
 
 
+async def test_the_first_step_of_several_that_may_begin_begins_alone(runner: Runner) -> None:
+    ran: list[str] = []
+
+    async def note(ctx: NodeContext) -> str:
+        ran.append(ctx.name)
+        await asyncio.sleep(0)
+        return ctx.name
+
+    task = await runner.create_task(agent_of(*[Node(name, note) for name in "abc"], output="b"), "go")
+    for name in "abc":
+        assert (await runner.run_step(task)).step.name == name
+        assert ran == list("abc"[: len(ran)])
+        assert ran[-1] == name
+
+
+async def test_words_after_the_answer_run_the_pipeline_once_more(runner: Runner) -> None:
+    nodes = (Node("a", lambda ctx: len(ctx.step.messages)), Node("b", known, after="a"))
+    task = await runner.create_task(agent_of(*nodes), "go")
+    while not (await runner.run_step(task)).is_last:
+        pass
+    again = await runner.run_step(task, input="and more?")
+    assert (again.step.name, again.step.step_id, again.output) == ("a", "s3", 3)
+    result = await runner.resume(task)
+    assert (result.state, result.output, result.steps) == ("completed", {"a": 3}, 4)
+
+
 async def test_stepping_streaming_and_running_give_one_journal(runner: Runner) -> None:
     agent = agent_of(
         Node("a", Ask("one of {input}")),

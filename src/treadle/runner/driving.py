@@ -247,6 +247,10 @@ class Driving:
         if goal not in ("end", "step"):
             work = idle
         setup = kit.setup if only is None else replace(kit.setup, only_steps=only)
+        if goal == "step" and only is None and kit.agent.own is not None:
+            setup = replace(
+                setup, max_parallel_steps=1
+            )  # what is planned next has no ids yet, and one is asked for
         return Terms(goal, setup, kit.options, work)
 
     # ------------------------------------------------------------------------------------- new tasks

@@ -118,7 +118,8 @@ class Stepping(Views):
                 owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
             known = agent or self._driving.version_for(owned.state, known)
             if owned.state.graph is not None and only is None:
-                only = frozenset([step] if step is not None else _may_run(owned.state)[:1])
+                wanted = [step] if step is not None else _may_run(owned.state)[:1]
+                only = frozenset(wanted) or None
             drive = await self._driving.drive(owned, "step", known, context, only)
         return _outcome_of_step(owned.state, drive, only)
 
