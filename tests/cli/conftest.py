@@ -139,6 +139,17 @@ trip = Agent(
         output="tell",
     ),
 )
+planned = scripted(
+    "planned",
+    [
+        '{"sub_tasks": [{"id": "sum", "task": "Add 1 and 2."}]}',
+        call("add", a=1, b=2),
+        text("It is 3."),
+        '{"answer": "3, as planned."}',
+    ],
+    [add],
+    worker="plan_refine",
+)
 loud = scripted("loud", [text("a \\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07")])
 
 
@@ -181,6 +192,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "typed",
         "thinker",
         "trip",
+        "planned",
     ]
     listed = ", ".join(f'"team:{name}"' for name in names)
     (tmp_path / "pyproject.toml").write_text(f"[tool.treadle]\nagents = [{listed}]\n")

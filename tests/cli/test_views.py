@@ -277,3 +277,11 @@ def test_show_draws_how_steps_hang_together_while_some_still_wait_and_when_all_h
     assert (
         "  ✓ seats" not in treadle("show", treadle("run", "math", "1 + 2?", "--json").document["task_id"]).out
     )
+
+
+def test_a_call_that_a_model_asked_for_on_the_side_is_shown_once(treadle):
+    ran = treadle("run", "planned", "1 + 2?")
+    assert (ran.code, ran.out.count("→ add(a=1, b=2)")) == (0, 1)
+    told = treadle("show", "last").out
+    assert told.count("→ add(a=1, b=2)") == 1
+    assert "  ✓ plan\n  ✓ 1.sum\n" in told

@@ -192,8 +192,9 @@ class Timeline:
             self._line(("  = ", "green"), short(told, _LOUD))
 
     def _requested(self, event: e.CallRequested) -> None:
+        is_shown = event.call in self._calls  # an answer of the model asked for it
         self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
-        if not event.asked:
+        if not (event.asked or is_shown):
             self._line(
                 ("  → ", "cyan"),
                 (event.name, "bold"),
