@@ -21,6 +21,7 @@ from treadle.testing.compare import assert_same_journal, journal_of
 
 pytestmark = pytest.mark.anyio
 
+BOOKED = '; before that it called book({"n": 2}) -> booked 2'
 NOT_RUN = "it was not run, for it waits for 1.fail, which did not end well"
 
 
@@ -372,9 +373,19 @@ async def test_those_that_wait_for_a_failed_sub_task_are_not_run(runner: Runner)
     assert world.asked_in("1.sum") == []
     failed = [event.error.message for event in await only(runner, result.task_id, "step_failed")]
     skipped = [event.reason for event in await only(runner, result.task_id, "step_skipped")]
-    assert (failed, skipped) == (["RuntimeError: out of luck"], [NOT_RUN])
+    assert (failed, skipped) == ([f"RuntimeError: out of luck{BOOKED}"], [NOT_RUN])
     assert f"1.sum: do sum\nIt did not end well: {NOT_RUN}" in world.planning[1].messages[-1].text
     assert f"1.sum: do sum\nIt did not end well: {NOT_RUN}" in world.planning[2].messages[-1].text
+
+
+async def test_who_plans_again_is_told_what_a_failed_sub_task_had_done_already(runner: Runner) -> None:
+    works: dict[str, Any] = {"1.a": [call("look", n=1) + call("book", n=1), call("book", n=2)]}
+    world = World([a_plan(sub("a")), an_answer("Booked twice.")], works=works, worker=PlanRefine(max_turns=2))
+    await runner.run(world.agent, "go")
+    assert world.planning[-1].messages[-1].text.splitlines()[3] == (
+        "It did not end well: it came to no result in 2 answers of the model; before that it called "
+        'book({"n": 1}) -> booked 1, book({"n": 2}) -> booked 2'
+    )
 
 
 async def test_the_failures_of_every_earlier_plan_are_told_as_long_as_the_task_lasts(runner: Runner) -> None:

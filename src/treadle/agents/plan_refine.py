@@ -17,12 +17,15 @@ from typing import Any, Final, cast
 from treadle.agents import plans
 from treadle.agents.agent import RunContext
 from treadle.agents.dialect import MAX_PARSE_ERRORS
+from treadle.agents.lifecycle import may_have_acted
 from treadle.agents.plans import Answer, Plan, SubTask, WrongPlan
 from treadle.agents.step_context import StepContext
 from treadle.agents.worker import StepResult
 from treadle.core.events import NextStep
 from treadle.core.messages import Json, Message, Text, user
 from treadle.core.model import ModelAnswer
+from treadle.core.observation import as_text
+from treadle.core.state import CallState
 from treadle.core.words import results
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, WorkerError
 
@@ -64,6 +67,7 @@ _WITHHELD: Final[dict[str, tuple[ModelErrorKind, str]]] = {
     "content_filter": ("refused", "the provider filtered the answer"),
     "error": ("unknown", "the answer ended with an error"),
 }
+_LONGEST_CALL: Final = 300
 _CUT: Final = "the answer was cut off at the longest length the model may write"
 
 
@@ -156,18 +160,23 @@ class PlanRefine:
         task = Text(f"\n\nYour sub-task, {ctx.name}:\n{given['task']}{found}")
         messages = [Message("user", (Text("The whole task:\n"), *ctx.task_input, task))]
         told = f"{WORKING}\n\n{ctx.instructions}".strip()
-        for _ in range(self.max_turns):
-            answer = await ctx.call_model(messages, instructions=told, tools="offered")
-            text = _whole(answer)
-            if answer.message.tool_calls:
-                messages += [answer.message, results(await ctx.call_tools(answer))]
-            elif answer.finish == "length":
-                raise ModelError(_CUT, kind="truncated")
-            elif text:
-                return text
-            else:
-                raise ModelError("the model said nothing", kind="unparsable")
-        raise WorkerError(f"it came to no result in {self.max_turns} answers of the model")
+        made: list[CallState] = []
+        try:
+            for _ in range(self.max_turns):
+                answer = await ctx.call_model(messages, instructions=told, tools="offered")
+                if not answer.message.tool_calls:
+                    return _result(answer)
+                _whole(answer)
+                ended = await ctx.call_tools(answer)
+                made += ended
+                messages += [answer.message, results(ended)]
+            raise WorkerError(f"it came to no result in {self.max_turns} answers of the model")
+        except (ModelError, WorkerError) as error:
+            # Whoever plans again has to know what was done, or it is done once more.
+            acted = [call for call in made if may_have_acted(call)]
+            if not acted:
+                raise
+            raise _with_calls(error, acted) from error
 
     def __repr__(self) -> str:
         return (
@@ -240,6 +249,29 @@ def _whole(answer: ModelAnswer) -> str:
     if withheld is not None:
         raise ModelError(withheld[1], kind=withheld[0])
     return answer.message.text.strip()
+
+
+def _result(answer: ModelAnswer) -> str:
+    """Return the result of a sub-task; raises `ModelError` if the answer is none."""
+    text = _whole(answer)
+    if answer.finish == "length":
+        raise ModelError(_CUT, kind="truncated")
+    if not text:
+        raise ModelError("the model said nothing", kind="unparsable")
+    return text
+
+
+def _with_calls(error: ModelError | WorkerError, acted: Sequence[CallState]) -> ModelError | WorkerError:
+    """Return the failure of a sub-task that says what it had done by then."""
+    why = f"{error}; before that it called {', '.join([_told_call(call) for call in acted])}"
+    if isinstance(error, ModelError):
+        return ModelError(why, kind=error.kind, status=error.status, retry_after=error.retry_after)
+    return WorkerError(why)
+
+
+def _told_call(call: CallState) -> str:
+    came_to = as_text(call.output) if call.outcome == "ok" else f"{call.outcome}"
+    return f"{call.name}({dumps(call.arguments, ensure_ascii=False)}) -> {came_to}"[:_LONGEST_CALL]
 
 
 def _said(answer: ModelAnswer) -> Message:
