@@ -423,6 +423,15 @@ async def test_a_node_that_fails_fails_the_task_and_is_run_again_alone(runner: R
     assert (result.output, sorted(ran)) == ({"a": "a", "b": "b", "c": "c"}, ["a", "b", "b", "c"])
 
 
+async def test_a_question_that_failed_is_asked_again_as_the_next_attempt(runner: Runner) -> None:
+    model = ScriptedModel([fail(500), fail(500), "fine"])
+    result = await run(runner, Node("a", Ask("go")), model=model)
+    for state in ("failed", "completed"):
+        result = await runner.resume(result.task_id)
+        assert result.state == state
+    assert [(asked.turn, asked.attempt) for asked in model.requests] == [(0, 1), (0, 2), (0, 3)]
+
+
 async def test_a_failure_policy_holds_for_nodes(runner: Runner) -> None:
     works = False
     agent = agent_of(

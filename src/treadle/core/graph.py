@@ -132,6 +132,8 @@ class Node:
     """how many requests and calls its function made"""
 
     keyed: dict[str, Keyed] = field(default_factory=dict[str, Keyed])
+    tried: dict[str, int] = field(default_factory=dict[str, int])
+    """by key, how often the model was asked in vain what is asked again when the step is tried again"""
 
     @property
     def need(self) -> int:

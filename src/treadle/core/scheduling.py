@@ -337,6 +337,7 @@ def _try_again(state: TaskState, node: Node, step: StepState) -> None:
     for key, kept in list(node.keyed.items()):
         done = kept.done
         if isinstance(done, Asked) and done.error is not None:
+            node.tried[key] = done.attempt
             del node.keyed[key]
         elif isinstance(done, CallState) and done.status == "ended" and done.outcome in ("error", "timeout"):
             base, _, tries = done.id.partition(RETRY_MARK)
@@ -369,7 +370,7 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
     """Take down that a function wants the model asked."""
     node = _running(state, graph, event)
     step = node.step
-    request = Asked(event.call, event)
+    request = Asked(event.call, event, attempt=node.tried.get(event.key, 0))
     if request.looks_back and step is not None:
         _answer_calls(state, node, step)
     node.requests += 1
