@@ -14,7 +14,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -292,7 +292,7 @@ class Demo:
     async def undo(self) -> None:
         """Take back the last step that wrote something, with all that followed; also one begun before a crash."""
         events = await self.events(self.task_id)
-        if any(isinstance(event, e.Rewound) for event in events):
+        if _rewound(events):
             return
         asked = next((event.to for event in events if isinstance(event, e.UndoRequested)), None)
         keep = asked if asked is not None else await self._before_the_last_write()
@@ -303,6 +303,8 @@ class Demo:
                 return
             problem = report.problem
             await self._settle()
+            if _rewound(await self.events(self.task_id)):
+                return  # what was settled was all that the undo waited for
         raise Stuck(f"task {self.task_id}: the undo did not come to its end: {problem}")
 
     async def _settle(self) -> None:
@@ -385,6 +387,10 @@ class Demo:
 
 def _wrote(tool: str) -> bool:
     return _SPECS[tool].effect == "write" if tool in _SPECS else False
+
+
+def _rewound(events: Sequence[Event]) -> bool:
+    return any(isinstance(event, e.Rewound) for event in events)
 
 
 def _answer(events: list[Event]) -> Any:
