@@ -144,6 +144,52 @@ async def test_calls_of_steps_that_are_functions_count_in_the_order_of_the_plan(
     assert [artifact.name for artifact in result.artifacts] == ["one.pdf", "two.pdf"]
 
 
+async def test_a_step_that_is_a_function_adds_its_own_after_those_of_its_calls(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            await ctx.call_tool("find", {"topic": "a"})
+            mine = [File(data=b"notes", name="notes.txt"), File(url="https://e.org/x", name="x")]
+            more = {
+                "sources": [{"title": "own"}, {"title": "all", "url": "https://e.org"}],
+                "artifacts": mine,
+            }
+            return StepResult("first", next_steps=[NextStep("end")], **more)
+        return StepResult("done", is_last=True, sources=({"title": "end"},))
+
+    agent = agent_of("never asked", worker=worker)
+    result = await runner.run(agent, "go")
+    assert titles(result) == ["a", "all", "own", "end"]
+    assert names(result) == ["s1-c1-a1 a.pdf", "s1-a1 notes.txt", "s1-a2 x"]
+    assert [(made.call_id, made.tool) for made in result.artifacts] == [
+        ("s1-c1", "find"),
+        *[(None, None)] * 2,
+    ]
+    assert (await runner.get_artifact(result.task_id, "s1-a1")).data == b"notes"
+    await runner.undo_step(result.task_id)
+    assert titles(await runner.result(result.task_id)) == ["a", "all", "own"]
+    await runner.undo_step(result.task_id)
+    assert titles(await runner.result(result.task_id)) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sources": "text"},
+        {"sources": {"title": "x"}},
+        {"sources": [object()]},
+        {"artifacts": [File(path="x")]},
+        {"artifacts": [b"bytes"]},
+        {"skipped": "nobody needs it", "is_last": False, "output": None, "sources": ["x"]},
+    ],
+)
+async def test_a_step_that_leaves_what_it_may_not_fails(runner: Runner, wrong: Any) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return StepResult(**{"output": "done", "is_last": True, **wrong})
+
+    result = await runner.run(agent_of("never asked", worker=worker), "go")
+    assert (result.state, result.error and result.error.source) == ("failed", "worker")
+
+
 async def test_a_model_that_only_writes_text_gathers_them_too(runner: Runner) -> None:
     said = ['Action: find\nAction Input: {"topic": "a"}', "Answer: found"]
     result = await runner.run(agent_of(*said, worker="react"), "go")

@@ -14,7 +14,7 @@ from treadle.core.codec import is_writable, plain
 from treadle.core.data import frozen
 from treadle.core.events import NextStep
 from treadle.core.graph import Graph
-from treadle.core.messages import Json
+from treadle.core.messages import File, Json
 from treadle.core.scheduling import WrongPlan, check, names_before
 from treadle.errors import ConfigurationError, WorkerError
 from treadle.ports import Model, Tool
@@ -42,12 +42,16 @@ class StepResult:
         next_steps: what is to follow; a step without `after` may begin at once, beside others.
         skipped: why the step gives itself up, in words or as what it failed of: it has no output then, and a step that
             waits for one of `any` does not count it.
+        sources: what the output rests on, each JSON data, such as `{"title", "url"}`; those of its calls count anyway.
+        artifacts: what the step made, each a `File` with a name and bytes, or a URL.
     """
 
     output: Json = None
     is_last: bool = False
     next_steps: Sequence[NextStep] = ()
     skipped: str | Exception | None = None
+    sources: Sequence[Json] = ()
+    artifacts: Sequence[File] = ()
 
 
 @runtime_checkable
@@ -173,13 +177,14 @@ def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResu
     node = graph.nodes[ctx.step_id]
     steps = checked_steps(where, tuple(result.next_steps), names_before(graph, node))
     others = len(graph.running) > 1 or graph.ready or graph.planned
-    if result.skipped is not None and (result.is_last or steps or output is not None):
+    left = output is not None or result.sources or result.artifacts
+    if result.skipped is not None and (result.is_last or steps or left):
         raise WorkerError(f"{where} is skipped: it can have no output and no next steps, nor be the last")
     if not (result.is_last or steps or others):
         raise WorkerError(
             f"{where} is neither the last step nor followed by one: say is_last=True or name next_steps"
         )
-    return StepResult(output, bool(result.is_last), steps, result.skipped)
+    return StepResult(output, bool(result.is_last), steps, result.skipped, result.sources, result.artifacts)
 
 
 def checked_steps(where: str, steps: tuple[Any, ...], known: Container[str]) -> tuple[NextStep, ...]:

@@ -190,6 +190,7 @@ class Timeline:
         told = as_text(event.output)
         if self._names.of(event.step) is not None and event.output is not None and told != self.said:
             self._line(("  = ", "green"), short(told, _LOUD))
+        self._left(event, event.step)
 
     def _requested(self, event: e.CallRequested) -> None:
         is_shown = event.call in self._calls  # an answer of the model asked for it
@@ -233,18 +234,19 @@ class Timeline:
         if event.outcome == "ok":
             told = event.display if event.display is not None else as_text(event.output)
             self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(told, _LOUD), took)
-            for source in event.sources:
-                self._line(("    source: ", "dim"), short(_source(source), _LOUD))
-            for number, file in enumerate(event.artifacts, 1):
-                self._line(
-                    ("    made: ", "dim"), short(_artifact(file), _LOUD), (f"  {event.call}-a{number}", "dim")
-                )
+            self._left(event, event.call)
         elif event.outcome == "unknown":
             self._line(
                 ("  ? ", "yellow"), (f"{name}: its outcome is unknown ", "yellow"), _reason(event.error), took
             )
         else:
             self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), took)
+
+    def _left(self, event: e.ToolEnded | e.StepCompleted, place: str) -> None:
+        for source in event.sources:
+            self._line(("    source: ", "dim"), short(_source(source), _LOUD))
+        for number, file in enumerate(event.artifacts, 1):
+            self._line(("    made: ", "dim"), short(_artifact(file), _LOUD), (f"  {place}-a{number}", "dim"))
 
     def _about_call(
         self, event: e.OutcomeSettled | e.OutcomeUnresolved | e.CallEdited | e.ResultReplaced

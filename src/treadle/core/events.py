@@ -362,7 +362,7 @@ class OutcomeUnresolved(Event):
 class StepCompleted(Event):
     """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer.
 
-    `next` are the steps that a step which is a function planned.
+    Of a step that is a function, `next` are the steps it planned, `sources` and `artifacts` what it adds itself.
     """
 
     step: str
@@ -371,6 +371,8 @@ class StepCompleted(Event):
     direct: bool = False
     reason: str | None = None
     next: tuple[NextStep, ...] = ()
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[File, ...] = ()
 
 
 @mutable

@@ -234,6 +234,7 @@ def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
     step = _ended(graph, node, event)
     _answer_calls(state, node, step)
     step.status, step.last, step.output = "completed", event.last, event.output
+    step.sources, step.artifacts = event.sources, event.artifacts
     node.status, node.next, node.reason = "completed", event.next, event.reason
     if event.reason is not None:
         state.reasons.append(event.reason)

@@ -117,6 +117,8 @@ class StepState:
 
     last: bool = False
     output: Json = None
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[File, ...] = ()
     error: Failure | None = None
     started: int = 0
     ended: int = 0

@@ -1,11 +1,11 @@
-"""What calls of tools leave with their task beside results: the sources they rest on, and the artifacts they made."""
+"""What calls of tools, and steps, leave with their task beside results: sources they rest on, artifacts they made."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
 
-from treadle.core.codec import is_writable
+from treadle.core.codec import is_writable, plain
 from treadle.core.data import frozen
 from treadle.core.messages import File, Image, Json, copied
 from treadle.core.state import CallState, StepState
@@ -14,10 +14,10 @@ from treadle.errors import ArtifactNotFound
 
 @frozen
 class Artifact:
-    """Something a tool made, without its bytes: `Runner.get_artifact` returns them.
+    """Something a tool or a step made, without its bytes: `Runner.get_artifact` returns them.
 
-    `artifact_id` is its place in the task: the call and a number from 1. `size` is in bytes, None of one that lies at
-    `url`.
+    `artifact_id` is its place in the task: the call, or the step, and a number from 1. `size` is in bytes, None of one
+    that lies at `url`; `call_id` and `tool` are None of what a step made itself.
     """
 
     artifact_id: str
@@ -25,59 +25,74 @@ class Artifact:
     media_type: str | None
     size: int | None
     url: str | None
-    call_id: str
-    tool: str
+    call_id: str | None
+    tool: str | None
     meta: Json = None
 
 
-def checked(given: Sequence[File | Image]) -> tuple[File, ...]:
-    """Return artifacts as they are journalled; raises `TypeError` for what a tool of an own class may not give."""
+def checked_sources(given: Sequence[Json]) -> tuple[Json, ...]:
+    """Return sources as they are journalled; raises `TypeError` for what is no list of JSON data."""
+    if not given:
+        return ()
+    try:
+        if isinstance(given, (list, tuple)):
+            return tuple(plain(given))
+    except ValueError as error:
+        raise TypeError(f"a source is no JSON data: {error}") from error
+    raise TypeError(f"sources must be a list, each of JSON data, got {given!r:.200}")
+
+
+def checked_artifacts(given: Sequence[File | Image]) -> tuple[File, ...]:
+    """Return artifacts as they are journalled; raises `TypeError` for what is no file with a name, and no more."""
     if not given:
         return ()
     for item in given:
         if not isinstance(item, File) or not isinstance(item.name, str):
-            raise TypeError("the tool's artifacts must be File(name=...)")
+            raise TypeError("an artifact must be a File with a name")
         if type(item.data) is not bytes and item.url is None:
-            raise TypeError(f"the tool's artifact {item.name} has neither bytes nor a URL")
+            raise TypeError(f"the artifact {item.name} has neither bytes nor a URL")
         if not is_writable([item.media_type, item.url, item.meta]):
-            raise TypeError(f"what the tool's artifact {item.name} says of itself is no JSON data")
+            raise TypeError(f"what the artifact {item.name} says of itself is no JSON data")
     return tuple(given)  # pyright: ignore[reportReturnType]
 
 
 def sources_of(steps: Iterable[StepState]) -> tuple[Json, ...]:
     """Return the sources of some steps in call order, equal ones once."""
     found: dict[str, Json] = {}
-    for call in _calls(steps):
-        for source in call.sources:
+    for _, left in _leaving(steps):
+        for source in left.sources:
             found.setdefault(json.dumps(source, sort_keys=True), source)
     return tuple([copied(source) for source in found.values()])
 
 
 def artifacts_of(steps: Iterable[StepState]) -> tuple[Artifact, ...]:
     """Return the artifacts of some steps in call order."""
-    return tuple([_described(call, place, file) for call, place, file in _made(steps)])
+    return tuple([_described(place, file, call) for place, file, call in _made(steps)])
 
 
 def artifact_named(steps: Iterable[StepState], artifact_id: str, task_id: str) -> File:
     """Return what was made at a place; raises `ArtifactNotFound`."""
-    for _, place, file in _made(steps):
+    for place, file, _ in _made(steps):
         if place == artifact_id:
             return file
     raise ArtifactNotFound(f"task {task_id} has no artifact {artifact_id!r} on its present branch")
 
 
-def _calls(steps: Iterable[StepState]) -> Iterable[CallState]:
-    return (call for step in steps for call in step.calls)
+def _leaving(steps: Iterable[StepState]) -> Iterable[tuple[CallState | None, CallState | StepState]]:
+    """Yield all that may leave something, calls before their step: which call it is, if it is one, and itself."""
+    for step in steps:
+        for call in step.calls:
+            yield call, call
+        yield None, step
 
 
-def _made(steps: Iterable[StepState]) -> Iterable[tuple[CallState, str, File]]:
-    for call in _calls(steps):
-        for number, file in enumerate(call.artifacts, 1):
-            yield call, f"{call.id}-a{number}", file
+def _made(steps: Iterable[StepState]) -> Iterable[tuple[str, File, CallState | None]]:
+    for call, left in _leaving(steps):
+        for number, file in enumerate(left.artifacts, 1):
+            yield f"{left.id}-a{number}", file, call
 
 
-def _described(call: CallState, place: str, file: File) -> Artifact:
+def _described(place: str, file: File, call: CallState | None) -> Artifact:
     size = len(file.data) if file.data is not None else None
-    return Artifact(
-        place, file.name or "", file.media_type, size, file.url, call.id, call.name, copied(file.meta)
-    )
+    made_by = (None, None) if call is None else (call.id, call.name)
+    return Artifact(place, file.name or "", file.media_type, size, file.url, *made_by, copied(file.meta))

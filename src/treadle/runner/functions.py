@@ -17,6 +17,7 @@ from treadle.core.model import ModelRequest
 from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.scheduling import ITSELF, seen_by
 from treadle.errors import ModelError, ToolCallFailed, WorkerError
+from treadle.runner.artifacts import checked_artifacts, checked_sources
 from treadle.runner.perform import Flight, Stage, being_cancelled, standing
 
 
@@ -36,6 +37,7 @@ async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> lis
             await ctx.settled()
             done = checked_result(ctx, state.graph, result)
             output = _read_output(stage.kit.agent, done.output) if done.is_last else done.output
+            sources, artifacts = checked_sources(done.sources), checked_artifacts(done.artifacts)
         except asyncio.CancelledError:
             if flight.cut is not None or being_cancelled():
                 raise
@@ -49,7 +51,10 @@ async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> lis
         return []
     if done.skipped is not None:
         return [_given_itself_up(node.id, done.skipped)]
-    return [e.StepCompleted(node.id, done.is_last, output, next=tuple(done.next_steps))]
+    planned = tuple(done.next_steps)
+    return [
+        e.StepCompleted(node.id, done.is_last, output, next=planned, sources=sources, artifacts=artifacts)
+    ]
 
 
 async def _failed(ctx: StepContext[Any], failure: e.Failure) -> list[e.Event]:

@@ -27,7 +27,7 @@ from treadle.core.words import RETRY_MARK
 from treadle.errors import ModelError
 from treadle.ports import Model, Tool, ToolContext, ToolOutput
 from treadle.runner.abandoned import refuse_if_too_many
-from treadle.runner.artifacts import checked
+from treadle.runner.artifacts import checked_artifacts, checked_sources
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
 
@@ -239,7 +239,7 @@ async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: A
 def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded:
     """Return the end of a call that returned; what the model sees is bounded."""
     _check_output(result)
-    sources, artifacts = tuple(result.sources), checked(result.artifacts)
+    sources, artifacts = checked_sources(result.sources), checked_artifacts(result.artifacts)
     seen: Sequence[Content] | None
     if result.observation is None:
         text = as_text(result.output)
@@ -274,8 +274,6 @@ def _check_output(result: ToolOutput) -> None:
     seen = () if result.observation is None or isinstance(result.observation, str) else result.observation
     if not all(isinstance(part, (str, Text, Image, File)) for part in seen):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("the tool's observation holds what is neither text nor a content part")
-    if result.sources and (isinstance(result.sources, str) or not is_writable(tuple(result.sources))):
-        raise TypeError("the tool's sources are no list of JSON data")
 
 
 def _tool_failed(call: CallState, tool: Tool, text: str) -> list[e.Event]:
