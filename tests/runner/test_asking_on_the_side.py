@@ -1,5 +1,6 @@
 """What a step that is a function knows of its agent and of failures, and requests beside the conversation."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from treadle import Agent, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
 from treadle.core.messages import Message, Text, user
 from treadle.core.model import ModelRequest
+from treadle.events import ModelRequested
 from treadle.llm.scripted import Turn, text
 from treadle.stores.memory import MemoryStore
 
@@ -118,3 +120,30 @@ async def test_an_answer_that_is_text_has_no_schema_and_is_never_wrong() -> None
 
     async with Runner("memory:") as runner:
         assert (await runner.run(Agent(ScriptedModel([]), worker=worker), "go")).output is True
+
+
+async def test_a_talk_on_the_side_is_journalled_once_however_many_turns_it_has() -> None:
+    broken = True
+
+    async def worker(ctx: StepContext) -> StepResult:
+        talk = [user("x" * 500)]
+        for turn in range(24):
+            if turn == 20 and broken:
+                raise ValueError("not yet")
+            answer = await ctx.call_model(talk)
+            talk += [answer.message, user(f"and {turn}?")]
+        return StepResult(len(talk), is_last=True)
+
+    model = ScriptedModel(lambda request: text(f"{len(request.messages)} words"))
+    async with Runner("memory:") as runner:
+        failed = await runner.run(Agent(model, worker=worker), "go")
+        broken = False
+        result = await runner.resume(failed.task_id)
+        events = [event async for event in runner.handle(result.task_id).events(deltas=False)]
+    assert (failed.state, result.state, result.output) == ("failed", "completed", 49)
+    requests = [list(request.messages) for request in model.requests]
+    assert [len(messages) for messages in requests] == list(range(1, 49, 2))
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(requests))
+    asked = [event for event in events if isinstance(event, ModelRequested)]
+    assert [len(event.messages or ()) for event in asked] == [1] * 24
+    assert [event.follows for event in asked[:3]] == [None, "s1-m1", "s1-m2"]

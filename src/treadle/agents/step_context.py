@@ -178,7 +178,19 @@ class StepContext(Generic[C]):
                 self._check_conversation()
             call_id = self._next_id("m")
             back = looks_back and given is not None
-            event = e.ModelRequested(self.step_id, call_id, name, digest, given, instructions, offered, back)
+            before = None if given is None else self._gone_on_from(given)
+            fresh = given if given is None or before is None else given[before.length + 1 :]
+            event = e.ModelRequested(
+                self.step_id,
+                call_id,
+                name,
+                digest,
+                fresh,
+                instructions,
+                offered,
+                back,
+                before.id if before is not None else None,
+            )
         else:
             event, call_id = None, cast("Asked", known.done).id
         self._asking = self._asking or given is None
@@ -281,6 +293,20 @@ class StepContext(Generic[C]):
     def _count(self, what: str) -> int:
         count = self._seen[what] = self._seen.get(what, 0) + 1
         return count
+
+    def _gone_on_from(self, messages: tuple[Message, ...]) -> Asked | None:
+        """Return the longest request whose words and answer these messages begin with: they are journalled already."""
+        longest: Asked | None = None
+        for kept in self._node.keyed.values():
+            asked = kept.done
+            if not isinstance(asked, Asked) or asked.own or asked.message is None:
+                continue
+            place = asked.length
+            if (longest is not None and place <= longest.length) or place >= len(messages):
+                continue
+            if messages[place] == asked.message and list(messages[:place]) == asked.told():
+                longest = asked
+        return longest
 
     def _next_id(self, kind: str) -> str:
         self._made += 1

@@ -187,7 +187,7 @@ class ModelRequested(Event):
 
     With `after_conversation`, `messages` follow it, but neither they nor the answer come into it. `key` is how the
     request is known when the function is entered again, `digest` what was asked; without `tools` the agent's offer
-    chooses.
+    chooses. With `follows`, what that request of the same step told, and its answer, come before `messages`.
     """
 
     step: str
@@ -198,6 +198,7 @@ class ModelRequested(Event):
     instructions: str | None = None
     tools: tuple[str, ...] | None = None
     after_conversation: bool = False
+    follows: str | None = None
 
 
 @mutable

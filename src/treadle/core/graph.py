@@ -38,6 +38,22 @@ class Asked:
     finish: Finish = "stop"
     usage: Usage = NO_USAGE
     error: Failure | None = None
+    follows: Asked | None = None
+    """the one that it goes on from"""
+
+    length: int = 0
+    """how many messages it tells the model, the conversation apart"""
+
+    def told(self) -> list[Message]:
+        """Return what it tells the model, the conversation apart."""
+        talk, request = list[Message](), self
+        while True:
+            talk[:0] = request.request.messages or ()
+            if request.follows is None:
+                return talk
+            request = request.follows
+            assert request.message is not None, "it was answered"
+            talk.insert(0, request.message)
 
     @property
     def own(self) -> bool:

@@ -372,6 +372,14 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
     node = _running(state, graph, event)
     step = node.step
     request = Asked(event.call, event, attempt=node.tried.get(event.key, 0))
+    if event.follows is not None:
+        request.follows = next(
+            done
+            for kept in node.keyed.values()
+            if isinstance(done := kept.done, Asked) and done.id == event.follows
+        )
+        request.length = request.follows.length + 1
+    request.length += len(event.messages or ())
     if request.looks_back and step is not None:
         _answer_calls(state, node, step)
     node.requests += 1

@@ -123,7 +123,7 @@ def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
     state, kit, wanted = stage.state, stage.kit, asked.request
     assert state.graph is not None, "functions ask in graphs alone"
     node = state.graph.nodes[wanted.step]
-    messages: Sequence[Message] = wanted.messages or ()
+    messages: Sequence[Message] = asked.told()
     specs = kit.offering(asked.offered)
     if wanted.tools is not None:
         unknown = [name for name in wanted.tools if name not in kit.tools]

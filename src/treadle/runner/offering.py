@@ -48,7 +48,7 @@ def _context(stage: Stage, effect: CallModel) -> RequestContext[Any]:
     messages: Sequence[Message] = state.view
     if effect.asked is not None:
         assert state.graph is not None, "functions ask in graphs alone"
-        messages = effect.asked.request.messages or ()
+        messages = effect.asked.told()
         if effect.asked.looks_back:
             seen = seen_by(state, state.graph.nodes[effect.step.id])
             messages = [*seen, *messages] if messages else seen
