@@ -8,10 +8,23 @@ from typing import Any
 import pytest
 
 from tests.runner.test_parallel_steps import agent_of, planned, sound
-from treadle import Agent, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle import (
+    Agent,
+    Breakpoint,
+    FailurePolicy,
+    Happened,
+    Limits,
+    NextStep,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    tool,
+)
 from treadle.core.model import ModelRequest
 from treadle.errors import WorkerError
-from treadle.llm.scripted import Turn, fail, text
+from treadle.llm.scripted import Turn, call, fail, text
 
 pytestmark = pytest.mark.anyio
 
@@ -112,7 +125,6 @@ async def test_a_failure_inside_a_group_of_tasks_is_told_and_treated_as_what_it_
         return StepResult("done", is_last=True)
 
     agent = Agent(ScriptedModel([fail(400), "one", "two"]), worker=worker)
-    from treadle import FailurePolicy
 
     options = RunOptions(on_failure=FailurePolicy(model="pause"))
     result = await sound(runner, await runner.run(agent, "go", options=options), ended=False)
@@ -223,3 +235,77 @@ async def test_what_was_asked_for_just_before_a_step_ends_belongs_to_it(runner: 
     result = await sound(runner, await runner.run(agent_of(worker, look), "go"))
     assert (result.state, [run.outcome for run in result.tool_executions]) == ("completed", ["ok"])
     assert await left[0] == 1
+
+
+@pytest.mark.parametrize("effect", ["read", "write"])
+async def test_an_undo_leaves_the_open_calls_of_siblings_alone(runner: Runner, effect: str) -> None:
+    began, done = asyncio.Event(), list[str]()
+
+    async def long(what: str) -> str:
+        """Take long, the first time."""
+        done.append(what)
+        if not began.is_set():
+            began.set()
+            await asyncio.sleep(60)
+        return what
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
+        if ctx.name == "b":
+            return StepResult(await ctx.call_tool("long", {"what": "b"}))
+        return StepResult(ctx.results, is_last=ctx.name == "join")
+
+    slow = tool(read_only=True)(long) if effect == "read" else tool(long)
+    options = RunOptions(on_unknown_outcome="wait")
+    handle = await runner.start(agent_of(worker, slow), "go", options=options)
+    await began.wait()
+    while "a" not in await names(runner, handle.task_id):  # noqa: ASYNC110  its end has no event of its own
+        await asyncio.sleep(0)
+    await handle.interrupt()
+    await runner.undo_step(handle.task_id, step="a")
+    result = await sound(runner, await runner.resume(handle.task_id), ended=effect == "read")
+    if effect == "write":
+        assert (result.state, [item.kind for item in result.pending]) == ("waiting", ["settlement"])
+        await handle.settle(result.pending[0].request_id, Happened("b, they say"))
+        result = await sound(runner, await runner.resume(handle.task_id))
+    assert (result.state, result.output["b"]) == ("completed", "b" if effect == "read" else "b, they say")
+    assert done == (["b", "b"] if effect == "read" else ["b"])
+
+
+@pytest.mark.parametrize("on_limit", ["final_answer", "fail", "pause"])
+@pytest.mark.parametrize("asks", [True, False])
+async def test_calls_that_a_limit_refused_are_made_once_the_limit_is_raised(
+    runner: Runner, on_limit: Any, asks: bool
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
+        if ctx.name == "join":
+            return StepResult(ctx.results, is_last=True)
+        if asks:
+            ended = await ctx.call_tools(await ctx.call_model())
+            return StepResult([call.output for call in ended])
+        return StepResult([await ctx.call_tool("look"), await ctx.call_tool("look")])
+
+    agent = Agent(ScriptedModel(lambda _: (call("look"), call("look"))), worker=worker, tools=[look])
+    options = RunOptions(limits=Limits(tool_calls=1), on_limit=on_limit)
+    first = await sound(runner, await runner.run(agent, "go", options=options), ended=on_limit != "pause")
+    for most in (2, 4):
+        more = RunOptions(limits=Limits(tool_calls=most), on_limit=on_limit)
+        again = await runner.resume(first.task_id, options=more)
+        ran = [run for run in again.tool_executions if run.outcome == "ok"]
+        assert len(ran) == most
+    result = await sound(runner, again)
+    assert (result.state, result.output) == ("completed", {"start": None, "a": [1, 1], "b": [1, 1]})
+
+
+async def test_a_breakpoint_before_a_tool_stops_a_function_that_calls_it(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return StepResult(await ctx.call_tool("look"), is_last=True)
+
+    options = RunOptions(break_on=[Breakpoint(before_tool="look")])
+    paused = await sound(runner, await runner.run(agent_of(worker, look), "go", options=options), ended=False)
+    assert (paused.state, paused.tool_executions[0].outcome) == ("paused", None)
+    result = await sound(runner, await runner.resume(paused.task_id))
+    assert (result.state, result.output) == ("completed", 1)

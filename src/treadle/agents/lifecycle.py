@@ -198,9 +198,10 @@ def partial_answer(state: TaskState, setup: Setup) -> Json:
 
 def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
     """End what the steps left open, compensate one call after the other, newest first, then rewind."""
-    open_call = close_calls(state, "its step was undone", "cancelled")
-    if open_call is not None:
-        return open_call
+    for step in state.under_way():
+        open_call = close_calls_of(step, "its step was undone", "cancelled")
+        if open_call is not None and taken_back(undo, step):
+            return open_call
     for call in undo.queue:
         if call.undo_status == "begun":
             return (UndoCall(call.id + UNDO_SUFFIX, call),)

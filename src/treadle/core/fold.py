@@ -461,6 +461,8 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
         _take_up(state, state.steps[-1])
     elif not state.answered:
         state.output, state.output_text = None, ""
+    if state.graph is not None:
+        scheduling.reopen(state, state.graph)
 
 
 def _take_up(state: TaskState, step: StepState) -> None:

@@ -147,6 +147,9 @@ class Node:
     requests: int = 0
     """how many requests and calls its function made"""
 
+    calls: int = 0
+    """how many calls of it count"""
+
     keyed: dict[str, Keyed] = field(default_factory=dict[str, Keyed])
     tried: dict[str, int] = field(default_factory=dict[str, int])
     """by key, how often the model was asked in vain what is asked again when the step is tried again"""

@@ -340,18 +340,40 @@ def _try_again(state: TaskState, node: Node, step: StepState) -> None:
         if isinstance(done, Asked) and done.error is not None:
             node.tried[key] = done.attempt
             del node.keyed[key]
-        elif isinstance(done, CallState) and done.status == "ended" and done.outcome in ("error", "timeout"):
-            base, _, tries = done.id.partition(RETRY_MARK)
-            if base in told:
-                continue
-            if base in node.newest_calls and not node.owes:
-                _unsay(state, node)
-            again = CallState(
-                f"{base}{RETRY_MARK}{int(tries or 1) + 1}", done.step, done.name, done.arguments, done.problem
-            )
-            again.asked = done.asked
-            step.calls[step.calls.index(done)] = step.open[again.id] = kept.done = again
-            state.tool_calls += 1
+        elif (
+            isinstance(done, CallState)
+            and done.outcome in ("error", "timeout", "refused")
+            and asked_as(done) not in told
+        ):
+            kept.done = _call_again(state, node, step, done)
+
+
+def reopen(state: TaskState, graph: Graph) -> None:
+    """Want calls once more that were refused because a limit ended the task: their functions never heard of that."""
+    for node in graph.running.values():
+        for kept in node.keyed.values():
+            if isinstance(kept.done, CallState) and kept.done.outcome == "refused" and node.step is not None:
+                kept.done = _call_again(state, node, node.step, kept.done)
+
+
+def _call_again(state: TaskState, node: Node, step: StepState, call: CallState) -> CallState:
+    """Put a new call in the place of one that came to nothing."""
+    base, _, tries = call.id.partition(RETRY_MARK)
+    if base in node.newest_calls and not node.owes:
+        _unsay(state, node)
+    again = CallState(
+        f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments, call.problem
+    )
+    again.asked = call.asked
+    step.calls[step.calls.index(call)] = step.open[again.id] = again
+    if call.outcome != "refused":
+        _count(state, node)
+    return again
+
+
+def _count(state: TaskState, node: Node) -> None:
+    state.tool_calls += 1
+    node.calls += 1
 
 
 def _unsay(state: TaskState, node: Node) -> None:
@@ -444,7 +466,7 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     step.calls.append(call)
     step.open[call.id] = call
     node.keyed[event.key] = Keyed(event.digest, call)
-    state.tool_calls += 1
+    _count(state, node)
 
 
 def called(state: TaskState, node: Node, step: StepState) -> None:
@@ -519,7 +541,7 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
         for words in node.read:
             insort(state.unread, words, key=lambda one: one.seq)
         state.turn -= node.answers
-        state.tool_calls -= len(node.step.calls) if node.step is not None else 0
+        state.tool_calls -= node.calls
         if node.reason is not None:
             state.reasons.remove(node.reason)
         graph.started -= node.step is not None and node.step.started_seq != node.step.ended_seq

@@ -582,8 +582,10 @@ def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:
     if stop.after_step is not None:
         ended = type(event) is e.StepCompleted and not event.last
         return ended and stop.after_step in (0, state.steps[-1].index)
-    if type(event) is not e.ModelReturned:
-        return False
+    if type(event) is e.CallRequested:
+        return stop.before_tool in ("*", event.name)
+    if type(event) is not e.ModelReturned or event.call is not None:
+        return False  # of what a function was told it may want something else, or nothing
     gives = event.typed.call if event.typed is not None else None
     return any(stop.before_tool in ("*", call.name) for call in event.message.tool_calls if call.id != gives)
 

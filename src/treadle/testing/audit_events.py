@@ -286,17 +286,24 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
-            step = None if isinstance(event, (e.TaskEnded, e.Rewound)) else event.step
+            steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
             still = [
-                key for key, call in calls.items() if call.status != "ended" and step in (None, call.step)
+                key
+                for key, call in calls.items()
+                if call.status != "ended" and (not steps or call.step in steps)
             ]
-            still += [place for place, request in asking.items() if step in (None, request.step)]
+            still += [place for place, request in asking.items() if not steps or request.step in steps]
             if still and not isinstance(event, e.StepFailed):
                 problem = f"{event.kind} while {', '.join(still)} has no end"
             if isinstance(event, e.Rewound):
                 calls = {key: call for key, call in calls.items() if not key.endswith(UNDO_SUFFIX)}
         if problem is not None:
             yield Violation("one_end", task, event.seq, problem)
+
+
+def _steps_of(event: e.StepCompleted | e.StepFailed | e.StepSkipped | e.Rewound) -> tuple[str, ...]:
+    """Return which steps come to an end by an event; of an undo none means all."""
+    return event.steps if isinstance(event, e.Rewound) else (event.step,)
 
 
 def _requested(
