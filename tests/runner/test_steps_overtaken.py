@@ -20,6 +20,7 @@ from treadle import (
     ScriptedModel,
     StepContext,
     StepResult,
+    ToolCall,
     tool,
 )
 from treadle.core.model import ModelRequest
@@ -309,3 +310,39 @@ async def test_a_breakpoint_before_a_tool_stops_a_function_that_calls_it(runner:
     assert (paused.state, paused.tool_executions[0].outcome) == ("paused", None)
     result = await sound(runner, await runner.resume(paused.task_id))
     assert (result.state, result.output) == ("completed", 1)
+
+
+async def test_siblings_that_make_a_call_of_the_same_id_do_not_get_into_each_others_way(
+    runner: Runner,
+) -> None:
+    @tool(read_only=True)
+    async def repeat(what: str) -> str:
+        """Repeat."""
+        return what
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
+        if ctx.name == "join":
+            return StepResult(ctx.results, is_last=True)
+        made = ToolCall("id1", "repeat", {"what": ctx.name})
+        return StepResult([await ctx.call_tool(made), await ctx.call_tool(made)])
+
+    result = await sound(runner, await runner.run(agent_of(worker, repeat), "go"))
+    assert result.output == {"start": None, "a": ["a", "a"], "b": ["b", "b"]}
+    assert len(result.tool_executions) == 2
+
+
+async def test_a_value_wanted_by_several_at_a_time_is_worked_out_once(runner: Runner) -> None:
+    worked_out: list[int] = []
+
+    async def work_out() -> int:
+        worked_out.append(1)
+        await asyncio.sleep(0)
+        return len(worked_out)
+
+    async def worker(ctx: StepContext) -> StepResult:
+        return StepResult(await asyncio.gather(*[ctx.once("it", work_out) for _ in range(3)]), is_last=True)
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert (result.output, worked_out) == ([1, 1, 1], [1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from treadle.core import events as e
@@ -46,6 +47,10 @@ class StepDesk(Protocol):
 
     def heard(self) -> Awaitable[None]:
         """Return what is done once all that was handed in is recorded."""
+        ...
+
+    def turns(self) -> AbstractAsyncContextManager[Any]:
+        """Return what only one at a time can be in."""
         ...
 
     def now(self) -> float:
@@ -99,6 +104,7 @@ class StepContext(Generic[C]):
         self._seen: dict[str, int] = {}
         self._asking = False
         self._over = False
+        self._turns: dict[str, AbstractAsyncContextManager[Any]] = {}
 
     # -------------------------------------------------------------------------------------- looking
 
@@ -215,7 +221,7 @@ class StepContext(Generic[C]):
             tool: its name; or a call that the model asked for in its newest answer in the conversation.
             arguments: as JSON data, with a name.
             key: how the call is known when the function is entered again; by default its name, its arguments, and how
-                often they came.
+                often they came. One that the model asked for is known by its id.
 
         Raises:
             ToolCallFailed: the call did not end well: `outcome` says how, `unknown` included.
@@ -240,17 +246,20 @@ class StepContext(Generic[C]):
         """Return what a function returned when it was called first; it has to be JSON data."""
         self._check_entered()
         name = f"once:{key}"
-        if (known := self._node.keyed.get(name)) is None:
-            value = fn()
-            if isinstance(value, Awaitable):
-                value = await cast("Awaitable[T]", value)
-            if not is_writable(value):
-                raise WorkerError(
-                    f"step {self.name!r}: once({key!r}, ...) must return JSON data, got {value!r:.200}"
-                )
-            await self._desk.keep(e.ValueKept(self.step_id, name, cast("Any", value)))
-            known = self._node.keyed[name]
-        return cast("T", copied(cast("Kept", known.done).value))
+        async with self._turns.setdefault(name, self._desk.turns()):
+            if name not in self._node.keyed:
+                await self._keep(key, name, fn)
+        return cast("T", copied(cast("Kept", self._node.keyed[name].done).value))
+
+    async def _keep(self, key: str, name: str, fn: Callable[[], Any]) -> None:
+        value = fn()
+        if isinstance(value, Awaitable):
+            value = await value
+        if not is_writable(value):
+            raise WorkerError(
+                f"step {self.name!r}: once({key!r}, ...) must return JSON data, got {value!r:.200}"
+            )
+        await self._desk.keep(e.ValueKept(self.step_id, name, cast("Any", value)))
 
     async def now(self) -> float:
         """Return the time when this was first asked, in seconds since 1970, UTC; each call in a step has its own."""
@@ -324,11 +333,14 @@ class StepContext(Generic[C]):
                 f"step {self.name!r}: the arguments of {name} must be JSON data, got {given!r:.200}"
             )
         digest = _digest("tool", [name, given])
-        known, found = self._find(f"call:{tool.id}" if asked and key is None else key, digest)
+        known, found = self._find(f"call:{tool.id}" if asked else key, digest)
         if known is not None:
             call_id = cast("CallState", known.done).id
             return call_id, self._desk.request(None, call_id)
-        call_id = tool.id if asked else self._next_id("c")
+        if isinstance(tool, ToolCall) and tool.id.startswith(f"{self.step_id}-"):
+            call_id = tool.id
+        else:  # what this step was not asked for another may make as well
+            call_id = self._next_id("c")
         problem = tool.problem if asked else None
         is_its_own = asked and tool.id in self._node.newest_calls
         event = e.CallRequested(

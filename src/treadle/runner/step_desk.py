@@ -64,6 +64,10 @@ class StepDesk:
         self.wake()
         return done
 
+    def turns(self) -> asyncio.Lock:
+        """Return what only one at a time can be in."""
+        return asyncio.Lock()
+
     def now(self) -> float:
         """Return seconds since 1970, UTC."""
         return self._clock() / 1e6
