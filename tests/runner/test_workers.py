@@ -30,6 +30,7 @@ from treadle import (
     tool,
 )
 from treadle.agents.offer import RequestContext
+from treadle.agents.plan_refine import WORKING
 from treadle.core.events import Delta, Event
 from treadle.core.messages import Message
 from treadle.core.model import ModelRequest
@@ -52,7 +53,19 @@ class Way:
     answers: Callable[[str], Turn]
     offer: Any = None
     own: bool = False
-    """whether it is a worker of the user's own: what it makes of a limit or of a tool's flags is its own affair"""
+    """whether its steps are functions: what it makes of a limit or of a tool's flags is its own affair"""
+
+    says: Callable[[ModelRequest], Turn] | None = None
+    """what the model says, if it is not asked once in each step and in the conversation"""
+
+    steps: int = 7
+    asks: int = 7
+    """how often the model is asked"""
+
+    @property
+    def talks(self) -> bool:
+        """Whether calls and their results are said in the conversation."""
+        return self.says is None
 
 
 async def one_turn(ctx: StepContext) -> StepResult:
@@ -102,14 +115,30 @@ def as_planned(ctx: RequestContext[Any]) -> list[Any]:
     return [tool for tool in ctx.tools if tool.spec.name == dict(enumerate(PLAN, 1)).get(ctx.step, ("",))[0]]
 
 
+def plans_one_sub_task(request: ModelRequest) -> Turn:
+    """A plan of one sub-task, which does all that is to be done; then the answer."""
+    if request.instructions.startswith(WORKING):
+        done = sum(message.role == "tool" for message in request.messages)
+        return in_calls(*PLAN[done]) if done < len(PLAN) else text("It is done.")
+    if "Plan 1 has run" in str(request.messages):
+        return text(json.dumps({"thought": "So it is.", "answer": ANSWER}))
+    sub_task = {"id": "do", "task": "Do it all.", "after": []}
+    return text(json.dumps({"thought": "I plan.", "sub_tasks": [sub_task]}))
+
+
+def in_calls(name: str, arguments: dict[str, Any]) -> Turn:
+    return call(name, **arguments)
+
+
 WORKERS = {
-    "function_calling": Way("function_calling", lambda name, given: call(name, **given), text),
-    "offering": Way("function_calling", lambda name, given: call(name, **given), text, as_planned),
+    "function_calling": Way("function_calling", in_calls, text),
+    "offering": Way("function_calling", in_calls, text, as_planned),
     "react": Way("react", in_react, lambda words: text(f"Thought: Done.\nAnswer: {words}", chunk=5)),
     "planner": Way("planner", in_json, lambda words: in_json("finish", {"answer": words})),
-    "function": Way(one_turn, lambda name, given: call(name, **given), text, own=True),
-    "pipeline": Way(IN_A_ROW, lambda name, given: call(name, **given), text, own=True),
-    "own class": Way(InThreeParts(), lambda name, given: call(name, **given), text, own=True),
+    "function": Way(one_turn, in_calls, text, own=True),
+    "pipeline": Way(IN_A_ROW, in_calls, text, own=True),
+    "own class": Way(InThreeParts(), in_calls, text, own=True),
+    "plan_refine": Way("plan_refine", in_calls, text, None, True, plans_one_sub_task, 3, 9),
 }
 USAGE = Usage(100, 7, cached_tokens=30, reasoning_tokens=2)
 LAST_WORDS = "I know no more."
@@ -157,7 +186,9 @@ class World:
     async def says(self, request: ModelRequest) -> Turn:
         self.asked.append(request)
         await self.reach()
-        if request.tool_choice == "none" or "no tool may be used any more" in request.instructions:
+        if self.way.says is not None:
+            said = self.way.says(request)
+        elif request.tool_choice == "none" or "no tool may be used any more" in request.instructions:
             said = self.way.answers(LAST_WORDS)
         elif request.turn < len(PLAN):
             said = self.way.calls(*PLAN[request.turn])
@@ -233,18 +264,20 @@ OUTCOMES = [
 async def test_a_free_run_does_what_the_model_says(world: World, runner: Runner) -> None:
     result = await runner.run(world.agent, "go")
     assert (result.state, result.final_text, result.output) == ("completed", ANSWER, ANSWER)
-    assert (result.error, result.degraded_reasons, result.steps) == (None, (), 7)
+    assert (result.error, result.degraded_reasons, result.steps) == (None, (), world.way.steps)
     assert world.outcomes(result) == OUTCOMES
-    assert "Did you mean" in str(result.messages) or "There is no tool 'nobody'" in str(result.messages)
-    assert "RuntimeError: broken" in str(world.asked[-1].messages[-3])
+    said = str([request.messages for request in world.asked])
+    assert "Did you mean" in said or "There is no tool 'nobody'" in said
+    assert "RuntimeError: broken" in said
     await audited(world, runner, result)
 
 
 async def test_its_usage_is_the_sum_of_what_each_answer_took(world: World, runner: Runner) -> None:
     used = (await runner.run(world.agent, "go")).usage
-    assert (used.input_tokens, used.output_tokens) == (7 * 100, 7 * 7)
-    assert (used.cached_tokens, used.reasoning_tokens) == (7 * 30, 7 * 2)
-    assert (used.model_calls, used.tool_calls) == (7, 6)
+    asks = world.way.asks
+    assert (used.input_tokens, used.output_tokens) == (asks * 100, asks * 7)
+    assert (used.cached_tokens, used.reasoning_tokens) == (asks * 30, asks * 2)
+    assert (used.model_calls, used.tool_calls) == (asks, 6)
 
 
 async def test_stepping_gives_the_journal_of_the_free_run(world: World, runner: Runner) -> None:
@@ -254,7 +287,7 @@ async def test_stepping_gives_the_journal_of_the_free_run(world: World, runner: 
     while not (await runner.run_step(task)).is_last:
         steps += 1
     stepped = await runner.finalize(task)
-    assert (steps + 1, stepped.final_text) == (7, free.final_text)
+    assert (steps + 1, stepped.final_text) == (world.way.steps, free.final_text)
     assert_same_journal(
         await journal_of(runner.store, free.task_id), await journal_of(runner.store, task.task_id)
     )
@@ -272,6 +305,8 @@ async def test_streaming_changes_nothing_and_tells_no_word_of_a_protocol(
     journals = [await journal_of(runner.store, result.task_id) for result in (free, told)]
     assert_same_journal(*journals)
     assert [event for event in seen if isinstance(event, Event)] == journals[1]
+    if not world.way.talks:
+        return
     words = [delta for delta in seen if isinstance(delta, Delta) and delta.channel == "text"]
     assert "".join(delta.text for delta in words) == ANSWER
     assert all(mark not in delta.text for delta in words for mark in PROTOCOL)
@@ -368,16 +403,16 @@ async def test_steps_are_undone_and_done_again(world: World, runner: Runner) -> 
         ("book", "compensated")
     ]
     again = await runner.resume(first.task_id)
-    assert (again.state, again.final_text, again.steps) == ("completed", ANSWER, 7)
+    assert (again.state, again.final_text, again.steps) == ("completed", ANSWER, world.way.steps)
     assert [message.text for message in again.messages] == [message.text for message in first.messages]
-    assert again.usage.model_calls == 7 + 6
+    assert again.usage.model_calls == 2 * world.way.asks - 1
     await audited(world, runner, again)
 
 
 async def test_a_fork_goes_on_from_any_step_and_its_parent_stays(world: World, runner: Runner) -> None:
     parent = await runner.run(world.agent, "go")
-    for at in ("s1", "s2", "s4", "s6"):
-        fork = await runner.fork(parent.task_id, at=at)
+    for step in (await runner.get_completed_steps(parent.task_id))[:-1]:
+        fork = await runner.fork(parent.task_id, at=step.step.step_id)
         result = await runner.resume(fork)
         assert (result.state, result.final_text) == ("completed", ANSWER)
         assert result.messages == parent.messages
@@ -392,12 +427,12 @@ async def test_a_limit_of_any_size_is_kept(world: World, runner: Runner, on_limi
             world.agent, "go", options=RunOptions(limits=Limits(steps=steps), on_limit=on_limit)
         )
         ended = {"final_answer": "degraded", "fail": "failed", "pause": "paused"}[on_limit]
-        if steps >= 7:
+        if steps >= world.way.steps:
             assert (result.state, result.final_text) == ("completed", ANSWER)
         else:
             assert result.state == ended
             assert result.steps <= steps
-        assert result.usage.model_calls <= steps + 1
+        assert result.usage.model_calls <= steps + 1 or not world.way.talks
         if result.state == "degraded" and steps and not world.way.own:
             assert result.final_text == LAST_WORDS
         assert_well_formed(result.messages)
@@ -411,22 +446,25 @@ async def test_a_limit_of_any_size_is_kept(world: World, runner: Runner, on_limi
             result.state != "paused" or not world.way.own
         ):  # a function's call may still be made once the limit is raised
             assert_well_formed(result.messages)
-    for tokens in (0, 100, 321, 800):
+    enough = world.way.asks * USAGE.total_tokens + 1
+    for tokens in (0, 100, 321, enough):
         limits = Limits(tokens=tokens)
         result = await runner.run(world.agent, "go", options=RunOptions(limits=limits, on_limit=on_limit))
-        assert result.state == ("completed" if tokens == 800 else ended)
+        assert result.state == ("completed" if tokens == enough else ended)
         assert_well_formed(result.messages)
     await audited(world, runner, ended=False)
 
 
 async def test_an_answer_at_the_last_step_counts(world: World, runner: Runner) -> None:
-    result = await runner.run(world.agent, "go", options=RunOptions(limits=Limits(steps=7)))
+    result = await runner.run(world.agent, "go", options=RunOptions(limits=Limits(steps=world.way.steps)))
     assert (result.state, result.final_text) == ("completed", ANSWER)
 
 
+@pytest.mark.parametrize("way", [way for way in WORKERS.values() if way.talks])
 async def test_a_persons_words_between_steps_are_read_and_stay_in_the_thread(
-    world: World, runner: Runner
+    way: Way, runner: Runner
 ) -> None:
+    world = World(way)
     task = await runner.create_task(world.agent, "go", thread_id="talk")
     await runner.run_step(task)
     await runner.run_step(task, input="rather two")
@@ -444,7 +482,7 @@ async def test_a_thread_goes_on_with_any_other_worker(world: World, runner: Runn
     result = await runner.run(other.agent, "again", thread_id="talk")
     assert (result.state, result.final_text) == ("completed", ANSWER)
     first: list[Message] = list(other.asked[0].messages)
-    assert sum("booked 2" in str(message) for message in first) == 1
+    assert sum("booked 2" in str(message) for message in first) == world.way.talks
     assert first[-1].text == "again"
     await audited(other, runner, result)
 
