@@ -252,7 +252,7 @@ class StepContext(Generic[C]):
         return cast("T", copied(cast("Kept", self._node.keyed[name].done).value))
 
     async def _keep(self, key: str, name: str, fn: Callable[[], Any]) -> None:
-        value = fn()
+        value: Any = fn()
         if isinstance(value, Awaitable):
             value = await value
         if not is_writable(value):
