@@ -346,3 +346,22 @@ async def test_a_value_wanted_by_several_at_a_time_is_worked_out_once(runner: Ru
 
     result = await sound(runner, await runner.run(agent_of(worker), "go"))
     assert (result.output, worked_out) == ([1, 1, 1], [1])
+
+
+async def test_what_is_planned_once_more_waits_for_a_sibling_that_failed_and_is_to_run_again(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
+        if ctx.name != "join" and len(tried) < 2:
+            tried.append(ctx.name)
+            raise RuntimeError("not yet")
+        return StepResult(sorted(ctx.results), is_last=ctx.name == "join")
+
+    tried: list[str] = []
+    failed = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert (failed.state, tried) == ("failed", ["a", "b"])
+    await runner.undo_step(failed.task_id, step="b")
+    result = await sound(runner, await runner.resume(failed.task_id))
+    assert (result.state, result.output) == ("completed", ["a", "b", "start"])

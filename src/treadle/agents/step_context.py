@@ -252,14 +252,13 @@ class StepContext(Generic[C]):
         return cast("T", copied(cast("Kept", self._node.keyed[name].done).value))
 
     async def _keep(self, key: str, name: str, fn: Callable[[], Any]) -> None:
-        value: Any = fn()
-        if isinstance(value, Awaitable):
-            value = await value
+        given: Any = fn()
+        value = await cast("Awaitable[Any]", given) if isinstance(given, Awaitable) else given
         if not is_writable(value):
             raise WorkerError(
                 f"step {self.name!r}: once({key!r}, ...) must return JSON data, got {value!r:.200}"
             )
-        await self._desk.keep(e.ValueKept(self.step_id, name, cast("Any", value)))
+        await self._desk.keep(e.ValueKept(self.step_id, name, value))
 
     async def now(self) -> float:
         """Return the time when this was first asked, in seconds since 1970, UTC; each call in a step has its own."""

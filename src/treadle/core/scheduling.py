@@ -109,7 +109,7 @@ def _wait(graph: Graph, node: Node) -> None:
             node.won += 1
         elif other.status == "skipped":
             _pass(node, other)
-        elif other.status != "failed":
+        elif other.status != "failed" or other.id in graph.failed:  # those run again
             node.waits += 1
             other.needed_by.append(node.id)
     graph.planned += 1
