@@ -65,7 +65,7 @@ def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dic
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
         **provider_addresses,
     }
-    command = [sys.executable, "-X", "dev", str(DRIVER), str(document)]
+    command = [sys.executable, "-W", "default", str(DRIVER), str(document)]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
     )
