@@ -3,7 +3,8 @@
 import apsw
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel
+from treadle import Agent, Runner, ScriptedModel, Text
+from treadle.core.events import InputReceived
 from treadle.errors import Fenced
 from treadle.models import text
 
@@ -30,3 +31,23 @@ async def test_who_is_refused_on_giving_a_task_back_knows_that_another_drives_it
         assert row.epoch == epoch
         assert stalled.desk.unreleased == {}, "it would claim the task to give it back"
         assert isinstance(owned.writer.failure, Fenced)
+
+
+async def test_what_a_driver_recorded_after_it_was_succeeded_is_not_shown_as_said(tmp_path):
+    path = tmp_path / "journal.db"
+    async with Runner(path, agents=[agent]) as stalled, Runner(path, agents=[agent]) as other:
+        await stalled.create_task(agent, "Work", task_id="t")
+        owned = await stalled.desk.claim("t")
+        connection = apsw.Connection(str(path))
+        connection.set_busy_timeout(5_000)
+        connection.execute("UPDATE drivers SET lease = 1")  # as if it had been stopped for long
+        await other.resume("t")
+
+        owned.writer.record(InputReceived((Text("Never heard."),)))
+        with pytest.raises(Fenced):
+            async with stalled._driving.giving_back(owned):
+                pass
+
+        shown = await stalled.result("t")
+        assert [message.text for message in shown.messages] == ["Work", "Done."]
+        assert shown == await other.result("t")

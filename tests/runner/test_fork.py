@@ -171,6 +171,20 @@ async def test_a_result_can_be_replaced_and_its_siblings_keep_theirs(runner: Run
     assert (replaced.call, replaced.output, replaced.previous) == ("s1-1", 7, 6)
 
 
+async def test_a_failed_call_whose_result_is_replaced_has_not_failed_in_the_fork(runner: Runner) -> None:
+    @tool(read_only=True)
+    async def look() -> str:
+        raise ValueError("too dark")
+
+    agent = Agent(ScriptedModel([call("look"), "Done."]), name="looker", tools=[look])
+    result = await runner.run(agent, "?")
+    fork = await runner.fork(result.task_id, replace={"s1-0": "a cat"})
+    (replaced,) = (await runner.result(fork)).tool_executions
+    assert (replaced.outcome, replaced.output, replaced.error) == ("ok", "a cat", None)
+    (failed,) = (await runner.result(result.task_id)).tool_executions
+    assert failed.outcome == "error"
+
+
 @pytest.mark.parametrize(
     ("how", "error", "says"),
     [

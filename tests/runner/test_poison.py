@@ -177,10 +177,11 @@ async def test_drivers_that_stalled_and_came_back_do_not_count_as_dead_of_the_ta
         await runner.aclose()
 
 
-async def test_drivers_that_gave_the_task_back_do_not_count_as_dead_of_it(tmp_path):
+@pytest.mark.parametrize("died", [adopting.SUSPECT - 1, adopting.GIVEN_UP])
+async def test_drivers_that_gave_the_task_back_do_not_count_as_dead_of_it(tmp_path, died):
     path, (agent, _) = tmp_path / "journal.db", worker()
     await orphaned(path, agent, "t")
-    await drivers_die(path, "t", 4)
+    await drivers_die(path, "t", died)
     async with Runner(path, agents=[agent]) as runner:
         async with runner._driving.own("t"):  # as one that could not drive it, for want of a key or a server
             pass

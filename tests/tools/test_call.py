@@ -365,6 +365,35 @@ async def test_with_too_many_abandoned_calls_a_new_one_is_refused_and_says_why(c
     assert await run(deaf, ctx) is None
 
 
+async def test_a_call_that_waits_for_a_thread_gets_the_place_of_one_that_is_given_up(
+    ctx: Ctx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads_module, "_pool", None)
+    monkeypatch.setattr(threads_module, "MAX_THREADS", 1)
+    let_go = threading.Event()
+
+    @tool
+    def deaf() -> None:
+        let_go.wait(10)
+
+    @tool
+    def quick() -> str:
+        return "done"
+
+    stuck = asyncio.create_task(run(deaf, ctx))
+    waiting = asyncio.create_task(run(quick, ctx))
+    try:
+        for _ in range(2):
+            await asyncio.sleep(0.02)
+            stuck.cancel()
+        async with asyncio.timeout(2):
+            assert await waiting == "done"
+    finally:
+        let_go.set()
+        await asyncio.wait([stuck])
+    await until(lambda: not abandoned())
+
+
 async def test_more_calls_than_threads_wait_and_one_that_waits_is_withdrawn_when_cancelled(ctx: Ctx) -> None:
     let_go = threading.Event()
     began: list[int] = []

@@ -150,6 +150,15 @@ class StoreConformance(
         await (await Owner.claim(store, "t")).write()
         await store.close()
 
+    async def test_what_was_driven_when_its_store_was_closed_is_to_be_driven_on(self, tmp_path: Path) -> None:
+        store = self.make(tmp_path)
+        await store.open()
+        await Owner.create(store, "t")
+        await store.close()
+        await store.open()
+        assert [row.task_id for row in await store.orphans(10)] == ["t"]
+        await store.close()
+
     async def test_close_writes_what_is_queued(self, tmp_path: Path) -> None:
         store = self.make(tmp_path)
         await store.open()
