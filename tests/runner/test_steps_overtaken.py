@@ -24,8 +24,9 @@ from treadle import (
     tool,
 )
 from treadle.core.model import ModelRequest
-from treadle.errors import WorkerError
+from treadle.errors import StepFailed, WorkerError
 from treadle.llm.scripted import Turn, call, fail, text
+from treadle.testing.audit import Evidence, audit_store
 
 pytestmark = pytest.mark.anyio
 
@@ -365,3 +366,35 @@ async def test_what_is_planned_once_more_waits_for_a_sibling_that_failed_and_is_
     await runner.undo_step(failed.task_id, step="b")
     result = await sound(runner, await runner.resume(failed.task_id))
     assert (result.state, result.output) == ("completed", ["a", "b", "start"])
+
+
+async def test_a_step_that_fails_when_stepped_leaves_no_call_of_an_interrupted_sibling_without_an_end(
+    runner: Runner,
+) -> None:
+    began = asyncio.Event()
+
+    @tool(read_only=True)
+    async def long() -> int:
+        """Take long, the first time."""
+        if not began.is_set():
+            began.set()
+            await asyncio.sleep(60)
+        return 1
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
+        if ctx.name == "a" and not began.is_set():
+            await asyncio.sleep(60)
+        if ctx.name == "a" and ctx.attempt == 1:
+            raise RuntimeError("not yet")
+        return StepResult(await ctx.call_tool("long"), is_last=ctx.name == "join")
+
+    handle = await runner.start(agent_of(worker, long), "go")
+    await began.wait()
+    await handle.interrupt()
+    with pytest.raises(StepFailed, match="not yet"):
+        await runner.run_step(handle.task_id, step="s2")
+    assert await audit_store(runner.store, Evidence(ended=True)) == []
+    result = await sound(runner, await runner.resume(handle.task_id))
+    assert (result.state, [run.outcome for run in result.tool_executions]) == ("completed", ["ok"] * 3)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from treadle.agents.lifecycle import fail, give_up, partial_answer, settle
+from treadle.agents.lifecycle import close_calls, fail, give_up, partial_answer, settle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import (
@@ -176,6 +176,9 @@ def _after_failure(state: TaskState, setup: Setup, node: Node) -> Decision:
         return e.PauseRequested(FAILURE_POLICY, f"step {node.plan.name!r} failed: {error.message}")
     if policy == "pause":
         return e.StepStarted(step.id, step.index, step.attempt + 1)
+    open_call = close_calls(state, f"step {node.plan.name!r} failed", "refused")
+    if open_call is not None:
+        return open_call  # of a step that does not run in this drive: taken up again, it is made
     if policy == "degrade":
         reason = f"step {node.plan.name!r} failed: {error.message}"
         return e.TaskEnded("degraded", partial_answer(state, setup), error, (*state.reasons, reason))
