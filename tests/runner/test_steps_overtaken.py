@@ -24,7 +24,7 @@ from treadle import (
     tool,
 )
 from treadle.core.model import ModelRequest
-from treadle.errors import StepFailed, WorkerError
+from treadle.errors import StepFailed, VersionRefused, WorkerError
 from treadle.llm.scripted import Turn, call, fail, text
 from treadle.testing.audit import Evidence, audit_store
 
@@ -398,3 +398,22 @@ async def test_a_step_that_fails_when_stepped_leaves_no_call_of_an_interrupted_s
     assert await audit_store(runner.store, Evidence(ended=True)) == []
     result = await sound(runner, await runner.resume(handle.task_id))
     assert (result.state, [run.outcome for run in result.tool_executions]) == ("completed", ["ok"] * 3)
+
+
+async def test_a_task_does_not_change_between_steps_that_are_functions_and_others(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("end"))
+        return StepResult(await ctx.call_tool("look"), is_last=True)
+
+    functions = Agent(ScriptedModel([]), worker=worker, tools=[look])
+    calls = Agent(ScriptedModel([call("look"), "done"]), tools=[look])
+    for first, other, output in ((functions, calls, 1), (calls, functions, "done")):
+        task = await runner.create_task(first, "go")
+        await runner.run_step(task)
+        with pytest.raises(VersionRefused, match="such; go on with the agent it began with"):
+            await runner.resume(task, agent=other)
+        result = await sound(runner, await runner.resume(task, agent=first))
+        assert (result.state, result.output) == ("completed", output)
+    untouched = await runner.create_task(calls, "go")
+    assert (await runner.resume(untouched, agent=functions)).output == 1

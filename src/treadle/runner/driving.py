@@ -519,6 +519,7 @@ class Driving:
                     f"version {agent.fingerprint}; options say on_version_change='refuse'"
                 )
                 raise VersionRefused(message, task_id=state.task_id)
+            _check_kind_of_worker(state, agent)
             record(e.VersionChanged(agent.fingerprint, state.fingerprint))
         if state.instructions is not None and not changed:
             return
@@ -689,3 +690,16 @@ class Driving:
                 last = f"; its last task is {members[-1].task_id}" if members else ""
                 raise TaskNotFound(f"{task_id} is a thread, not a task{last}") from None
             raise TaskNotFound(f"no task {task_id!r} in {self.store.url}") from None
+
+
+def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
+    """Raise `VersionRefused` if a task has steps that this agent's worker could not go on from."""
+    runs_functions = agent.own is not None and agent.own.runs_functions
+    has_functions = state.graph is not None
+    if runs_functions != has_functions and (has_functions or state.steps or state.step is not None):
+        theirs, ours = ("are", "does not run") if has_functions else ("are not", "runs")
+        message = (
+            f"task {state.task_id}: its steps {theirs} functions, and the worker of agent {agent.name!r} {ours} such; "
+            "go on with the agent it began with, or begin a new task in its thread"
+        )
+        raise VersionRefused(message, task_id=state.task_id)
