@@ -201,3 +201,29 @@ async def test_a_fork_in_mid_step_may_go_back_to_the_end_of_that_step():
         await runner.run_step(fork)
         assert (await runner.undo_step(fork)).to == 1
         assert await audit_store(runner.store) == []
+
+
+def fan_of_steps() -> list[e.Event]:
+    """Two steps beside each other, the first of which has the answer."""
+    return [
+        e.TaskCreated("math", (Text("go"),), "talk"),
+        e.StepsPlanned((e.NextStep("start"),)),
+        e.StepStarted("s1", 1),
+        e.StepCompleted("s1", next=(e.NextStep("a"), e.NextStep("b"))),
+        e.StepStarted("s2", 2),
+        e.StepStarted("s3", 3),
+        e.StepCompleted("s2", True, "done"),
+        e.StepSkipped("s3", "join"),
+        e.TaskEnded("completed", "done"),
+    ]
+
+
+def test_a_step_that_still_runs_as_its_task_completes_is_seen() -> None:
+    events = fan_of_steps()
+    assert found(numbered(*events)) == set()
+    assert found(numbered(*events[:7], *events[8:])) == {"prefix_folds"}
+
+
+def test_a_step_that_ends_twice_is_seen() -> None:
+    events = fan_of_steps()
+    assert found(numbered(*events[:7], e.StepCompleted("s3"), *events[7:])) == {"prefix_folds"}

@@ -261,8 +261,10 @@ def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iter
     if graph.planned != sum(node.status == "planned" for node in nodes.values()):
         yield Violation("prefix_folds", task, seq, f"{graph.planned} steps are said to be planned")
     places = [nodes[step.id].place for step in state.steps]
-    if places != sorted(places):
+    if places != sorted(set(places)):
         yield Violation("prefix_folds", task, seq, f"steps are in the order {places}")
+    if state.ended == "completed" and graph.running:
+        yield Violation("prefix_folds", task, seq, f"completed while {', '.join(graph.running)} still runs")
 
 
 def _place(state: TaskState) -> _Place:
