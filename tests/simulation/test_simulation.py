@@ -115,15 +115,15 @@ def an_undo_keeps_the_last_message(patch: pytest.MonkeyPatch) -> None:
 
 
 def results_come_in_the_order_the_calls_ended(patch: pytest.MonkeyPatch) -> None:
-    results = fold._results
+    results = fold.results
 
-    def late_first(step: Any) -> Any:
-        message = results(step)
-        order = sorted(step.calls[step.answered_calls :], key=lambda call: -(call.ended or 0))
-        ids = [fold._asked_as(call) for call in order]
+    def late_first(calls: Any) -> Any:
+        message = results(calls)
+        order = sorted(calls, key=lambda call: -(call.ended or 0))
+        ids = [fold.asked_as(call) for call in order]
         return replace(message, parts=tuple(sorted(message.parts, key=lambda part: ids.index(part.call_id))))
 
-    patch.setattr(fold, "_results", late_first)
+    patch.setattr(fold, "results", late_first)
 
 
 def a_commit_whose_acknowledgement_is_lost_is_taken_for_refused(patch: pytest.MonkeyPatch) -> None:
