@@ -488,7 +488,7 @@ class JournalStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Write what is queued and close; idempotent."""
+        """Write what is queued and close; idempotent. What was owned through this store is an orphan from then on."""
         ...
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
