@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -417,3 +418,27 @@ async def test_a_task_does_not_change_between_steps_that_are_functions_and_other
         assert (result.state, result.output) == ("completed", output)
     untouched = await runner.create_task(calls, "go")
     assert (await runner.resume(untouched, agent=functions)).output == 1
+
+
+def test_a_function_in_a_thread_that_does_not_end_holds_no_exit_up() -> None:
+    def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(*[NextStep(f"n{i}") for i in range(40)])
+        hanging.release()
+        over.wait(20)
+        return StepResult("late", is_last=True)
+
+    async def main() -> str:
+        async with Runner("memory:") as runner:
+            options = RunOptions(max_parallel_steps=40)
+            handle = await runner.start(agent_of(worker), "go", options=options)
+            for _ in range(40):
+                assert await asyncio.to_thread(hanging.acquire, timeout=10)
+            await handle.interrupt()
+            return (await handle.result()).state
+
+    hanging, over = threading.Semaphore(0), threading.Event()
+    began = time.monotonic()
+    assert asyncio.run(main()) == "interrupted"
+    assert time.monotonic() - began < 10
+    over.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from treadle.agents.agent import Agent, RunContext
@@ -19,6 +20,7 @@ from treadle.core.scheduling import ITSELF, seen_by
 from treadle.errors import ModelError, ToolCallFailed, WorkerError
 from treadle.runner.artifacts import checked_artifacts, checked_sources
 from treadle.runner.perform import Flight, Stage, being_cancelled, standing
+from treadle.runner.step_threads import in_thread
 
 
 async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> list[e.Event]:
@@ -31,7 +33,7 @@ async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> lis
     flight.enter()
     try:
         try:
-            result: Any = await asyncio.to_thread(worker.run, ctx) if worker.blocks else worker.run(ctx)
+            result: Any = await in_thread(partial(worker.run, ctx)) if worker.blocks else worker.run(ctx)
             if isinstance(result, Awaitable):
                 result = await cast("Awaitable[Any]", result)
             await ctx.settled()

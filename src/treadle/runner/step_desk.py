@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from treadle.core import events as e
 from treadle.core.state import TaskState
 from treadle.errors import WorkerError
+from treadle.runner import step_threads
 from treadle.runner.flights import Recorder
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ class StepDesk:
 
     def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
         """Call a function in a thread; what it did not come to is lost if its step is stopped."""
-        return asyncio.to_thread(fn)
+        return step_threads.in_thread(fn)
 
     # ----------------------------------------------------------------------------------- for the drive
 

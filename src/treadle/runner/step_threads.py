@@ -1,0 +1,42 @@
+"""Threads of steps that are functions and not `async`: as many as run beside each other, and none holds an exit up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from threading import Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def in_thread(fn: Callable[[], T]) -> Awaitable[T]:
+    """Call a function in a thread of its own, in a copy of this context.
+
+    The loop's own executor has few threads, and a process waits for them as it ends: a function that was cut off and
+    does not end would take one from everybody, and hold the exit up.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def work() -> None:
+        try:
+            tell = partial(_give, done.set_result, done, context.run(fn))
+        except StopIteration as stop:  # no future holds that
+            error = RuntimeError(f"the function raised StopIteration({stop.value!r:.200})")
+            tell = partial(_give, done.set_exception, done, error)
+        except BaseException as error:  # noqa: BLE001  it is the caller's to deal with
+            tell = partial(_give, done.set_exception, done, error)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(tell)
+
+    Thread(target=work, name="treadle-step", daemon=True).start()
+    return done
+
+
+def _give(settle: Callable[[Any], None], done: asyncio.Future[Any], outcome: Any) -> None:
+    if not done.done():
+        settle(outcome)
