@@ -19,7 +19,7 @@ check: .venv
 	$(RUN)/pyright src
 
 test: .venv
-	$(RUN)/pytest -q -n 2
+	$(RUN)/pytest -q -n 3
 
 full: check
 	$(RUN)/pytest -q -n 2 -m "full or not full" --hypothesis-profile=full -o faulthandler_timeout=3600

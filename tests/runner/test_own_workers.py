@@ -468,6 +468,7 @@ def returns(result: Any) -> Callable[[StepContext], Any]:
         (StepResult("x"), "neither the last step nor followed by one"),
         (StepResult(object(), is_last=True), "output must be JSON data"),
         (StepResult(next_steps=["a"]), "a next step must be a NextStep, got 'a'"),  # type: ignore[list-item]
+        (StepResult(next_steps=NextStep("a")), "next_steps must be a list of NextStep, got NextStep"),  # type: ignore[arg-type]
         (StepResult(next_steps=[NextStep("")]), "a step's name must be text"),
         (StepResult(next_steps=[NextStep("a"), NextStep("a")]), "two steps of one plan are named 'a'"),
         (StepResult(next_steps=[NextStep("a", after=("b",))]), "waits for 'b', and there is no such step"),

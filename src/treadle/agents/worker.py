@@ -175,7 +175,10 @@ def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResu
     except ValueError:
         raise WorkerError(f"{where}: output must be JSON data, got {result.output!r:.200}") from None
     node = graph.nodes[ctx.step_id]
-    steps = checked_steps(where, tuple(result.next_steps), names_before(graph, node))
+    planned: Any = result.next_steps
+    if not isinstance(planned, Sequence) or isinstance(planned, str):
+        raise WorkerError(f"{where}: next_steps must be a list of NextStep, got {planned!r:.200}")
+    steps = checked_steps(where, tuple(cast("Sequence[Any]", planned)), names_before(graph, node))
     others = len(graph.running) > 1 or graph.ready or graph.planned
     left = output is not None or result.sources or result.artifacts
     if result.skipped is not None and (result.is_last or steps or left):
