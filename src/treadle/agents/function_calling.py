@@ -112,13 +112,9 @@ def _run_calls(state: TaskState, setup: Setup, step: StepState) -> Decision:
             if len(effects) < setup.max_parallel_tools:
                 effects.append(CallTool(call.id, call))
         elif call.status in ("lost", "unresolved"):
-            settled = settle(state, setup, call)
-            if settled is None:
-                waiting.append(call)
-            elif isinstance(settled, e.Event):
-                return settled
-            else:
-                effects.append(settled)  # type: ignore[arg-type]
+            ended = settle(state, setup, call, effects, waiting)
+            if ended is not None:
+                return ended
     return tuple(effects) or Wait("settlement", tuple(waiting))
 
 

@@ -250,14 +250,18 @@ def may_have_acted(call: CallState) -> bool:
     return call.attempt > 0 and call.effect != "read" and call.outcome not in ("invalid", "refused", "denied")
 
 
-def settle(state: TaskState, setup: Setup, call: CallState) -> Decision | Effect | None:
-    """Return what follows for a call whose outcome is not known; None: a person has to settle it."""
+def settle(
+    state: TaskState, setup: Setup, call: CallState, effects: list[Effect], waiting: list[CallState]
+) -> e.ToolEnded | None:
+    """Return the end of a call whose outcome was not known; or want it looked for, or add it to those that wait."""
     settled = settled_end(call)
     if settled is not None:
         return settled
     spec = setup.tools.get(call.name)
     if call.status == "lost" and spec is not None and spec.reconcilable:
-        return Reconcile(f"{call.id}-reconcile", call)
-    if setup.on_unknown_outcome == "wait":
-        return None
-    return unknown_end(call)
+        effects.append(Reconcile(f"{call.id}-reconcile", call))
+    elif setup.on_unknown_outcome == "wait":
+        waiting.append(call)
+    else:
+        return unknown_end(call)
+    return None

@@ -128,13 +128,9 @@ def _calls(
             elif len(effects) < setup.max_parallel_tools + setup.max_parallel_steps:
                 effects.append(CallTool(call.id, call))
         elif call.status in ("lost", "unresolved"):
-            settled = settle(state, setup, call)
-            if settled is None:
-                waiting.append(call)
-            elif isinstance(settled, e.Event):
-                return settled
-            else:
-                effects.append(settled)  # type: ignore[arg-type]
+            ended = settle(state, setup, call, effects, waiting)
+            if ended is not None:
+                return ended
     return None
 
 

@@ -229,7 +229,7 @@ class StepContext(Generic[C]):
         """
         call_id, ended = self._call(tool, arguments, key)
         await ended
-        call = next(call for call in self._step.calls if call.id == call_id)
+        call = next(call for call in reversed(self._step.calls) if call.id == call_id)
         if call.outcome != "ok":
             why = call.error.message if call.error is not None else f"{call.name} ended as {call.outcome}"
             raise ToolCallFailed(why, tool=call.name, call_id=call.id, outcome=str(call.outcome))
@@ -240,7 +240,8 @@ class StepContext(Generic[C]):
         wanted = [self._call(call, None, None) for call in answer.message.tool_calls]
         for _, ended in wanted:
             await ended
-        return tuple([call for call_id, _ in wanted for call in self._step.calls if call.id == call_id])
+        made = {call.id: call for call in self._step.calls}
+        return tuple([made[call_id] for call_id, _ in wanted])
 
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         """Return what a function returned when it was called first; it has to be JSON data."""

@@ -110,7 +110,6 @@ class Node:
     needed_by: list[str] = field(default_factory=list[str])
     """ids of the steps that wait for it"""
 
-    next: tuple[NextStep, ...] = ()
     step: StepState | None = None
     inherited: bool = False
     """a fork took it over from its parent"""

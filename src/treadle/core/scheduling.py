@@ -235,7 +235,7 @@ def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
     _answer_calls(state, node, step)
     step.status, step.last, step.output = "completed", event.last, event.output
     step.sources, step.artifacts = event.sources, event.artifacts
-    node.status, node.next, node.reason = "completed", event.next, event.reason
+    node.status, node.reason = "completed", event.reason
     if event.reason is not None:
         state.reasons.append(event.reason)
     if event.last:
@@ -320,7 +320,6 @@ def _skip(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
     _answer_calls(state, node, step)
     step.status, node.status, node.given_up_by = "skipped", "skipped", event.by
     step.error = event.error or step.error
-    graph.surplus.pop(node.id, None)
     _file(state, graph, node, step)
     for other in node.needed_by:
         waiting = graph.nodes[other]
@@ -471,8 +470,10 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
 
 def called(state: TaskState, node: Node, step: StepState) -> None:
     """Say the results of the calls in a step's newest answer once the last of them has ended."""
+    if not node.owes:
+        return
     ended = {asked_as(call) for call in step.calls if call.asked and call.status == "ended"}
-    if node.owes and ended.issuperset(node.newest_calls):
+    if ended.issuperset(node.newest_calls):
         _answer_calls(state, node, step)
 
 
