@@ -254,6 +254,12 @@ class ModelError(TreadleError):
         kind: what kind of failure, from a closed list, judged by type, status and headers.
         status: the HTTP status, if there was one.
         retry_after: seconds the provider asks to wait, if it said so.
+        again_in: seconds after which the same question is worth another attempt, as a layer around the model decided;
+            None: it is not. Whoever asked waits, not the layer.
+        model: which model failed, as `provider:model`, if it is not the one that was asked.
+        route: which of several models the attempt went to, and `next_route` which one the next is to go to: places of
+            choices, outermost first, such as `1` or `0.2`.
+        also: other requests that were sent on the way, each a `SideCall`.
     """
 
     def __init__(
@@ -263,11 +269,21 @@ class ModelError(TreadleError):
         kind: ModelErrorKind = "unknown",
         status: int | None = None,
         retry_after: float | None = None,
+        again_in: float | None = None,
+        model: str = "",
+        route: str = "",
+        next_route: str = "",
+        also: tuple[Any, ...] = (),
     ) -> None:
         super().__init__(message)
         self.kind: ModelErrorKind = kind
         self.status = status
         self.retry_after = retry_after
+        self.again_in = again_in
+        self.model = model
+        self.route = route
+        self.next_route = next_route
+        self.also = also
 
 
 class WorkerError(TreadleError):

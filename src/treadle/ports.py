@@ -47,8 +47,10 @@ class Model(Protocol):
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         """Yield deltas while the answer is written and at the end exactly one `ModelAnswer`.
 
-        Makes one attempt: retries belong to layers. Lets cancellation through, always. Raises `ModelError`
-        for whatever the provider refuses or fails at; an answer cut off in the middle is an error, not an answer.
+        Makes one attempt. Lets cancellation through, always. Raises `ModelError` for whatever the provider refuses or
+        fails at; an answer cut off in the middle is an error, not an answer. A layer around a model that wants the
+        question asked again sets `ModelError.again_in` and waits for nothing: whoever asked journals the failed
+        attempt, waits, and calls `stream` again with what is known of it in the request.
         """
         ...
 

@@ -72,11 +72,53 @@ class ModelSettings:
     extra: dict[str, Json] = field(default_factory=dict[str, Json])
 
 
+@frozen
+class FailedAttempt:
+    """An attempt at a question that failed and is followed by another: whose, how, and when.
+
+    `at` is when it failed, in microseconds since 1970, UTC. `route` says which of several models it went to: the places
+    of the choices that were made, outermost first, such as `1` or `0.2`.
+    """
+
+    model: str
+    kind: str
+    status: int | None
+    at: int
+    route: str = ""
+
+
+@frozen
+class SideCall:
+    """Another request that was sent on the way to an answer, such as a hedge that lost; it is counted and paid for."""
+
+    model: str
+    usage: Usage = NO_USAGE
+    error: str | None = None
+
+
+@mutable
+class Tries:
+    """What is known of a question whose last attempt failed and that is to be asked again.
+
+    `retry_at` is when at the earliest, in microseconds since 1970, UTC; None once that has come. `route` is where the
+    next attempt goes, `epoch` the ownership under which the last one failed.
+    """
+
+    failures: tuple[FailedAttempt, ...] = ()
+    retry_at: int | None = None
+    route: str = ""
+    epoch: int = 0
+
+
 @mutable
 class ModelRequest:
     """One question to a model: everything it sees, and where in which task it is asked.
 
-    `turn` counts the answers already given to this task on its present branch, `attempt` starts at 1.
+    `turn` counts the answers already given to this task on its present branch, `attempt` starts at 1. The rest is for
+    layers around models, which hold no state of a task: `failures` are the attempts at this question that failed
+    before this one, `route` says which of several models it is to go to (see `FailedAttempt`; empty: not decided yet),
+    `asked_at` when trying began, in microseconds since 1970, UTC, and `spare_calls` how many more requests the limits
+    allow beside this one (None: any number).
     """
 
     messages: Sequence[Message]
@@ -89,6 +131,10 @@ class ModelRequest:
     turn: int
     attempt: int
     output_schema: Json = None
+    failures: tuple[FailedAttempt, ...] = ()
+    route: str = ""
+    asked_at: int = 0
+    spare_calls: int | None = None
 
 
 @mutable
@@ -116,11 +162,17 @@ class ToolCallDelta:
 
 @mutable
 class ModelAnswer:
-    """The whole answer. Ids of its tool calls may be the provider's own: the core puts its own in their place."""
+    """The whole answer. Ids of its tool calls may be the provider's own: the core puts its own in their place.
+
+    `model` is who answered, as `provider:model`, if it is not the model that was asked; `also` are other requests sent
+    on the way.
+    """
 
     message: Message
     finish: Finish = "stop"
     usage: Usage = NO_USAGE
+    model: str = ""
+    also: tuple[SideCall, ...] = ()
 
 
 ModelDelta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
