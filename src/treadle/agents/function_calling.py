@@ -84,7 +84,7 @@ def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
         reserve = setup.on_limit == "final_answer" and bool(setup.tools)
         spent = spent_before_a_call(setup.limits, state, reserve=reserve)
         if spent is not None:
-            return e.LimitReached(*spent)
+            return spent
     return (CallModel(step.id, step, final),)
 
 

@@ -158,7 +158,7 @@ def _requests(
                 fresh += 1
             effects.append(CallModel(asked.id, node.step, asked=asked))
     in_flight = fresh or state.in_flight()
-    return e.LimitReached(*spent) if spent is not None and not in_flight else None
+    return None if in_flight else spent
 
 
 def _after_failure(state: TaskState, setup: Setup, node: Node) -> Decision:

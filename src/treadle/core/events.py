@@ -467,11 +467,12 @@ class CancelRequested(Event):
 
 @mutable
 class LimitReached(Event):
-    """A limit was reached: `limit` is the name of the field of `Limits`."""
+    """A limit was reached: `limit` is the name of the field of `Limits`; `detail` says more, where there is more."""
 
     limit: str
     allowed: float
     used: float
+    detail: str | None = None
 
 
 @mutable

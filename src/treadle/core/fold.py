@@ -402,7 +402,7 @@ def _answer_finalized(state: TaskState, event: e.AnswerFinalized) -> None:
 
 
 def _limit_reached(state: TaskState, event: e.LimitReached) -> None:
-    state.limit = event.limit
+    state.limit, state.limit_detail = event.limit, event.detail
 
 
 def _pause_requested(state: TaskState, event: e.PauseRequested) -> None:

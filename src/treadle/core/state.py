@@ -212,7 +212,14 @@ class TaskState:
 
     model_calls: int = 0
     usage: Usage = NO_USAGE
+    cost: int = 0
+    """pico-dollars, of the answers whose cost is known"""
+
+    unpriced: tuple[str, ...] = ()
+    """the models whose answers cost nobody knows what"""
+
     last_request_tokens: int = 0
+    last_request_cost: int = 0
 
     began: bool = False
     """whether a step ever started, in this task itself if it is a fork"""
@@ -227,6 +234,9 @@ class TaskState:
     reasons: list[str] = field(default_factory=list[str])
     end_reasons: tuple[str, ...] = ()
     limit: str | None = None
+    """the name of the limit that was reached"""
+
+    limit_detail: str | None = None
     pausing: bool = False
     interrupting: bool = False
     shutdown: bool = False

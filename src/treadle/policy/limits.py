@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from decimal import Decimal
 from typing import Any, Final
 
+from treadle.core import events as e
 from treadle.core.data import frozen
+from treadle.core.spending import NOTHING_SPENT, Spending, as_dollars, picodollars
 from treadle.core.state import TaskState
 from treadle.errors import ConfigurationError
 
 DEFAULT_STEPS: Final = 200
+
+_KINDS: Final[dict[str, tuple[str, Any]]] = {
+    "cost": ("an amount of US dollars", (int, float, Decimal)),
+    "seconds": ("a number of seconds", (int, float)),
+}
+"""What kind of number a limit is, if not a whole one."""
+
+UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked has no price"
+"""Why a limit on cost is taken for reached."""
 
 
 @frozen(kw_only=True)
@@ -21,6 +33,7 @@ class Limits:
         model_calls: requests to the model, attempts included.
         tool_calls: calls asked for by the model; those undone are given back.
         tokens: input and output tokens together.
+        cost: US dollars, such as 0.5. It needs a price for every model that may be asked.
         seconds: time during which the task is driven, over all attempts.
     """
 
@@ -28,6 +41,7 @@ class Limits:
     model_calls: int | None = None
     tool_calls: int | None = None
     tokens: int | None = None
+    cost: float | Decimal | None = None
     seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -35,11 +49,10 @@ class Limits:
             value = getattr(self, item.name)
             if value is None:
                 continue
-            whole = item.name != "seconds"
-            if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-                kind = "a whole number" if whole else "a number of seconds"
+            kind, types = _KINDS.get(item.name, ("a whole number", int))
+            if isinstance(value, bool) or not isinstance(value, types):
                 raise ConfigurationError(f"Limits.{item.name} must be {kind} or None, got {value!r}")
-            if value < 0 or value != value:
+            if value != value or value < 0:
                 raise ConfigurationError(f"Limits.{item.name} must not be negative, got {value!r}")
             if value == float("inf"):
                 raise ConfigurationError(f"Limits.{item.name} must be finite; None is no limit")
@@ -63,27 +76,54 @@ def _smaller(a: float | None, b: float | None) -> float | None:
     return min(a, b)
 
 
+def forbidden(limits: Limits, used: Spending, reserved: Spending = NOTHING_SPENT) -> e.LimitReached | None:
+    """Return the limit that forbids one more request to a model, if one does.
+
+    A request may go out as long as what is used and what is reserved stay below each limit: so a task spends more than
+    it may by at most what is in flight. A cost that is not known is taken for too high.
+
+    Args:
+        limits: of the task.
+        used: what was spent so far.
+        reserved: what is kept back: for requests in flight, for children, for a last answer.
+    """
+    calls = limits.model_calls
+    if calls is not None and used.model_calls + reserved.model_calls >= calls:
+        return e.LimitReached("model_calls", calls, used.model_calls)
+    if limits.tokens is not None and used.tokens + reserved.tokens >= limits.tokens:
+        return e.LimitReached("tokens", limits.tokens, used.tokens)
+    if limits.cost is None:
+        return None
+    spent, most = (used + reserved).cost, picodollars(limits.cost)
+    if spent is None:
+        return e.LimitReached("cost", float(limits.cost), 0.0, UNKNOWN_COST)
+    if spent >= most:
+        return e.LimitReached("cost", float(limits.cost), float(as_dollars(used.cost or 0)))
+    return None
+
+
+def spent(state: TaskState) -> Spending:
+    """Return what a task has spent so far."""
+    cost = None if state.unpriced else state.cost
+    return Spending(state.model_calls, state.tool_calls, state.usage.total_tokens, cost)
+
+
 def spent_before_a_call(
     limits: Limits, state: TaskState, *, reserve: bool, besides: int = 0
-) -> tuple[str, float, float] | None:
-    """Return the limit that forbids one more ordinary model call: its name, what is allowed and what is used.
+) -> e.LimitReached | None:
+    """Return the limit that forbids one more ordinary model call, if one does.
 
-    With `reserve`, the last call or the size of one more request is kept back for a final answer; `besides` are calls
-    that are about to begin.
+    Each request that is in flight, or `besides` this one about to begin, keeps back what the newest one came to; with
+    `reserve`, a last answer does too.
     """
-    kept = 1 if reserve else 0
-    if limits.model_calls is not None and state.model_calls + kept + besides >= limits.model_calls:
-        return "model_calls", limits.model_calls, state.model_calls
-    used = state.usage.total_tokens
-    if limits.tokens is not None and used + kept * state.last_request_tokens >= limits.tokens:
-        return "tokens", limits.tokens, used
-    return None
+    if limits.model_calls is None and limits.tokens is None and limits.cost is None:
+        return None
+    ahead = besides + (1 if reserve else 0)
+    sized = ahead + len(state.asked())
+    reserved = Spending(ahead, 0, sized * state.last_request_tokens, sized * state.last_request_cost)
+    return forbidden(limits, spent(state), reserved)
 
 
 def has_room_for_an_answer(limits: Limits, state: TaskState) -> bool:
     """Whether one last model call fits into the limits."""
-    if limits.model_calls is not None and state.model_calls >= limits.model_calls:
-        return False
-    if state.limit == "seconds":
-        return False
-    return limits.tokens is None or state.usage.total_tokens < limits.tokens
+    return state.limit != "seconds" and forbidden(limits, spent(state)) is None

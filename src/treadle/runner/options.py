@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, fields
+from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, cast, get_args, get_type_hints
 
@@ -182,11 +183,15 @@ def to_json(options: RunOptions) -> Json:
         if value is None:
             continue
         if name in ("limits", "on_failure"):
-            value = {part.name: getattr(value, part.name) for part in fields(value)}
+            value = {part.name: _number(getattr(value, part.name)) for part in fields(value)}
         elif name == "break_on":
             value = [{part.name: getattr(b, part.name) for part in fields(b)} for b in value]
         document[name] = value
     return document or None
+
+
+def _number(value: Any) -> Json:
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def from_json(document: Json) -> RunOptions:

@@ -1,0 +1,49 @@
+"""What is spent, in the amounts that limits count. Money is a whole number of pico-dollars, so that sums are exact.
+
+A pico-dollar is what one token costs at a millionth of a dollar for a million tokens: prices are published with fewer
+digits than that, so what a request costs is a whole number of them, and nothing is rounded before it is shown.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Final
+
+from treadle.core.data import frozen
+
+PICODOLLARS: Final = 10**12
+"""How many there are in a US dollar."""
+
+
+def picodollars(dollars: Decimal | float) -> int:
+    """Return US dollars as pico-dollars; what is finer is rounded, half up."""
+    exact = dollars if isinstance(dollars, Decimal) else Decimal(str(dollars))
+    return int((exact * PICODOLLARS).to_integral_value(ROUND_HALF_UP))
+
+
+def as_dollars(pico: int) -> Decimal:
+    """Return pico-dollars as US dollars, without zeros at the end."""
+    dollars = Decimal(pico).scaleb(-12)
+    return dollars.quantize(Decimal(1)) if dollars == dollars.to_integral_value() else dollars.normalize()
+
+
+@frozen
+class Spending:
+    """Amounts of what limits count. `cost` is in pico-dollars, None if some of it is not known."""
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    tokens: int = 0
+    cost: int | None = 0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            self.model_calls + other.model_calls,
+            self.tool_calls + other.tool_calls,
+            self.tokens + other.tokens,
+            None if self.cost is None or other.cost is None else self.cost + other.cost,
+        )
+
+
+NOTHING_SPENT: Final = Spending()
+"""What sums start from."""

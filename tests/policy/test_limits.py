@@ -1,0 +1,85 @@
+"""Which limit forbids the next request, as a table: what is allowed, what is used, what is kept back."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle import Limits
+from treadle.core.spending import PICODOLLARS, Spending, as_dollars, picodollars
+from treadle.errors import ConfigurationError
+from treadle.policy.limits import forbidden
+
+DOLLAR = PICODOLLARS
+
+
+@pytest.mark.parametrize(
+    ("limits", "used", "reserved", "name"),
+    [
+        ({}, Spending(10**6, 10**6, 10**9, 10**18), Spending(), None),
+        ({"model_calls": 3}, Spending(2), Spending(), None),
+        ({"model_calls": 3}, Spending(3), Spending(), "model_calls"),
+        ({"model_calls": 3}, Spending(2), Spending(1), "model_calls"),
+        ({"model_calls": 0}, Spending(), Spending(), "model_calls"),
+        ({"tokens": 100}, Spending(tokens=99), Spending(), None),
+        ({"tokens": 100}, Spending(tokens=60), Spending(tokens=40), "tokens"),
+        ({"cost": 1}, Spending(cost=DOLLAR - 1), Spending(), None),
+        ({"cost": 1}, Spending(cost=DOLLAR), Spending(), "cost"),
+        ({"cost": 1}, Spending(cost=DOLLAR // 2), Spending(cost=DOLLAR // 2), "cost"),
+        ({"cost": Decimal("0.000000000002")}, Spending(cost=1), Spending(), None),
+        ({"cost": 0.1}, Spending(cost=DOLLAR // 10 - 1), Spending(), None),
+        ({"cost": 0.1}, Spending(cost=DOLLAR // 10), Spending(), "cost"),
+        ({"cost": 0}, Spending(), Spending(), "cost"),
+        ({"cost": 5}, Spending(cost=None), Spending(), "cost"),
+        ({"cost": 5}, Spending(), Spending(cost=None), "cost"),
+        ({"tokens": 5}, Spending(cost=None), Spending(), None),
+        ({"model_calls": 1, "tokens": 1, "cost": 1}, Spending(1, 0, 1, DOLLAR), Spending(), "model_calls"),
+        ({"model_calls": 2, "tokens": 1, "cost": 1}, Spending(1, 0, 1, DOLLAR), Spending(), "tokens"),
+    ],
+)
+def test_a_request_goes_out_only_while_what_is_used_and_kept_back_is_below_every_limit(
+    limits: dict[str, Any], used: Spending, reserved: Spending, name: str | None
+) -> None:
+    reached = forbidden(Limits(**limits), used, reserved)
+    assert (reached.limit if reached else None) == name
+    if reached is not None:
+        assert reached.allowed == float(limits[reached.limit])
+
+
+@pytest.mark.parametrize(
+    ("dollars", "pico"),
+    [
+        ("0", 0),
+        ("1", DOLLAR),
+        ("0.0008625", 862_500_000),
+        ("0.0000000000015", 2),
+        ("0.0000000000014", 1),
+        ("123456.789", 123_456_789 * DOLLAR // 1000),
+    ],
+)
+def test_dollars_become_whole_picodollars(dollars: str, pico: int) -> None:
+    assert picodollars(Decimal(dollars)) == pico
+    assert picodollars(float(dollars)) == pico
+
+
+@given(st.integers(0, 10**20))
+def test_nothing_is_lost_on_the_way_to_dollars_and_back(pico: int) -> None:
+    assert picodollars(as_dollars(pico)) == pico
+
+
+def test_amounts_add_up_and_what_is_not_known_stays_so() -> None:
+    assert Spending(1, 2, 3, 4) + Spending(10, 20, 30, 40) == Spending(11, 22, 33, 44)
+    assert (Spending(1, 2, 3, 4) + Spending(cost=None)).cost is None
+
+
+@pytest.mark.parametrize("wrong", ["1", True, -1, Decimal(-1), float("nan"), Decimal("nan"), float("inf")])
+def test_a_limit_on_cost_is_an_amount_of_dollars(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Limits\.cost"):
+        Limits(cost=wrong)
+
+
+def test_of_two_limits_on_cost_the_smaller_counts() -> None:
+    assert Limits(cost=0.5).tightest(Limits(cost=Decimal("0.25"))).cost == Decimal("0.25")
+    assert Limits(cost=0.5).tightest(Limits()).cost == 0.5
