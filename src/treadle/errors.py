@@ -50,8 +50,10 @@ ModelErrorKind = Literal[
     "refused",
     "truncated",
     "unparsable",
+    "not_sent",
     "unknown",
 ]
+"""What kind of failure a `ModelError` is; `not_sent`: a layer held the request back, so nothing was asked or spent."""
 
 
 class TreadleError(Exception):
