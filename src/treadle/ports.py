@@ -6,11 +6,12 @@ Nothing here does anything. An adapter of a port passes that port's conformance 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextvars import Context
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, runtime_checkable
 
 from treadle.core.data import frozen, mutable
-from treadle.core.events import END_STATES
+from treadle.core.events import END_STATES, Ephemeral, Event
 from treadle.core.messages import Content, File, Image, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.state import TaskState
@@ -599,4 +600,84 @@ class JournalStore(Protocol):
         `wake` gets the ids of the tasks whose inbox holds something not yet taken. The end of an ownership that had a
         thread for which others wait is such a write.
         """
+        ...
+
+
+# ------------------------------------------------------------------------------------------- observers
+
+
+@frozen
+class ObservedTask:
+    """Whose event an observer is told. `parent` is the task that it is a child of, `depth` how deep it stands."""
+
+    task_id: str
+    agent: str
+    thread_id: str
+    parent: str | None = None
+    depth: int = 0
+
+
+@mutable
+class DriveBegan:
+    """A task belongs to this process from here on. Told with the first event that follows, to observers only.
+
+    Args:
+        seq: the task's last event before; 0 for a new task.
+        epoch: the ownership under which it is written now.
+        previous: that under which it was written last; 0 for a new task.
+        calls: names of the tools of calls that had not ended, by the calls' ids.
+        context: the context variables of whoever asked for it.
+    """
+
+    kind: ClassVar[str] = "drive_began"
+    seq: int
+    epoch: int
+    previous: int
+    calls: dict[str, str]
+    context: Context = field(repr=False, compare=False)
+
+
+@mutable
+class DriveEnded:
+    """A task was given back, and `state` is what it is called at rest: completed, waiting, paused, interrupted, ...
+
+    `lost` is the state if it was not given back, but taken by another driver, or if its store could not be written.
+    """
+
+    kind: ClassVar[str] = "drive_ended"
+    state: str
+    seq: int
+
+
+@mutable
+class Missed:
+    """So many events and deltas, of whatever tasks, were not told: the observer was slower than what happened."""
+
+    kind: ClassVar[str] = "missed"
+    events: int
+    deltas: int
+
+
+@mutable
+class Notice:
+    """What an observer is told: an event of a task that this runner drives. `task` is None for what was `Missed`."""
+
+    task: ObservedTask | None
+    event: Event | Ephemeral | DriveBegan | DriveEnded | Missed
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Is told what happens to all tasks that a runner drives, and can neither hurt nor slow them.
+
+    It is called in a thread of its own, with one notice after the other, never two at a time: of one task in order,
+    each event once, when it is durable. What it raises is logged and counted. What it has not come to waits in a
+    bounded buffer; when that is full, deltas are left out first, then the oldest events, and `Missed` says how many.
+
+    An observer may also have `deltas = True`, to be told what is being written just now, and `close()`, which is called
+    in the same thread when the runner is closed and everything was told.
+    """
+
+    def observe(self, notice: Notice) -> None:
+        """Take note of something; what the notice holds is shared and must not be changed."""
         ...

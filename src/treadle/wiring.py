@@ -14,7 +14,7 @@ from treadle.core.messages import Content, File, Message, Text
 from treadle.errors import ConfigurationError
 from treadle.llm.registry import resolve
 from treadle.memory.recall import Recall
-from treadle.ports import JournalStore
+from treadle.ports import JournalStore, Notice, Observer
 from treadle.runner.driving import Parts, system_time
 from treadle.runner.options import RunOptions
 from treadle.runner.runner import TaskRunner
@@ -35,6 +35,8 @@ class Runner(TaskRunner):
             URL sets how long, in seconds, this process is taken for alive after a heartbeat.
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
+        observers: who is told what happens to the tasks this runner drives: functions of a `Notice`, or objects like
+            those in `treadle.telemetry`; none of them can hurt or slow a run.
         context_factory: makes the context of drives that are given none.
         adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that nobody drives and
             somebody should: those of drivers that died, were shut down, or let their lease pass, and those that a
@@ -53,6 +55,7 @@ class Runner(TaskRunner):
         *,
         agents: Sequence[Agent[Any]] = (),
         options: RunOptions | None = None,
+        observers: Sequence[Observer | Callable[[Notice], object]] = (),
         context_factory: Callable[[], Any] | None = None,
         adopt: bool = False,
         clock: Callable[[], int] = system_time,
@@ -84,6 +87,7 @@ class Runner(TaskRunner):
                 tuple(agents),
                 context_factory,
                 clock,
+                tuple([as_observer(observer) for observer in observers]) if observers else (),
             )
         )
         self._adopts = adopt
@@ -106,6 +110,28 @@ class Runner(TaskRunner):
 
     def __repr__(self) -> str:
         return f"Runner({self.store.url!r})"
+
+
+def as_observer(given: Any) -> Observer:
+    """Return what `observers=` lists as an observer: a plain function is told everything but deltas.
+
+    Raises:
+        ConfigurationError: it is neither a function nor an observer.
+    """
+    from inspect import iscoroutinefunction
+
+    observe = getattr(given, "observe", None)
+    called: Any = given if observe is None else observe
+    if isinstance(given, type) or not callable(called) or iscoroutinefunction(called):
+        raise ConfigurationError(
+            "Runner: observers must list plain functions of a Notice, or objects with such an observe(notice), "
+            f"got {given!r}"
+        )
+    if observe is not None:
+        return given
+    from treadle.telemetry.callback import Callback
+
+    return Callback(given)
 
 
 def open_store(

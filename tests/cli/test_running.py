@@ -1,5 +1,6 @@
 """`run`, `resume` and `step`, typed as a person types them."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -248,3 +249,16 @@ def test_text_after_two_dashes_is_input_whatever_it_looks_like(treadle):
     ended = treadle("run", "math", "--", "--json")
     assert ended.code == 0
     assert "› --json" in ended.out
+
+
+def test_trace_tells_programs_and_people_beside_the_terminal(treadle, project):
+    ended = treadle("run", "math", "1 + 2?", "--json", "--trace", "jsonl:trace.jsonl", "--trace", "console")
+    assert ended.code == 0
+    assert ended.document["state"] == "completed"
+    lines = [json.loads(line) for line in (project / "trace.jsonl").read_text().splitlines()]
+    assert [lines[0]["kind"], lines[-1]["kind"]] == ["drive_began", "drive_ended"]
+    assert "It is 3." not in (project / "trace.jsonl").read_text()
+    assert "wants add" in ended.err
+    assert treadle("run", "math", "1 + 2?", "--trace", "jsonl:t", "--trace-content").code == 0
+    assert "It is 3." in (project / "t").read_text()
+    assert "--trace takes" in treadle("run", "math", "1 + 2?", "--trace", "nowhere").err

@@ -13,6 +13,7 @@ from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.opening import StoreOption, in_loop
 from treadle.cli.screen import STYLES, Screen
+from treadle.cli.tracing import TraceContentOption, TraceOption, observers
 from treadle.errors import ConfigurationError
 from treadle.runner.adopting import AT_MOST, Adoption
 from treadle.wiring import Runner, open_store
@@ -44,6 +45,8 @@ def drive(
     grace: Annotated[
         float, typer.Option("--grace", metavar="SECONDS", help="How long calls in flight may end at SIGTERM.")
     ] = GRACE,
+    trace: TraceOption = None,
+    trace_content: TraceContentOption = False,
     store: StoreOption = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document a line for what is done and met.")
@@ -53,10 +56,11 @@ def drive(
     if grace < 0:
         raise ConfigurationError(f"--grace must be 0 seconds or more, got {grace}")
     known = _agents(agent or [])
+    listening = observers(trace, content=trace_content)
 
     async def work(screen: Screen) -> int:
         opened = open_store(store, lease_seconds=lease)
-        async with Runner(opened, agents=known) as runner:
+        async with Runner(opened, agents=known, observers=listening) as runner:
             names = ", ".join(a.name for a in known)
             screen.line(("driving ", "dim"), names, (f" on {opened.url}; SIGTERM or Ctrl-C ends it", "dim"))
             counted = await _drive(runner, screen, at_most, grace)

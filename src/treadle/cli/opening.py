@@ -19,7 +19,7 @@ from treadle.agents.agent import Agent
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError, NotFound, TaskNotFound
-from treadle.ports import TaskFilter, TaskRow
+from treadle.ports import Observer, TaskFilter, TaskRow
 from treadle.runner.runner import TaskRunner
 from treadle.wiring import Runner, open_store
 
@@ -54,13 +54,20 @@ TaskArgument = Annotated[
 ]
 
 
-def runner_on(store: str | None, agents: tuple[Agent[Any], ...] = (), *, make: bool = False) -> Runner:
+def runner_on(
+    store: str | None,
+    agents: tuple[Agent[Any], ...] = (),
+    *,
+    make: bool = False,
+    observers: tuple[Observer, ...] = (),
+) -> Runner:
     """Return a runner on the named store.
 
     Args:
         store: as given with `--store`, or None.
         agents: whose code this process has.
         make: make the store if it is not there.
+        observers: who is told what happens.
 
     Raises:
         NotFound: there is no store and none is to be made.
@@ -69,7 +76,7 @@ def runner_on(store: str | None, agents: tuple[Agent[Any], ...] = (), *, make: b
     path = getattr(opened, "path", None)
     if not make and isinstance(path, Path) and not path.exists():
         raise NotFound(f"there is no store at {path}: `treadle run` makes one, --store names another")
-    return Runner(opened, agents=agents)
+    return Runner(opened, agents=agents, observers=observers)
 
 
 def in_loop(ctx: typer.Context, work: Callable[[Screen], Coroutine[Any, Any, int]]) -> int:

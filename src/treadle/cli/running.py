@@ -24,6 +24,7 @@ from treadle.cli.opening import (
 )
 from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
+from treadle.cli.tracing import TraceContentOption, TraceOption, observers
 from treadle.cli.views import events_of
 from treadle.core.events import END_STATES, ModelStarted
 from treadle.core.journal import unfold
@@ -77,6 +78,8 @@ def run(
     on_limit: OnLimitOption = None,
     on_busy_thread: OnBusyThreadOption = None,
     context_tokens: ContextTokens = None,
+    trace: TraceOption = None,
+    trace_content: TraceContentOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> int:
@@ -87,8 +90,10 @@ def run(
     known = agents.to_run(word, agent, model)
     agents.check_model(known)
 
+    listening = observers(trace, content=trace_content)
+
     async def work(screen: Screen) -> int:
-        async with runner_on(store, make=True) as runner:
+        async with runner_on(store, make=True, observers=listening) as runner:
             stream = runner.run_stream(known, said, thread_id=thread, task_id=task_id, options=options)
             screen.line(("task ", "dim"), stream.task_id, (f"  {known.name} on {known.model_name}", "dim"))
             place = agent or (word if word and ":" in word else None)
@@ -111,6 +116,8 @@ def resume(
     on_limit: OnLimitOption = None,
     on_busy_thread: OnBusyThreadOption = None,
     context_tokens: ContextTokens = None,
+    trace: TraceOption = None,
+    trace_content: TraceContentOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> int:
@@ -118,8 +125,10 @@ def resume(
     options = limited(max_steps, max_tokens, max_seconds, max_model_calls, max_tool_calls, on_limit)
     options = of_thread(options, on_busy_thread, context_tokens)
 
+    listening = observers(trace, content=trace_content)
+
     async def work(screen: Screen) -> int:
-        async with runner_on(store) as runner:
+        async with runner_on(store, observers=listening) as runner:
             row = await row_named(runner, task)
             return await drive_on(
                 runner, row.task_id, screen, store=store, agent=agent, model=model, options=options
@@ -134,6 +143,8 @@ def step(
     input: Annotated[str | None, typer.Option("--input", help="Words to put before the model call.")] = None,
     agent: AgentOption = None,
     model: ModelOption = None,
+    trace: TraceOption = None,
+    trace_content: TraceContentOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> int:
@@ -144,8 +155,10 @@ def step(
     if first is not None:
         agents.check_model(first)
 
+    listening = observers(trace, content=trace_content)
+
     async def work(screen: Screen) -> int:
-        async with runner_on(store, make=first is not None) as runner:
+        async with runner_on(store, make=first is not None, observers=listening) as runner:
             if first is not None:
                 task_id = (await runner.create_task(first, read(words[1]))).task_id
                 known, place = first, words[0] if ":" in words[0] else agent

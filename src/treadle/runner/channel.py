@@ -11,9 +11,12 @@ import asyncio
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from treadle.core.events import Ephemeral, Event
+
+if TYPE_CHECKING:
+    from treadle.runner.observing import Observed
 
 BUFFER: Final = 4_096
 """How many items the log of a task holds at most; its older half goes when there are more."""
@@ -139,7 +142,7 @@ class Watcher:
 class Channel:
     """The log of one task in this process, and who watches it."""
 
-    __slots__ = ("_bells", "_first", "_items", "_lock", "driven", "end", "listeners", "watchers")
+    __slots__ = ("_bells", "_first", "_items", "_lock", "driven", "end", "listeners", "observed", "watchers")
 
     def __init__(self) -> None:
         self._items: list[Item] = []
@@ -151,20 +154,29 @@ class Channel:
 
         self.watchers: set[Watcher] = set()
         self.listeners = False
-        """whether a watcher wants deltas"""
+        """whether somebody wants deltas"""
+
+        self.observed: Observed | None = None
+        """how observers are told of the task, if there are any"""
 
         self.driven = False
         """whether a driver in this process publishes to it"""
 
     def publish(self, items: Sequence[Event | Stopped]) -> None:
-        """Hand items to every watcher; from any thread."""
+        """Hand items to every watcher and observer; from any thread."""
+        if self.observed is not None:
+            self.observed.publish(items)
         if self.watchers:
             self._append(items)
             for bell in self._bells:
                 bell.ring()
 
     def tell(self, item: Ephemeral) -> None:
-        """Hand a delta to the watchers that want deltas; from any thread."""
+        """Hand a delta to those that want deltas; from any thread."""
+        if self.observed is not None and self.observed.deltas:
+            self.observed.tell(item)
+        if not self.watchers:
+            return
         self._append((item,))
         for bell in self._bells:
             if bell.deltas:
@@ -194,8 +206,19 @@ class Channel:
         bell.watchers += 1
         watcher = Watcher(self, bell)
         self.watchers.add(watcher)
-        self.listeners = self.listeners or deltas
+        self._look_for_listeners()
         return watcher
+
+    def observe(self, observed: Observed | None) -> None:
+        """Have observers told of the task from now on; None ends that."""
+        with self._lock:
+            self.observed = observed
+            self._look_for_listeners()
+
+    def _look_for_listeners(self) -> None:
+        self.listeners = any(bell.deltas for bell in self._bells) or (
+            self.observed is not None and self.observed.deltas
+        )
 
     def leave(self, watcher: Watcher) -> None:
         """Forget a watcher, if it is there; of what nobody watches nothing is kept."""
@@ -205,7 +228,7 @@ class Channel:
         watcher.bell.watchers -= 1
         if not watcher.bell.watchers:
             self._bells = tuple(bell for bell in self._bells if bell is not watcher.bell)
-            self.listeners = any(bell.deltas for bell in self._bells)
+            self._look_for_listeners()
         if not self.watchers:
             with self._lock:
                 self._items.clear()

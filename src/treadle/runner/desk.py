@@ -27,6 +27,7 @@ from treadle.ports import Claim, Commit, Committed, JournalStore, Place, TaskExi
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.line import Line
 from treadle.runner.loop import Drive
+from treadle.runner.observing import Observed, Observing
 from treadle.runner.writer import JournalWriter, Ownership
 
 KEPT: Final = 128
@@ -93,9 +94,12 @@ class Owned:
 class Desk:
     """Loads, claims and releases tasks of one store for one runner."""
 
-    def __init__(self, store: JournalStore, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: JournalStore, clock: Callable[[], int], observing: Observing | None = None
+    ) -> None:
         self.store = store
         self.clock = clock
+        self.observing = observing
         self.channels = Channels()
         self.owned: dict[str, Owned] = {}
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
@@ -235,6 +239,8 @@ class Desk:
             if self.is_owned(state.task_id):
                 raise TaskExists(state.task_id)
             channel = self.channels.of(state.task_id)
+            if self.observing is not None:
+                channel.observe(Observed(self.observing, state, own.epoch))
             owned = Owned(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
             self.owned[state.task_id] = owned
         return owned
@@ -329,6 +335,8 @@ class Desk:
         if owned.writer.released and owned.state.ended is None:
             self.keep(Loaded(owned.state, owned.writer.digest))
         owned.channel.publish((Stopped(owned.state.seq if owned.writer.released else None),))
+        if owned.channel.observed is not None:
+            owned.channel.observe(None)
         self.channels.drop(owned.state.task_id)
         self.line.stir(owned.state.thread)
         self.on_news()

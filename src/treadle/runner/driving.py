@@ -38,6 +38,7 @@ from treadle.ports import (
     Memory,
     Model,
     NewTask,
+    Observer,
     OnBusyThread,
     Place,
     TaskExists,
@@ -50,6 +51,7 @@ from treadle.runner.desk import Desk, Owned
 from treadle.runner.inbox import SURVIVED, as_event
 from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
+from treadle.runner.observing import Observing
 from treadle.runner.options import RunOptions, from_json, setup_for, to_json
 from treadle.runner.perform import Kit, Stage, standing
 from treadle.runner.writer import Ownership
@@ -76,6 +78,7 @@ class Parts:
     agents: tuple[Agent[Any], ...] = ()
     context_factory: Callable[[], Any] | None = None
     clock: Callable[[], int] = system_time
+    observers: tuple[Observer, ...] = ()
 
 
 @mutable
@@ -123,7 +126,8 @@ class Driving:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.store = parts.store
-        self.desk = Desk(parts.store, parts.clock)
+        self.observing = Observing(parts.observers) if parts.observers else None
+        self.desk = Desk(parts.store, parts.clock, self.observing)
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}

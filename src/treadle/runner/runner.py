@@ -24,6 +24,7 @@ from treadle.runner.handle import RunHandle
 from treadle.runner.history import History
 from treadle.runner.keeping import Keeping
 from treadle.runner.line import INSIDE
+from treadle.runner.observing import ObserverReport
 from treadle.runner.options import RunOptions
 from treadle.runner.remembering import Remembering
 from treadle.runner.results import RunResult
@@ -55,15 +56,25 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         """The calls of this process that were given up, since they ignored two cancellations, and still run."""
         return still_running()
 
+    @property
+    def observers(self) -> tuple[ObserverReport, ...]:
+        """How this runner's observers do: what they were told, what was dropped, and how often they raised."""
+        return self._driving.observing.reports() if self._driving.observing is not None else ()
+
     async def enter(self) -> None:
         """Open the store: what a `with` block begins with."""
         await self.store.open()
 
     async def aclose(self) -> None:
-        """Write what is queued and close the store; tasks still driven here are interrupted, as `drain` does it."""
+        """Write what is queued and close the store; tasks still driven here are interrupted, as `drain` does it.
+
+        Observers are told the rest, for at most 2 seconds.
+        """
         await self.drain()
         await self._driving.close()
         await self._store.close()
+        if self._driving.observing is not None:
+            await self._driving.observing.aclose()
 
     @verb
     async def drain(self, grace: float = 0.0) -> None:

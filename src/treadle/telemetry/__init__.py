@@ -1,0 +1,46 @@
+"""Observers by name: what `Runner(observers=[...])` takes. Imports nothing until it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, Observer
+    from treadle.telemetry.callback import Callback
+    from treadle.telemetry.console import Console
+    from treadle.telemetry.jsonl import JsonLines
+
+_HOMES = {
+    "Callback": "treadle.telemetry.callback",
+    "Console": "treadle.telemetry.console",
+    "DriveBegan": "treadle.ports",
+    "DriveEnded": "treadle.ports",
+    "JsonLines": "treadle.telemetry.jsonl",
+    "Missed": "treadle.ports",
+    "Notice": "treadle.ports",
+    "ObservedTask": "treadle.ports",
+    "Observer": "treadle.ports",
+}
+
+__all__ = [
+    "Callback",
+    "Console",
+    "DriveBegan",
+    "DriveEnded",
+    "JsonLines",
+    "Missed",
+    "Notice",
+    "ObservedTask",
+    "Observer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

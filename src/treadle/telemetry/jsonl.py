@@ -1,0 +1,81 @@
+"""Events as JSON lines, to a file or a stream: one object a line, for programs to read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from treadle.core.messages import Json
+from treadle.errors import ConfigurationError
+from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
+from treadle.telemetry.redaction import Redaction
+
+
+class JsonLines:
+    """Writes a line for each event: `task`, `agent`, `thread`, and the event's `kind`, `seq`, `time` and fields.
+
+    A file is appended to, made for its owner only, and each line is written as a whole, so that several processes may
+    share it.
+
+    Args:
+        target: a path, or a text stream, which is left open.
+        content: whether words, arguments, results and texts of errors are written too; secrets never are.
+        deltas: whether what is being written just now is written too.
+        secrets: values to hide, beside those of environment variables with such names as `OPENAI_API_KEY`.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | IO[str],
+        *,
+        content: bool = False,
+        deltas: bool = False,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        if not isinstance(target, (str, os.PathLike)) and not hasattr(target, "write"):
+            raise ConfigurationError(f"JsonLines: target must be a path or a text stream, got {target!r}")
+        self._path = Path(target) if isinstance(target, (str, os.PathLike)) else None
+        self._stream: Any = None if self._path is not None else target
+        self.content = content
+        self.deltas = deltas
+        self._redaction = Redaction(secrets)
+
+    def observe(self, notice: Notice) -> None:
+        line = json.dumps(self._line(notice), ensure_ascii=False, separators=(",", ":")) + "\n"
+        if self._path is None:
+            self._stream.write(line)
+            self._stream.flush()
+            return
+        if self._stream is None:
+            self._stream = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        data = line.encode(errors="backslashreplace")
+        while data:
+            data = data[os.write(self._stream, data) :]
+
+    def _line(self, notice: Notice) -> dict[str, Json]:
+        line: dict[str, Json] = {}
+        if notice.task is not None:
+            whose = notice.task
+            line = {"task": whose.task_id, "agent": whose.agent, "thread": whose.thread_id}
+            if whose.parent is not None:
+                line["parent"] = whose.parent
+        event = notice.event
+        if isinstance(event, DriveBegan):
+            return line | {"kind": event.kind, "seq": event.seq, "epoch": event.epoch}
+        if isinstance(event, DriveEnded):
+            return line | {"kind": event.kind, "seq": event.seq, "state": event.state}
+        if isinstance(event, Missed):
+            return line | {"kind": event.kind, "events": event.events, "deltas": event.deltas}
+        return line | self._redaction.event(event, content=self.content)
+
+    def close(self) -> None:
+        """Close the file; what is observed after that opens it again."""
+        if self._path is not None and self._stream is not None:
+            os.close(self._stream)
+            self._stream = None
+
+    def __repr__(self) -> str:
+        return f"JsonLines({os.fspath(self._path) if self._path is not None else self._stream!r})"

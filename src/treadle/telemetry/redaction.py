@@ -1,0 +1,128 @@
+"""What of an event may leave the process: its facts, always; its content, if asked for; secrets, never.
+
+Content is whatever people, models and tools say: words, arguments, results, texts of errors. Facts are the rest: ids,
+names, numbers, outcomes. A field that is not listed here as a fact is content.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from math import isfinite
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from treadle.core.events import Ephemeral, Event, ModelStopped, ToolStopped
+from treadle.core.messages import Json, Message
+
+FACTS: Final = frozenset({
+    *("action", "after_conversation", "agent", "allowed", "asked", "attempt", "base", "branch", "by", "call", "calls"),
+    *("channel", "command", "covers", "deltas", "depth", "digest", "direct", "due", "effect", "epoch", "error"),
+    *("estimated", "events", "final", "fingerprint", "finish", "follows", "forced", "inbox", "index", "join"),
+    "kept",
+    *("kind", "last", "limit", "model", "name", "next", "offered", "outcome", "parent", "parent_call"),
+    *("retry_after", "retry_at", "role", "route", "seq", "source", "state", "status", "step", "steps", "tag", "thread"),
+    *("thread_version", "time", "to", "tool", "tools", "undo", "undoes", "usage", "used", "verdict", "version"),
+    *("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"),
+})  # fmt: skip
+"""Names of fields that are facts; of the fields of what they hold, the same is asked again."""
+
+SECRET: Final = "[secret]"  # noqa: S105  what stands in the place of one
+_SHORTEST: Final = 8
+"""Characters of the shortest value that is hidden wherever it stands: shorter ones stand everywhere by chance."""
+
+_HIDDEN: Final = (
+    r"pass(?:word|wd|phrase)|secret|token|(?:api|access|private)[_-]?key|authori[sz]ation|credentials?|cookie"
+)
+_HIDDEN_NAME: Final = re.compile(rf"(?:^|[_\W]|(?<=[a-z])(?=[A-Z]))(?:{_HIDDEN})$", re.IGNORECASE)
+_IN_TEXT: Final = re.compile(
+    rf"""((?:\b|_)(?:{_HIDDEN})\\?["']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?\\?["']?)[^\s"'\\,;&<>{{}}\[\]]+"""
+    r"|(\bbearer\s+)[\w.~+/=-]{8,}"
+    r"|(://[^\s/@:]*:)[^\s/@]+(?=@)",
+    re.IGNORECASE,
+)
+
+
+class Redaction:
+    """Hides secrets in whatever it is given: by the names of fields, and by values that are known.
+
+    Args:
+        secrets: values to hide, beside those of environment variables with such names as `OPENAI_API_KEY`.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = {value for name, value in os.environ.items() if _HIDDEN_NAME.search(name)} | set(secrets)
+        forms = {form for value in known if len(value) >= _SHORTEST for form in _forms(value)}
+        # The longest first, so that nothing is left of one that begins like another.
+        ordered = sorted(forms, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def text(self, words: str) -> str:
+        """Return words without secrets."""
+        if self._known is not None:
+            words = self._known.sub(SECRET, words)
+        return _IN_TEXT.sub(_kept_before, words)
+
+    def json(self, value: Any, *, content: bool = True) -> Json:
+        """Return a value as JSON data without secrets, and without content unless that is asked for.
+
+        Bytes are told by their number.
+        """
+        if value is None or isinstance(value, (bool, int)):
+            return value
+        if isinstance(value, float):
+            return value if isfinite(value) else None
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, (bytes, bytearray)):
+            return {"bytes": len(value)}
+        if is_dataclass(value) and not isinstance(value, type):
+            return self._object(value, content=content)
+        if isinstance(value, Mapping):
+            pairs = cast("Mapping[Any, Any]", value)
+            return {
+                self.text(str(name)): self._under(str(name), inner, content) for name, inner in pairs.items()
+            }
+        if isinstance(value, (Sequence, set, frozenset)):
+            return [self.json(inner, content=content) for inner in cast("Sequence[Any]", value)]
+        return self.text(repr(value)) if content else None
+
+    def event(self, event: Event | Ephemeral, *, content: bool) -> dict[str, Json]:
+        """Return an event as JSON data, with its `kind`, and its `seq` and `time` if it is journalled."""
+        told: dict[str, Json] = {"kind": event.kind}
+        if isinstance(event, Event):
+            told |= {"seq": event.seq, "time": event.time}
+        told |= self._object(event, content=content)
+        if isinstance(event, (ModelStopped, ToolStopped)):
+            told["reason"] = event.reason
+        return told
+
+    def _object(self, value: Any, *, content: bool) -> dict[str, Json]:
+        told: dict[str, Json] = {}
+        for item in fields(value):
+            inner = getattr(value, item.name)
+            if inner is None or inner == () or item.name in ("seq", "time"):
+                continue
+            if content or item.name in FACTS:
+                told[item.name] = self._under(item.name, inner, content)
+            elif isinstance(inner, Message):
+                told["calls"] = [{"id": call.id, "name": self.text(call.name)} for call in inner.tool_calls]
+        return told
+
+    def _under(self, name: str, value: Any, content: bool) -> Json:
+        if isinstance(value, (str, Mapping, Sequence)) and _HIDDEN_NAME.search(name):
+            return SECRET
+        return self.json(value, content=content)
+
+
+def _forms(value: str) -> set[str]:
+    """Return a value as it may be written elsewhere."""
+    coded = base64.b64encode(value.encode()).decode("ascii").rstrip("=")
+    return {value, quote(value, safe=""), coded}
+
+
+def _kept_before(found: re.Match[str]) -> str:
+    return f"{found[1] or found[2] or found[3]}{SECRET}"
