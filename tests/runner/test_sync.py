@@ -69,6 +69,7 @@ def test_every_verb_of_the_runner_has_one_of_the_same_name_and_arguments() -> No
         "run_sync",
         "enter",
         "abandoned",
+        "observers",
     }
     missing = [name for name in verbs - internal if not hasattr(runner.sync, name)]
     assert missing == []
