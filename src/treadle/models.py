@@ -1,4 +1,7 @@
-"""Models by name: what an `Agent` takes instead of a `"provider:model"` string. Imports nothing until it is used."""
+"""Models by name: what an `Agent` takes instead of a `"provider:model"` string; and what they cost.
+
+Imports nothing until it is used.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treadle.llm.prices import Price, published_price
     from treadle.llm.providers import Anthropic, Ollama, OpenAIChat, PydanticAIModel
     from treadle.llm.scripted import ScriptedModel, call, call_raw, fail, text, turn
 
@@ -13,11 +17,13 @@ _HOMES = {
     "Anthropic": "treadle.llm.providers",
     "Ollama": "treadle.llm.providers",
     "OpenAIChat": "treadle.llm.providers",
+    "Price": "treadle.llm.prices",
     "PydanticAIModel": "treadle.llm.providers",
     "ScriptedModel": "treadle.llm.scripted",
     "call": "treadle.llm.scripted",
     "call_raw": "treadle.llm.scripted",
     "fail": "treadle.llm.scripted",
+    "published_price": "treadle.llm.prices",
     "text": "treadle.llm.scripted",
     "turn": "treadle.llm.scripted",
 }
@@ -26,11 +32,13 @@ __all__ = [
     "Anthropic",
     "Ollama",
     "OpenAIChat",
+    "Price",
     "PydanticAIModel",
     "ScriptedModel",
     "call",
     "call_raw",
     "fail",
+    "published_price",
     "text",
     "turn",
 ]

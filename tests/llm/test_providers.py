@@ -230,6 +230,20 @@ async def test_usage_is_carried_over(made):
         assert (await ask(model, request()))[1].usage == told
 
 
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (anthropic, Usage(1_000, 20, 600, cache_write_tokens=300)),
+        (anthropic, Usage(1_000, 20, 600, cache_write_tokens=300, cache_write_1h_tokens=200)),
+        (openai, Usage(1_000, 200, 600, 50, input_audio_tokens=100, output_audio_tokens=90)),
+    ],
+)
+@pytest.mark.anyio
+async def test_what_is_priced_in_another_way_is_carried_over(made, told):
+    with scripted(made, turn("Hello.", usage=told)) as (_, model):
+        assert (await ask(model, request()))[1].usage == told
+
+
 @pytest.mark.anyio
 async def test_missing_usage_is_guessed_and_flagged():
     with scripted(openai, turn("Hello again.", usage="missing")) as (_, model):

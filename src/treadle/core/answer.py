@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Final, cast, get_args
 
 from treadle.core.codec import is_writable
@@ -10,7 +11,7 @@ from treadle.core.model import NO_USAGE, Finish, ModelAnswer, Usage
 
 FINISHES: Final = frozenset(get_args(Finish))
 
-_COUNTED: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_COUNTED: Final = tuple([item.name for item in fields(Usage) if item.name.endswith("_tokens")])
 
 
 class WrongAnswer(ValueError):

@@ -19,9 +19,19 @@ ToolChoice: TypeAlias = str
 
 @frozen
 class Usage:
-    """Tokens of one or several model calls. `cached` is part of input, `reasoning` part of output.
+    """Tokens of one or several model calls. `input_tokens` and `output_tokens` hold all of them, the others are parts.
 
-    `estimated` is true when a provider did not say and some number was guessed.
+    Args:
+        input_tokens: all that the model read.
+        output_tokens: all that it wrote.
+        cached_tokens: part of the input that came from the provider's cache.
+        reasoning_tokens: part of the output that was thinking.
+        estimated: a provider did not say, and some number was guessed.
+        cache_write_tokens: part of the input that was written into the provider's cache.
+        cache_write_1h_tokens: part of those, to be kept for an hour.
+        input_audio_tokens: part of the input that was sound.
+        output_audio_tokens: part of the output that was sound.
+        tier: the provider's tier of service that answered, such as `flex`, if it said so; of a sum, the one of all.
     """
 
     input_tokens: int = 0
@@ -29,6 +39,11 @@ class Usage:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = False
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    input_audio_tokens: int = 0
+    output_audio_tokens: int = 0
+    tier: str = ""
 
     @property
     def total_tokens(self) -> int:
@@ -46,6 +61,11 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.estimated or other.estimated,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.cache_write_1h_tokens + other.cache_write_1h_tokens,
+            self.input_audio_tokens + other.input_audio_tokens,
+            self.output_audio_tokens + other.output_audio_tokens,
+            self.tier if self.tier == other.tier else "",
         )
 
 

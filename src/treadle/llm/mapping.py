@@ -328,12 +328,32 @@ def our_finish(response: theirs.ModelResponse, *, must_say: bool) -> Finish:
 
 def our_usage(response: theirs.ModelResponse) -> Usage | None:
     """Return the tokens a response reports, or None when it reports none or nonsense."""
-    there = response.usage
-    counts = (there.input_tokens, there.output_tokens, there.cache_read_tokens)
+    there: Any = response.usage
+    counts = (there.input_tokens, there.output_tokens, there.cache_read_tokens, there.cache_write_tokens)
     if there.output_tokens <= 0 or min(counts) < 0:
         return None
-    thought = max(there.details.get("reasoning_tokens", 0), there.details.get("thinking_tokens", 0), 0)
-    return Usage(*counts, reasoning_tokens=thought)
+    details = there.details
+    thought = getattr(there, "output_reasoning_tokens", 0) or details.get("reasoning_tokens", 0)
+    return Usage(
+        there.input_tokens,
+        there.output_tokens,
+        there.cache_read_tokens,
+        max(thought or details.get("thinking_tokens", 0), 0),
+        cache_write_tokens=there.cache_write_tokens,
+        cache_write_1h_tokens=max(getattr(there, "cache_write_1h_tokens", 0), 0),
+        input_audio_tokens=max(there.input_audio_tokens, 0),
+        output_audio_tokens=max(there.output_audio_tokens, 0),
+        tier=_tier(response),
+    )
+
+
+def _tier(response: theirs.ModelResponse) -> str:
+    """Return the tier of service that answered, if it was not the usual one."""
+    tier = (response.provider_details or {}).get("service_tier")
+    return tier if isinstance(tier, str) and tier not in _USUAL_TIERS else ""
+
+
+_USUAL_TIERS = ("default", "standard", "on_demand", "auto")
 
 
 def guessed_usage(request: ModelRequest, answer: Message) -> Usage:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.errors import MissingExtra, ModelError
+from treadle.llm import prices
 from treadle.llm.errors import model_error
 from treadle.llm.loops import PerLoop
 
@@ -48,6 +49,10 @@ class PydanticAIModel:
         return "native" if profile.get("supports_json_schema_output") else "prompt"
 
     async def _ready(self) -> TheirModel:
+        if "genai_prices.data" not in sys.modules:
+            await asyncio.to_thread(
+                prices.load
+            )  # reading a response needs its tables, which take a while to load
         return self._model
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
@@ -118,6 +123,7 @@ class NamedModel(PydanticAIModel):
     def _import(self) -> None:
         import_module("treadle.llm.mapping")
         import_module(f"pydantic_ai.models.{self.sdk}")
+        prices.load()
 
     def _make(self) -> TheirModel:
         raise NotImplementedError

@@ -151,9 +151,14 @@ def _finish(turn: Turn) -> str:
 def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
     if (usage := usage_of(turn, body)) is None:
         return None
+    for_an_hour = usage.cache_write_1h_tokens
     return {
-        "input_tokens": usage.input_tokens - usage.cached_tokens,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": usage.cache_write_tokens - for_an_hour,
+            "ephemeral_1h_input_tokens": for_an_hour,
+        },
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},

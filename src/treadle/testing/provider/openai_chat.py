@@ -140,10 +140,13 @@ def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "audio_tokens": usage.input_audio_tokens,
+        },
         "completion_tokens_details": {
             "reasoning_tokens": usage.reasoning_tokens,
-            "audio_tokens": 0,
+            "audio_tokens": usage.output_audio_tokens,
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,
         },
