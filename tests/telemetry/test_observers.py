@@ -74,7 +74,7 @@ async def test_a_task_that_is_taken_up_again_is_told_with_its_open_calls_and_its
     assert begins[2].previous == begins[1].epoch
 
 
-async def seconds(observers, runs=60):
+async def seconds(observers, runs=25):
     """The best of three: what runs take while these observe."""
     best = float("inf")
     for _ in range(3):

@@ -9,11 +9,13 @@ import typer
 from treadle.errors import ConfigurationError
 from treadle.ports import Observer
 
-WAYS: Final = "console or jsonl:PATH"
+WAYS: Final = "console, jsonl:PATH or otel"
 
 TraceOption = Annotated[
     list[str] | None,
-    typer.Option("--trace", metavar="console|jsonl:PATH", help="Tell what happens there too; repeatable."),
+    typer.Option(
+        "--trace", metavar="console|jsonl:PATH|otel", help="Tell what happens there too; repeatable."
+    ),
 ]
 TraceContentOption = Annotated[
     bool, typer.Option("--trace-content", help="Traces also hold words, arguments, results; never secrets.")
@@ -40,4 +42,8 @@ def _observer(trace: str, content: bool) -> Observer:
         from treadle.telemetry.console import Console
 
         return Console(content=content)
+    if trace == "otel":
+        from treadle.telemetry.otel import OpenTelemetry
+
+        return OpenTelemetry.over_otlp(content=content)
     raise ConfigurationError(f"--trace takes {WAYS}, not {trace!r}")

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from treadle.telemetry.callback import Callback
     from treadle.telemetry.console import Console
     from treadle.telemetry.jsonl import JsonLines
+    from treadle.telemetry.otel import OpenTelemetry
+    from treadle.telemetry.otel_ids import TaskIds
 
 _HOMES = {
     "Callback": "treadle.telemetry.callback",
@@ -21,6 +23,8 @@ _HOMES = {
     "Notice": "treadle.ports",
     "ObservedTask": "treadle.ports",
     "Observer": "treadle.ports",
+    "OpenTelemetry": "treadle.telemetry.otel",
+    "TaskIds": "treadle.telemetry.otel_ids",
 }
 
 __all__ = [
@@ -33,6 +37,8 @@ __all__ = [
     "Notice",
     "ObservedTask",
     "Observer",
+    "OpenTelemetry",
+    "TaskIds",
 ]
 
 

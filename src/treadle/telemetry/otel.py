@@ -1,0 +1,231 @@
+"""Tasks as OpenTelemetry traces and metrics, made from events alone.
+
+    invoke_agent NAME                one drive of a task: from being taken up to being given back
+      step                           one step
+        chat MODEL                   one attempt of one request to a model
+        execute_tool NAME            one start of one call
+          invoke_agent NAME          the task of a subagent
+
+A drive is linked to the one before it, and stands below the span in which its caller asked for it. Whatever else
+happens is an event of the drive's span. What each event becomes is told here; the spans of a task in `otel_spans`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import TracerProvider
+
+from treadle.core import events as e
+from treadle.core.events import END_STATES, Ephemeral
+from treadle.core.model import Usage
+from treadle.errors import MissingExtra
+from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
+from treadle.telemetry import semconv as names
+from treadle.telemetry.otel_spans import Spans
+from treadle.telemetry.redaction import Redaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST: Final = 10_000
+"""How many tasks can be open at once, and how many that were given back are remembered for links."""
+
+_UNTOLD: Final = frozenset({
+    *("task_forked", "model_requested", "call_requested", "value_kept", "steps_planned", "thread_entered"),
+})  # fmt: skip
+
+
+class OpenTelemetry:
+    """Makes spans and metrics of what it is told, with the names of OpenTelemetry's conventions for generative AI.
+
+    Args:
+        tracer_provider: where spans go; by default the global one. With `id_generator=TaskIds()`
+            (`treadle.telemetry.TaskIds`), drives are linked across processes too.
+        meter_provider: where metrics go; by default the global one.
+        content: whether messages, arguments, results and texts of errors are told too; secrets never are.
+        secrets: values to hide, beside those of environment variables with such names as `OPENAI_API_KEY`.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        *,
+        content: bool = False,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        mine = version("treadle")
+        provider = tracer_provider or trace.get_tracer_provider()
+        self.content = content
+        self._redaction = Redaction(secrets)
+        self._tracer = provider.get_tracer("treadle", mine, schema_url=names.SCHEMA_URL)
+        self._ids: Any = getattr(provider, "id_generator", None)
+        self._measures = _Measures(meter_provider, mine)
+        self._open: OrderedDict[str, Spans] = OrderedDict()
+        self._closed: OrderedDict[str, trace.SpanContext] = OrderedDict()
+        self._shutdown: tuple[Callable[[], object], ...] = ()
+
+    @classmethod
+    def over_otlp(cls, *, content: bool = False, secrets: Iterable[str] = ()) -> Self:
+        """Return one that exports over OTLP/HTTP by itself: to where `OTEL_EXPORTER_OTLP_ENDPOINT` and the like say.
+
+        Raises:
+            MissingExtra: the SDK or the exporter is not installed.
+        """
+        try:
+            from treadle.telemetry.otel_export import providers
+        except ImportError as error:
+            raise MissingExtra("otel", "Exporting over OTLP") from error
+        tracer_provider, meter_provider = providers()
+        made = cls(tracer_provider, meter_provider, content=content, secrets=secrets)
+        made._shutdown = (tracer_provider.shutdown, meter_provider.shutdown)
+        return made
+
+    # ------------------------------------------------------------------------------------- observing
+
+    def observe(self, notice: Notice) -> None:
+        event, task = notice.event, notice.task
+        if isinstance(event, Missed):
+            self._missed(event)
+        if task is None or isinstance(event, (Missed, Ephemeral)):
+            return
+        if isinstance(event, DriveEnded):
+            self._drive_ended(task.task_id, event)
+            return
+        spans = self._open.get(task.task_id)
+        if spans is None:
+            self._open[task.task_id] = spans = Spans(
+                self._tracer, self._redaction, task, content=self.content
+            )
+            if len(self._open) > _MOST:
+                self._give_up(next(iter(self._open)))
+        if isinstance(event, DriveBegan):
+            spans.take_up(event, self._before(task.task_id, event), self._ids)
+            return
+        assert isinstance(event, e.Event)
+        if not spans.is_open:
+            above = self._open.get(task.parent) if task.parent is not None else None
+            spans.open(event, above)
+        self._tell(spans, event)
+
+    def _tell(self, spans: Spans, event: e.Event) -> None:
+        spans.time = event.time
+        match event:
+            case e.TaskCreated():
+                spans.input(event.input)
+            case e.InstructionsSet():
+                spans.instructed(event.text)
+            case e.StepStarted():
+                spans.step_started(event)
+            case e.StepCompleted() | e.StepSkipped() | e.StepFailed():
+                self._measures.steps.add(1, spans.agent)
+                spans.step_ended(event)
+            case e.ModelStarted():
+                spans.model_started(event)
+            case e.ModelReturned():
+                self._measures.model(spans.model_returned(event), event.usage)
+            case e.ModelFailed() | e.ModelStopped():
+                self._measures.model(spans.model_failed(event), None)
+            case e.ToolStarted():
+                spans.tool_started(event)
+            case e.ToolEnded() | e.ToolStopped():
+                self._measures.tool(*spans.tool_ended(event))
+            case e.TaskEnded():
+                spans.task_ended(event)
+            case _:
+                if event.kind not in _UNTOLD:
+                    spans.happened(event)
+
+    def _before(self, task_id: str, event: DriveBegan) -> trace.SpanContext | None:
+        """Return the span of the task's drive before this one, if there was one that can be known."""
+        known = self._closed.pop(task_id, None)
+        if known is not None or not event.previous or not hasattr(self._ids, "plan"):
+            return known
+        from treadle.telemetry.otel_ids import ids_of
+
+        ids = ids_of(task_id, event.previous)
+        return trace.SpanContext(*ids, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED))
+
+    def _drive_ended(self, task_id: str, event: DriveEnded) -> None:
+        spans = self._open.pop(task_id, None)
+        if spans is None or not spans.is_open:
+            return
+        if event.state in END_STATES:
+            self._measures.tasks.add(1, {**spans.agent, names.TASK_STATE: event.state})
+        self._closed[task_id] = spans.close(event.state)
+        if len(self._closed) > _MOST:
+            self._closed.popitem(last=False)
+
+    def _give_up(self, task_id: str) -> None:
+        spans = self._open.pop(task_id)
+        if spans.is_open:
+            spans.close(None)
+
+    def _missed(self, event: Missed) -> None:
+        """End what is open: what was missed may have been the ends. What follows opens spans of its own."""
+        self._measures.missed.add(event.events + event.deltas)
+        if event.events:
+            for task_id in list(self._open):
+                self._give_up(task_id)
+
+    def close(self) -> None:
+        """End what is open and send what was made, if the exporter is this object's own."""
+        for task_id in list(self._open):
+            self._give_up(task_id)
+        for shutdown in self._shutdown:
+            shutdown()
+        self._shutdown = ()
+
+
+class _Measures:
+    """The metrics, as what they count and measure becomes known."""
+
+    def __init__(self, provider: MeterProvider | None, mine: str) -> None:
+        meter = metrics.get_meter("treadle", mine, provider, schema_url=names.SCHEMA_URL)
+        self._tokens = meter.create_histogram(
+            names.TOKEN_USAGE,
+            "{token}",
+            "Tokens of requests to models.",
+            explicit_bucket_boundaries_advisory=names.TOKEN_BUCKETS,
+        )
+        self._durations = meter.create_histogram(
+            names.OPERATION_DURATION,
+            "s",
+            "How long requests to models take.",
+            explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
+        )
+        self._tool_durations = meter.create_histogram(
+            names.TOOL_DURATION,
+            "s",
+            "How long calls of tools take.",
+            explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
+        )
+        self._model_calls = meter.create_counter(names.MODEL_CALLS, "{request}", "Requests to models.")
+        self._tool_calls = meter.create_counter(names.TOOL_CALLS, "{call}", "Calls of tools that ended.")
+        self.tasks = meter.create_counter(names.TASKS, "{task}", "Tasks that ended.")
+        self.steps = meter.create_counter(names.STEPS, "{step}", "Steps that ended.")
+        self.missed = meter.create_counter(
+            names.MISSED_NOTICES, "{notice}", "What the observer was not told."
+        )
+
+    def model(self, measured: tuple[float | None, dict[str, Any]], usage: Usage | None) -> None:
+        """Take in a request that ended, after so many seconds, unknown if its begin was not seen."""
+        seconds, facts = measured
+        self._model_calls.add(1, facts)
+        if seconds is not None:
+            self._durations.record(seconds, facts)
+        if usage is not None:
+            self._tokens.record(usage.input_tokens, {**facts, names.TOKEN_TYPE: "input"})
+            self._tokens.record(usage.output_tokens, {**facts, names.TOKEN_TYPE: "output"})
+
+    def tool(self, seconds: float | None, facts: dict[str, Any]) -> None:
+        """Take in a call that ended."""
+        self._tool_calls.add(1, facts)
+        if seconds is not None:
+            self._tool_durations.record(seconds, facts)

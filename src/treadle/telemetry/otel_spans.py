@@ -1,0 +1,339 @@
+"""The spans of one task while it is driven: which are open, which stands below which, and what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, Tracer
+
+from treadle.core import events as e
+from treadle.core.messages import Content, Json, Message, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.model import NO_USAGE
+from treadle.core.observation import as_text
+from treadle.ports import DriveBegan, ObservedTask
+from treadle.telemetry import semconv as names
+from treadle.telemetry.redaction import Redaction
+
+_LONGEST: Final = 32_000
+"""Characters of a content attribute at most."""
+
+_NAME: Final = 64
+_UNSEEN: Final = "_OTHER"
+"""Stands in metrics for a tool that never ran: its name is whatever a model made up."""
+
+
+class Spans:
+    """The open spans of a task, and what has to be remembered to end them."""
+
+    def __init__(self, tracer: Tracer, redaction: Redaction, task: ObservedTask, *, content: bool) -> None:
+        self._tracer = tracer
+        self._redaction = redaction
+        self._content = content
+        self._task = task
+        self._root: Span | None = None
+        self._began: DriveBegan | None = None
+        self._before: SpanContext | None = None
+        self._ids: Any = None
+        self._steps: dict[str, Span] = {}
+        self._models: dict[str, tuple[Span, int, dict[str, Any]]] = {}
+        self._tools: dict[str, tuple[Span, int]] = {}
+        self._calls: dict[str, ToolCall] = {}
+        self._usage = NO_USAGE
+        self.time = 0
+        """of the newest event, in microseconds since 1970"""
+
+        self.agent: dict[str, Any] = {names.AGENT: redaction.text(task.agent)}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the drive has its span."""
+        return self._root is not None
+
+    # --------------------------------------------------------------------------------------- the drive
+
+    def take_up(self, event: DriveBegan, before: SpanContext | None, ids: Any) -> None:
+        """Remember how the drive began, for when the first event says at what time."""
+        self._began, self._before, self._ids = event, before, ids
+        self._calls = {call: ToolCall(call, name, {}) for call, name in event.calls.items()}
+
+    def open(self, event: e.Event, above: Spans | None) -> None:
+        """Start the drive's span: below that of the parent's call, else below that of its caller."""
+        task, began = self._task, self._began
+        facts: dict[str, Any] = {
+            names.OPERATION: names.INVOKE_AGENT,
+            **self.agent,
+            names.CONVERSATION: self._redaction.text(task.thread_id),
+            names.TASK: self._redaction.text(task.task_id),
+            names.TASK_DEPTH: task.depth,
+        }
+        if began is not None:
+            facts[names.EPOCH] = began.epoch
+            if hasattr(self._ids, "plan"):
+                self._ids.plan(task.task_id, began.epoch)
+        parent = above.around(getattr(event, "parent_call", None)) if above is not None else None
+        if parent is None and began is not None:
+            parent = began.context.run(otel_context.get_current)
+        self._root = self._tracer.start_span(
+            f"{names.INVOKE_AGENT} {self.agent[names.AGENT]}"[: 2 * _NAME],
+            parent if parent is not None else otel_context.Context(),
+            SpanKind.INTERNAL,
+            facts,
+            [Link(self._before, {names.TASK: facts[names.TASK]})] if self._before is not None else None,
+            start_time=event.time * 1000,
+        )
+
+    def around(self, call: str | None) -> otel_context.Context | None:
+        """Return what the span of a child stands below: the call that it is, if that is open, else the drive."""
+        if call is not None and call in self._tools:
+            return trace.set_span_in_context(self._tools[call][0], otel_context.Context())
+        return _below(self._root)
+
+    def input(self, parts: tuple[Content, ...]) -> None:
+        """Tell what the task is about, if content is asked for."""
+        if self._content and self._root is not None:
+            self._root.set_attribute(names.INPUT_MESSAGES, self._messages(Message("user", parts)))
+
+    def instructed(self, text: str) -> None:
+        """Tell the task's instructions, if content is asked for."""
+        if self._content and self._root is not None:
+            said = [{"type": "text", "content": self._redaction.text(text)}]
+            self._root.set_attribute(names.INSTRUCTIONS, _json(said))
+
+    def task_ended(self, event: e.TaskEnded) -> None:
+        """Tell how an attempt ended."""
+        if self._root is None:
+            return
+        if event.error is not None:
+            _failed(self._root, event.error.kind, self._text(event.error.message), event.error.status)
+        if self._content and event.output is not None:
+            said = Message("assistant", (Text(as_text(event.output)),))
+            self._root.set_attribute(names.OUTPUT_MESSAGES, self._messages(said))
+
+    def happened(self, event: e.Event) -> None:
+        """Tell of something that has no span of its own."""
+        if self._root is not None:
+            facts = self._redaction.event(event, content=self._content)
+            plain = {
+                f"treadle.{name}": value
+                for name, value in facts.items()
+                if isinstance(value, (str, int, float, bool)) and name not in ("kind", "time")
+            }
+            self._root.add_event(event.kind, plain, event.time * 1000)
+
+    def close(self, state: str | None) -> SpanContext:
+        """End all spans; `state` is how the task rests, None if that is not known. Return the drive's."""
+        assert self._root is not None
+        end = self.time * 1000
+        open_spans = [span for span, *_ in (*self._models.values(), *self._tools.values())]
+        for span in (*open_spans, *self._steps.values()):
+            _failed(span, "interrupted" if state is not None else "missed")
+            span.end(end)
+        root = self._root
+        root.set_attributes(
+            {names.INPUT_TOKENS: self._usage.input_tokens, names.OUTPUT_TOKENS: self._usage.output_tokens}
+        )
+        if state is not None:
+            root.set_attribute(names.TASK_STATE, state)
+        else:
+            root.set_attribute(names.MISSED, True)
+        if state == "lost":
+            _failed(root, "lost")
+        root.end(end)
+        return root.get_span_context()
+
+    # ------------------------------------------------------------------------------------------- steps
+
+    def step_started(self, event: e.StepStarted) -> None:
+        """Start a step's span."""
+        self._step(event.step, {names.STEP_INDEX: event.index, names.ATTEMPT: event.attempt})
+
+    def _step(self, step: str, facts: dict[str, Any]) -> Span:
+        """Return the span of a step; one that began before the drive gets it now."""
+        span = self._steps.get(step)
+        if span is None:
+            span = self._steps[step] = self._tracer.start_span(
+                names.STEP_SPAN,
+                _below(self._root),
+                SpanKind.INTERNAL,
+                {names.STEP: step, **self.agent, **facts},
+                start_time=self.time * 1000,
+            )
+        return span
+
+    def step_ended(self, event: e.StepCompleted | e.StepFailed | e.StepSkipped) -> None:
+        """End a step's span."""
+        span = self._steps.pop(event.step, None)
+        if span is None:
+            return
+        span.set_attribute(names.OUTCOME, event.kind.removeprefix("step_"))
+        if isinstance(event, e.StepFailed):
+            _failed(span, event.error.kind, self._text(event.error.message), event.error.status)
+        span.end(event.time * 1000)
+
+    # ------------------------------------------------------------------------------------------ models
+
+    def model_started(self, event: e.ModelStarted) -> None:
+        """Start the span of an attempt of a request."""
+        provider, colon, model = event.model.partition(":")
+        if not colon:
+            provider, model = event.model, event.model
+        facts: dict[str, Any] = {
+            names.OPERATION: names.CHAT,
+            names.PROVIDER: names.PROVIDERS.get(provider, provider),
+            names.REQUEST_MODEL: model,
+        }
+        span = self._tracer.start_span(
+            f"{names.CHAT} {model}",
+            _below(self._step(event.step, {})),
+            SpanKind.CLIENT,
+            {**facts, **self.agent, names.STEP: event.step, names.ATTEMPT: event.attempt},
+            start_time=event.time * 1000,
+        )
+        self._models[event.call or event.step] = (span, event.time, facts)
+
+    def model_returned(self, event: e.ModelReturned) -> tuple[float | None, dict[str, Any]]:
+        """End the span of a request that was answered; return seconds and facts."""
+        usage = event.usage
+        self._usage += usage
+        self._calls.update({call.id: call for call in event.message.tool_calls})
+        span, seconds, facts = self._end_of_model(event)
+        told: dict[str, Any] = {
+            names.FINISH_REASONS: [event.finish],
+            names.INPUT_TOKENS: usage.input_tokens,
+            names.OUTPUT_TOKENS: usage.output_tokens,
+        }
+        if usage.cached_tokens:
+            told[names.CACHED_TOKENS] = usage.cached_tokens
+        if usage.reasoning_tokens:
+            told[names.REASONING_TOKENS] = usage.reasoning_tokens
+        if answered := getattr(event, "model", None):
+            told[names.RESPONSE_MODEL] = answered.partition(":")[2] or answered
+        if self._content:
+            told[names.OUTPUT_MESSAGES] = self._messages(event.message, event.finish)
+        if span is not None:
+            span.set_attributes(told)
+            span.end(event.time * 1000)
+        return seconds, facts
+
+    def model_failed(self, event: e.ModelFailed | e.ModelStopped) -> tuple[float | None, dict[str, Any]]:
+        """End the span of a request without an answer; return seconds and facts."""
+        span, seconds, facts = self._end_of_model(event)
+        failed = isinstance(event, e.ModelFailed)
+        kind = event.error.kind if failed else event.reason
+        if span is not None:
+            words, status = (self._text(event.error.message), event.error.status) if failed else ("", None)
+            _failed(span, kind, words, status)
+            span.end(event.time * 1000)
+        return seconds, {**facts, names.ERROR_TYPE: kind}
+
+    def _end_of_model(
+        self, event: e.ModelReturned | e.ModelFailed | e.ModelStopped
+    ) -> tuple[Span | None, float | None, dict[str, Any]]:
+        known = self._models.pop(event.call or event.step, None)
+        if known is None:
+            return None, None, {names.OPERATION: names.CHAT, **self.agent}
+        span, began, facts = known
+        return span, (event.time - began) / 1e6, {**facts, **self.agent}
+
+    # ------------------------------------------------------------------------------------------- tools
+
+    def tool_started(self, event: e.ToolStarted) -> None:
+        """Start the span of a call."""
+        call = self._calls.get(event.undoes or event.call)
+        name = self._redaction.text(call.name)[:_NAME] if call is not None else ""
+        facts: dict[str, Any] = {
+            names.OPERATION: names.EXECUTE_TOOL,
+            names.TOOL: name,
+            names.TOOL_TYPE: "function",
+            names.CALL: event.call,
+            names.ATTEMPT: event.attempt,
+            names.STEP: event.step,
+        }
+        if event.undoes is not None:
+            facts[names.UNDOES] = event.undoes
+        if self._content and call is not None:
+            facts[names.CALL_ARGUMENTS] = _json(self._redaction.json(call.arguments))
+        # A compensation belongs to no step that is under way.
+        above = self._root if event.undoes is not None else self._step(event.step, {})
+        span = self._tracer.start_span(
+            f"{names.EXECUTE_TOOL} {name}".strip(),
+            _below(above),
+            SpanKind.INTERNAL,
+            facts,
+            start_time=event.time * 1000,
+        )
+        self._tools[event.call] = (span, event.time)
+
+    def tool_ended(self, event: e.ToolEnded | e.ToolStopped) -> tuple[float | None, dict[str, Any]]:
+        """End the span of a call, also of one that never ran; return seconds and facts."""
+        ran = event.call in self._tools
+        if not ran:
+            self.tool_started(e.ToolStarted(event.step, event.call, time=event.time))
+        span, began = self._tools.pop(event.call)
+        outcome = event.outcome if isinstance(event, e.ToolEnded) else f"stopped: {event.reason}"
+        span.set_attribute(names.OUTCOME, outcome)
+        if outcome != "ok":
+            words = self._text(event.error.message) if event.error is not None else ""
+            _failed(span, outcome if isinstance(event, e.ToolEnded) else event.reason, words)
+        if self._content and isinstance(event, e.ToolEnded) and event.output is not None:
+            span.set_attribute(names.CALL_RESULT, _json(self._redaction.json(event.output)))
+        span.end(event.time * 1000)
+        known = self._calls.get(event.call.removesuffix("-undo"))
+        name = self._redaction.text(known.name)[:_NAME] if ran and known is not None else _UNSEEN
+        facts = {names.TOOL: name, **self.agent, names.OUTCOME: outcome}
+        return (event.time - began) / 1e6 if ran else None, facts
+
+    # ----------------------------------------------------------------------------------------- content
+
+    def _text(self, words: str) -> str:
+        """Return what an error says, if content is asked for."""
+        return self._redaction.text(words)[:_LONGEST] if self._content else ""
+
+    def _messages(self, message: Message, finish: str | None = None) -> str:
+        told: dict[str, Json] = {"role": message.role, "parts": [self._part(part) for part in message.parts]}
+        if finish is not None:
+            told["finish_reason"] = finish
+        return _json([told])
+
+    def _part(self, part: Any) -> Json:
+        match part:
+            case Text():
+                return {"type": "text", "content": self._redaction.text(part.text)}
+            case Reasoning():
+                return {"type": "reasoning", "content": self._redaction.text(part.text)}
+            case ToolCall():
+                given = self._redaction.json(part.arguments)
+                return {
+                    "type": "tool_call",
+                    "id": part.id,
+                    "name": self._redaction.text(part.name),
+                    "arguments": given,
+                }
+            case ToolResult():
+                return {"type": "tool_call_response", "id": part.call_id}
+            case _:
+                return {"type": type(part).__name__.lower(), "media_type": getattr(part, "media_type", None)}
+
+
+def _below(span: Span | None) -> otel_context.Context:
+    """Return the context of what stands below a span, and of nothing else that may be current here."""
+    return (
+        trace.set_span_in_context(span, otel_context.Context())
+        if span is not None
+        else otel_context.Context()
+    )
+
+
+def _failed(span: Span, kind: str, words: str = "", status: int | None = None) -> None:
+    span.set_attribute(names.ERROR_TYPE, kind)
+    if status is not None:
+        span.set_attribute(names.HTTP_STATUS, status)
+    span.set_status(StatusCode.ERROR, words or None)
+
+
+def _json(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,238 @@
+"""What a real collector receives over OTLP: spans and metrics, by name, attribute and place in their trace."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.telemetry.collector import Collector, collecting
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.llm.scripted import call, fail, text, turn
+from treadle.telemetry import OpenTelemetry
+
+pytestmark = pytest.mark.anyio
+
+ERROR_OF = "error.type"
+
+
+@pytest.fixture
+def collector(monkeypatch):
+    with collecting() as found:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.url)
+        yield found
+
+
+@tool(read_only=True)
+async def look(n: int) -> str:
+    """Look."""
+    await asyncio.sleep(0.02)
+    return f"found violet {n}"
+
+
+@tool(read_only=True)
+async def broken(password: str) -> str:
+    """Break."""
+    raise OSError("the disk of mauve is full")
+
+
+def worker(turns=None):
+    model = ScriptedModel(
+        turns
+        or [
+            [call("look", n=1), call("look", n=2), call("broken", password="hunter-2-hunter")],
+            call("nobody", n=3),
+            text("It is beige."),
+        ],
+        name="openai:gpt-5.4-mini",
+    )
+    return Agent(model, name="worker", tools=[look, broken], instructions="Be azure.")
+
+
+async def observed(collector: Collector, **how):
+    async with Runner("memory:", observers=[OpenTelemetry.over_otlp(**how)]) as runner:
+        result = await runner.run(worker(), "What is indigo?")
+    assert result.state == "completed"
+    return result
+
+
+async def test_a_task_is_a_trace_of_steps_models_and_tools_with_their_facts(collector):
+    result = await observed(collector)
+    task = collector.one("invoke_agent worker")
+    assert task.parent == ""
+    assert {span.trace for span in collector.spans} == {task.trace}
+    assert task.attributes == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "worker",
+        "gen_ai.conversation.id": result.thread_id,
+        "gen_ai.usage.input_tokens": result.usage.input_tokens,
+        "gen_ai.usage.output_tokens": result.usage.output_tokens,
+        "treadle.task.id": result.task_id,
+        "treadle.task.depth": 0,
+        "treadle.task.epoch": 1,
+        "treadle.task.state": "completed",
+    }
+    assert not task.error
+
+    steps = collector.below(task)
+    assert [(s.name, s.attributes["treadle.step.index"], s.error) for s in steps] == [
+        ("step", 1, False),
+        ("step", 2, False),
+        ("step", 3, False),
+    ]
+    first, second, third = [sorted(collector.below(step), key=lambda s: s.start) for step in steps]
+    assert sorted(s.name for s in first[1:]) == [
+        "execute_tool broken",
+        "execute_tool look",
+        "execute_tool look",
+    ]
+    chat = first[0]
+    assert chat.name == "chat gpt-5.4-mini"
+    assert chat.kind == 3  # client
+    assert chat.attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.agent.name": "worker",
+        "gen_ai.request.model": "gpt-5.4-mini",
+        "gen_ai.response.finish_reasons": ["tool_calls"],
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": chat.attributes["gen_ai.usage.output_tokens"],
+        "treadle.step.id": "s1",
+        "treadle.attempt": 1,
+    }
+    looks = [s for s in first if s.name == "execute_tool look"]
+    assert {s.attributes["gen_ai.tool.call.id"] for s in looks} == {"s1-0", "s1-1"}
+    assert all(s.end - s.start >= 15e6 for s in looks)
+    assert all(task.start <= s.start <= s.end <= task.end for s in collector.spans)
+    bad = next(s for s in first if s.name == "execute_tool broken")
+    assert (bad.error, bad.attributes[ERROR_OF]) == (True, "error")
+    unknown = next(s for s in second if s.name == "execute_tool nobody")
+    assert (unknown.error, unknown.attributes[ERROR_OF], unknown.start) == (True, "invalid", unknown.end)
+    assert [s.name for s in third] == ["chat gpt-5.4-mini"]
+
+
+async def test_metrics_hold_tokens_durations_and_counts(collector):
+    result = await observed(collector)
+    tokens = collector.metrics["gen_ai.client.token.usage"]
+    of_input = [point for point in tokens if point[0]["gen_ai.token.type"] == "input"]
+    assert [(total, count) for _, total, count in of_input] == [(result.usage.input_tokens, 3)]
+    assert of_input[0][0] == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-5.4-mini",
+        "gen_ai.agent.name": "worker",
+        "gen_ai.token.type": "input",
+    }
+    assert collector.metrics["gen_ai.client.operation.duration"][0][2] == 3
+    calls = {
+        (facts["gen_ai.tool.name"], facts["treadle.outcome"]): total
+        for facts, total, _ in collector.metrics["treadle.tool.calls"]
+    }
+    # What a model made up is no name of a metric.
+    assert calls == {("look", "ok"): 2, ("broken", "error"): 1, ("_OTHER", "invalid"): 1}
+    (took,) = [p for p in collector.metrics["treadle.tool.duration"] if p[0]["gen_ai.tool.name"] == "look"]
+    assert took[2] == 2
+    assert took[1] >= 0.03
+    assert [total for _, total, _ in collector.metrics["treadle.steps"]] == [3]
+    assert collector.metrics["treadle.tasks"][0][0]["treadle.task.state"] == "completed"
+
+
+WORDS = (b"violet", b"mauve", b"beige", b"azure", b"indigo")
+PASSWORD = b"hunter-2-hunter"
+
+
+async def test_content_is_told_only_when_asked_for_and_secrets_never(collector):
+    await observed(collector)
+    assert [word for word in (*WORDS, PASSWORD) if word in collector.raw] == []
+    await observed(collector, content=True)
+    assert [word for word in WORDS if word not in collector.raw] == []
+    assert PASSWORD not in collector.raw
+
+
+async def test_every_attempt_of_a_request_is_a_span_and_failures_are_marked(collector):
+    agent = worker([fail(503, message="down in magenta"), text("Fine.")])
+    async with Runner("memory:", observers=[OpenTelemetry.over_otlp()]) as runner:
+        first = await runner.run(agent, "Go.")
+        assert (await runner.resume(first.task_id, agent=agent)).state == "completed"
+    one, other = sorted(collector.named("chat gpt-5.4-mini"), key=lambda span: span.start)
+    assert (one.error, one.attributes[ERROR_OF], one.attributes["http.response.status_code"]) == (
+        True,
+        first.error.kind,
+        503,
+    )
+    assert not other.error
+    assert [span.attributes["treadle.attempt"] for span in (one, other)] == [1, 2]
+    failed, resumed = sorted(collector.named("invoke_agent worker"), key=lambda span: span.start)
+    assert (failed.error, failed.attributes["treadle.task.state"]) == (True, "failed")
+    assert not resumed.error
+    assert resumed.trace != failed.trace
+    assert resumed.links == [(failed.trace, failed.id)]
+    assert "task_reopened" in resumed.events
+    assert b"magenta" not in collector.raw
+
+
+RESUMED = """
+from tests.telemetry.test_otel import worker
+from treadle import Runner
+from treadle.telemetry import OpenTelemetry
+with Runner("tasks.db", agents=[worker()], observers=[OpenTelemetry.over_otlp()]).sync as runner:
+    assert runner.resume("task-1").state == "completed"
+"""
+
+
+async def test_a_task_resumed_in_another_process_is_linked_to_its_trace_there(collector, tmp_path):
+    async with Runner(tmp_path / "tasks.db", observers=[OpenTelemetry.over_otlp()]) as runner:
+        await runner.run_step(await runner.create_task(worker(), "Go.", task_id="task-1"))
+    env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    subprocess.run([sys.executable, "-c", RESUMED], cwd=tmp_path, env=env, check=True)  # noqa: ASYNC221
+    drives = sorted(collector.named("invoke_agent worker"), key=lambda span: span.start)
+    assert [span.attributes["treadle.task.state"] for span in drives] == ["created", "running", "completed"]
+    for before, after in pairwise(drives):
+        assert after.links == [(before.trace, before.id)]
+    assert {span.attributes["treadle.task.id"] for span in drives} == {"task-1"}
+
+
+async def test_a_drive_stands_below_its_callers_span_and_tools_of_the_user_are_not_touched():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    async with Runner("memory:", observers=[OpenTelemetry(provider)]) as runner:
+        with provider.get_tracer("theirs").start_as_current_span("a request") as theirs:
+            await runner.run(worker(), "Go.")
+        await runner.run(worker(), "Go.")
+    drives = [span for span in exporter.get_finished_spans() if span.name == "invoke_agent worker"]
+    assert drives[0].parent.span_id == theirs.get_span_context().span_id
+    assert drives[1].parent is None
+    provider.shutdown()
+
+
+async def test_a_request_that_was_cut_off_is_marked_and_no_span_stays_open(collector):
+    model = ScriptedModel([turn("slow", delay=30)], name="openai:gpt-5.4-mini")
+    observer = OpenTelemetry.over_otlp()
+    async with Runner("memory:", observers=[observer]) as runner:
+        handle = await runner.start(Agent(model, name="worker"), "Go.")
+        async for event in handle.events():
+            if event.kind == "model_started":
+                break
+        await handle.interrupt()
+    chat = collector.one("chat gpt-5.4-mini")
+    assert (chat.error, chat.attributes[ERROR_OF]) == (True, "interrupted")
+    task = collector.one("invoke_agent worker")
+    assert task.attributes["treadle.task.state"] == "interrupted"
+    assert "interrupt_requested" in task.events
+    assert collector.one("step").parent == task.id
+    assert not observer._open
+
+
+async def test_a_collector_that_is_away_neither_hurts_nor_holds_up_a_run(monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    async with asyncio.timeout(10):
+        async with Runner("memory:", observers=[OpenTelemetry.over_otlp()]) as runner:
+            assert (await runner.run(worker(), "Go.")).state == "completed"
