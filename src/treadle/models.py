@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treadle.llm.layers.retry import Retry
+    from treadle.llm.layers.timeout import Timeout
     from treadle.llm.prices import Price, published_price
     from treadle.llm.providers import Anthropic, Ollama, OpenAIChat, PydanticAIModel
     from treadle.llm.scripted import ScriptedModel, call, call_raw, fail, text, turn
@@ -19,7 +21,9 @@ _HOMES = {
     "OpenAIChat": "treadle.llm.providers",
     "Price": "treadle.llm.prices",
     "PydanticAIModel": "treadle.llm.providers",
+    "Retry": "treadle.llm.layers.retry",
     "ScriptedModel": "treadle.llm.scripted",
+    "Timeout": "treadle.llm.layers.timeout",
     "call": "treadle.llm.scripted",
     "call_raw": "treadle.llm.scripted",
     "fail": "treadle.llm.scripted",
@@ -34,7 +38,9 @@ __all__ = [
     "OpenAIChat",
     "Price",
     "PydanticAIModel",
+    "Retry",
     "ScriptedModel",
+    "Timeout",
     "call",
     "call_raw",
     "fail",

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from treadle.agents.agent import Agent
+from treadle.agents.agent import Agent, ModelText
 from treadle.core.messages import Content, File, Message, Text
 from treadle.errors import ConfigurationError
-from treadle.llm.registry import resolve
+from treadle.llm.registry import resolve, shown
 from treadle.memory.recall import Recall
 from treadle.ports import JournalStore, Notice, Observer
 from treadle.runner.driving import Parts, system_time
@@ -21,6 +21,8 @@ from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
 
 DEFAULT_STORE = Path(".treadle") / "journal.db"
+
+ModelText.show = staticmethod(shown)
 
 
 class Runner(TaskRunner):

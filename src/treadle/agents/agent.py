@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, cast, get_args
 
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
@@ -178,7 +178,7 @@ class Agent(Generic[C]):
     @property
     def model_name(self) -> str:
         """The model as `provider:model`."""
-        return self.model if isinstance(self.model, str) else self.model.name
+        return str(self.model) if isinstance(self.model, str) else self.model.name
 
     @property
     def typed(self) -> OutputType | None:
@@ -204,6 +204,18 @@ class Agent(Generic[C]):
     def __repr__(self) -> str:
         tools = ", ".join(tool.spec.name for tool in self.tools)
         return f"Agent({self.model_name!r}, name={self.name!r}, tools=[{tools}])"
+
+
+class ModelText(str):
+    """A model given as text, `provider:model`; its `repr` is that of the model it stands for, with its layers."""
+
+    __slots__ = ()
+
+    show: ClassVar[Callable[[str], str]] = str.__repr__
+    """how it is shown: set by whoever knows what text stands for"""
+
+    def __repr__(self) -> str:
+        return type(self).show(str(self))
 
 
 def _spec_facts(spec: ToolSpec) -> list[Any]:
@@ -248,7 +260,7 @@ def _checked_model(name: str, model: Any) -> str | Model:
             raise ConfigurationError(
                 f"Agent {name!r}: model must be like 'openai:gpt-5.4-mini', got {model!r}"
             )
-        return model
+        return ModelText(model)
     if isinstance(model, type) or not isinstance(model, Model):
         raise ConfigurationError(
             f"Agent {name!r}: model must be text like 'openai:gpt-5.4-mini', or an object with `name` and "

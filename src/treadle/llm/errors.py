@@ -81,6 +81,20 @@ _BY_TYPE: dict[str, ModelErrorKind] = {
 }
 
 
+PASSING: frozenset[ModelErrorKind] = frozenset(
+    ("rate_limit", "overloaded", "server", "timeout", "connection", "not_sent")
+)
+"""What may be otherwise in a while: 408, 409, 425, 429 and 5xx, deadlines, lost connections, requests held back."""
+
+OF_SERVICE: frozenset[ModelErrorKind] = frozenset(("overloaded", "server", "timeout", "connection"))
+"""What tells that a service is not well, whoever asks and whatever is asked."""
+
+ELSEWHERE: frozenset[ModelErrorKind] = PASSING | frozenset[ModelErrorKind](
+    ("authentication", "permission", "not_found")
+)
+"""What another model may do better: what passes, and what is wrong with one account or one model."""
+
+
 def kind_of_status(status: int) -> ModelErrorKind:
     """Return what kind of failure an HTTP status tells of."""
     if (kind := _BY_STATUS.get(status)) is not None:

@@ -7,9 +7,11 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from urllib.parse import urlsplit
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.errors import MissingExtra, ModelError
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 OutputMode = Literal["native", "tool", "prompt"]
 
 CONNECT, SILENCE = 10.0, 300.0
-"""Seconds a connection may take and an answer may be silent; layers around a model set tighter limits."""
+"""Seconds a connection may take and an answer may be silent, when no layer around a model says otherwise."""
 
 
 class PydanticAIModel:
@@ -108,6 +110,33 @@ class NamedModel(PydanticAIModel):
     def output_mode(self) -> OutputMode:
         return "tool"
 
+    @property
+    def service(self) -> str:
+        """The provider, and where its server is when it is not the provider's own: what fails together."""
+        url = self._url()
+        if url is None:
+            return self.provider
+        place = urlsplit(url)
+        return f"{self.provider} at {place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}"
+
+    @property
+    def account(self) -> str:
+        """The service, and a digest of the key: what is counted together."""
+        return f"{self.service} #{sha256(self._key(optional=True).encode()).hexdigest()[:8]}"
+
+    _connect: float | None = None
+    _silence: float = SILENCE
+
+    def limit_waits(self, connect: float | None, silence: float | None) -> None:
+        """Say how many seconds a connection may take (of several, the fewest) and an answer be silent (the most).
+
+        Holds for clients that are made from now on; None says nothing.
+        """
+        if connect is not None:
+            self._connect = connect if self._connect is None else min(connect, self._connect)
+        if silence is not None:  # whoever says it looks for itself; the client is only not to be faster
+            self._silence = max(self._silence, silence + 5.0)
+
     def require(self) -> None:
         """Raise `MissingExtra` when the packages this model needs are not installed; imports nothing."""
         if find_spec("pydantic_ai") is None or find_spec(self.sdk) is None:
@@ -174,7 +203,7 @@ class OpenAIChat(NamedModel):
             api_key=self._key(optional=url is not None),
             base_url=url,
             max_retries=0,
-            timeout=Timeout(SILENCE, connect=CONNECT),
+            timeout=Timeout(self._silence, connect=self._connect or CONNECT),
         )
         return ChatModel(self._model_name, provider=OpenAIProvider(openai_client=client))
 
@@ -216,7 +245,7 @@ class Anthropic(NamedModel):
             api_key=self._key(optional=False),
             base_url=self._url(),
             max_retries=0,
-            timeout=Timeout(SILENCE, connect=CONNECT),
+            timeout=Timeout(self._silence, connect=self._connect or CONNECT),
         )
         return AnthropicModel(self._model_name, provider=AnthropicProvider(anthropic_client=client))
 

@@ -17,6 +17,8 @@ from treadle.ports import Model
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
 
+    from treadle.llm.layers.retry import Retry
+
 EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, ollama:qwen3:4b"
 
 _PROVIDERS: dict[str, type[NamedModel]] = {
@@ -32,24 +34,54 @@ def resolve(model: str | Model | TheirModel) -> Model:
     """Return the model that an agent names.
 
     Args:
-        model: `provider:name`, a Treadle model (returned as it is), or an instance of a pydantic-ai model class.
+        model: `provider:name`, which stands for the provider's model with deadlines and retries around it; a Treadle
+            model (returned as it is); or an instance of a pydantic-ai model class.
 
     Raises:
         ModelUnknown: no provider answers to the name, or the object is no model.
         MissingExtra: the provider's package is not installed.
     """
+    if not isinstance(model, str):
+        return bare(model)
+    made = with_defaults(model)
+    made.require()
+    return made
+
+
+def with_defaults(model: str) -> Retry:
+    """Return a model given as text with the layers it has then: deadlines for each attempt, and retries around them."""
+    from treadle.llm.layers.retry import Retry
+    from treadle.llm.layers.timeout import Timeout
+
+    return Retry(Timeout(model))
+
+
+def shown(model: str) -> str:
+    """Return what a model given as text stands for, as `repr` would; of an unknown one the text itself."""
+    try:
+        return repr(with_defaults(model))
+    except ModelUnknown:
+        return repr(model)
+
+
+def bare(model: str | Model | TheirModel) -> Model:
+    """Return a model without any layer that is not written; its packages may be missing.
+
+    Raises:
+        ModelUnknown: no provider answers to the name, or the object is no model.
+    """
     if isinstance(model, str):
         return _named(model)
     if hasattr(model, "request_stream"):
         return PydanticAIModel(cast("TheirModel", model))
-    if hasattr(model, "stream") and hasattr(model, "name"):
+    if hasattr(model, "stream") and hasattr(model, "name") and not isinstance(model, type):
         return cast("Model", model)
     raise ModelUnknown(
         f"a model is a name such as {EXAMPLES.split(',', 1)[0]}, or a model object, not {model!r}"
     )
 
 
-def _named(model: str) -> Model:
+def _named(model: str) -> NamedModel:
     provider, colon, name = model.partition(":")
     if not colon or not name:
         raise ModelUnknown(
@@ -62,9 +94,7 @@ def _named(model: str) -> Model:
         near = get_close_matches(provider, [*_PROVIDERS, *_LATER], n=1)
         hint = f"did you mean {near[0]}:{name}?" if near else f"known are {', '.join(sorted(_PROVIDERS))}"
         raise ModelUnknown(f"no provider is called {provider!r} (model {model!r}); {hint}")
-    made = make(name)
-    made.require()
-    return made
+    return make(name)
 
 
 def default_model(env: Mapping[str, str] | None = None) -> str | None:

@@ -1,0 +1,122 @@
+"""Retries of a model: which failures are worth another attempt, when, and how often."""
+
+from __future__ import annotations
+
+import random
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
+from treadle.llm.errors import PASSING
+from treadle.llm.layers.layer import Layer, closed, count, kinds, number
+from treadle.ports import Model
+
+DAY = 86_400.0
+
+
+class Retry(Layer):
+    """A model that is asked again when it fails for a reason that passes.
+
+    It waits for nothing itself: it says in `ModelError.again_in` when the question is worth another attempt, and
+    whoever asked journals the failed one, waits, and asks again. Each wait is a random part of a time that doubles
+    from attempt to attempt, after the time that the provider asked for.
+
+    Args:
+        model: what is asked.
+        attempts: how many requests may be sent for one question, the first included.
+        base: seconds of which the first wait is a random part; they double with each further attempt.
+        cap: the most seconds of which a wait is a random part.
+        max_seconds: seconds after which no further attempt is begun, counted from the first, or from the end of a
+            longer wait that the provider asked for.
+        max_wait: the longest wait in seconds that a provider may ask for; if it asks for more, the model has failed.
+        on: the kinds of failure that pass; see `ModelError.kind`.
+        chance: returns a random number from 0 to 1.
+    """
+
+    numbers = ("attempts", "base", "cap", "max_seconds", "max_wait")
+
+    def __init__(
+        self,
+        model: Model | str,
+        *,
+        attempts: int = 4,
+        base: float = 0.5,
+        cap: float = 30.0,
+        max_seconds: float = 600.0,
+        max_wait: float = DAY,
+        on: Iterable[ModelErrorKind] = PASSING,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        super().__init__(model)
+        self.attempts = count("Retry", "attempts", attempts)
+        self.base = number("Retry", "base", base, least=0.0)
+        self.cap = number("Retry", "cap", cap, least=0.0)
+        self.max_seconds = number("Retry", "max_seconds", max_seconds)
+        self.max_wait = number("Retry", "max_wait", max_wait, least=0.0)
+        self.on = kinds("Retry", on)
+        if not callable(chance):
+            raise ConfigurationError(f"Retry: chance must be a function, got {chance!r}")
+        self._chance = chance
+
+    def _shown(self) -> list[str]:
+        return super()._shown() + ([f"on={sorted(self.on)}"] if self.on != PASSING else [])
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
+        time = get_running_loop().time
+        begun = time()
+        inner = self.model.stream(request)
+        try:
+            async for item in inner:
+                yield item
+        except ModelError as error:
+            if error.again_in is None:
+                error.again_in = self.again_in(request, error, time() - begun)
+            raise
+        finally:
+            await closed(inner)
+
+    def again_in(self, request: ModelRequest, error: ModelError, took: float) -> float | None:
+        """Return after how many seconds a question is worth another attempt; None if it is not.
+
+        Args:
+            request: the question, with the attempts at it that failed before.
+            error: what the present attempt failed with.
+            took: how many seconds that took.
+        """
+        if error.kind not in self.on:
+            return None
+        sent = sum(failed.kind != "not_sent" for failed in request.failures) + (error.kind != "not_sent")
+        if sent >= self.attempts:
+            return None
+        spent = _spent(request, self.max_seconds) + took
+        wait = backoff(self.base, self.cap, len(request.failures) + 1, self._chance())
+        if error.retry_after is None:
+            return wait if spent + wait <= self.max_seconds else None
+        if error.retry_after > self.max_wait or spent > self.max_seconds:
+            return None
+        return error.retry_after + wait
+
+
+def backoff(base: float, cap: float, attempt: int, chance: float) -> float:
+    """Return how many seconds to wait after an attempt that failed: a random part of a time that doubles.
+
+    Args:
+        base: that time after the first attempt, in seconds.
+        cap: the longest it becomes, in seconds.
+        attempt: which attempt failed, counted from 1.
+        chance: a random number from 0 to 1.
+    """
+    return min(cap, base * 2.0 ** min(attempt - 1, 60)) * chance
+
+
+def _spent(request: ModelRequest, longest: float) -> float:
+    """Return for how many seconds a question was tried before, since the last wait of more than `longest`."""
+    if not request.failures or not request.asked_at:
+        return 0.0
+    begun = before = request.asked_at
+    for failed in request.failures:
+        if failed.at - before > longest * 1e6:
+            begun = failed.at
+        before = failed.at
+    return max(0.0, (before - begun) / 1e6)

@@ -1,0 +1,234 @@
+"""Which failures are worth another attempt, when, and how often; who waits is the engine."""
+
+import asyncio
+from itertools import pairwise
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle import Agent, ScriptedModel
+from treadle.core.model import FailedAttempt
+from treadle.errors import ConfigurationError, MissingExtra, ModelError, ModelErrorKind, ModelUnknown
+from treadle.llm.errors import PASSING, kind_of_status
+from treadle.llm.layers.retry import backoff
+from treadle.llm.registry import resolve
+from treadle.models import OpenAIChat, Retry, Timeout, fail, text
+from treadle.testing.conformance.model import ask, request
+
+SECOND = 1_000_000
+BEGIN = 1_767_225_600 * SECOND
+
+
+async def error_of(model, asked=None):
+    with pytest.raises(ModelError) as caught:
+        await ask(model, asked or request())
+    return caught.value
+
+
+def asked_again(*failures: tuple[float, str]):
+    """Return a request after failures of a kind, each so many seconds after trying began."""
+    asked = request(attempt=len(failures) + 1)
+    asked.asked_at = BEGIN
+    asked.failures = tuple(
+        FailedAttempt("own:model", kind, None, BEGIN + int(at * SECOND)) for at, kind in failures
+    )
+    return asked
+
+
+def failing(status=None, **options):
+    return ScriptedModel(lambda _: fail(status, **options))
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529, 599])
+@pytest.mark.anyio
+async def test_what_passes_is_worth_another_attempt(status):
+    error = await error_of(Retry(failing(status), chance=lambda: 0.5))
+    assert (error.status, error.again_in) == (status, 0.25)
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422, 451])
+@pytest.mark.anyio
+async def test_what_does_not_pass_is_not_asked_again(status):
+    assert (await error_of(Retry(failing(status, retry_after=1)))).again_in is None
+
+
+@pytest.mark.parametrize("kind", get_args(ModelErrorKind))
+@pytest.mark.anyio
+async def test_kinds_of_failure_decide(kind):
+    error = await error_of(Retry(failing(kind=kind)))
+    assert (error.again_in is not None) == (
+        kind in ("rate_limit", "overloaded", "server", "timeout", "connection", "not_sent")
+    )
+    chosen = await error_of(Retry(failing(kind=kind), on=["unparsable"]))
+    assert (chosen.again_in is not None) == (kind == "unparsable")
+
+
+@pytest.mark.anyio
+async def test_the_last_attempt_is_the_last():
+    model = Retry(failing(503), attempts=3)
+    for failed in range(3):
+        error = await error_of(model, asked_again(*((number, "server") for number in range(failed))))
+        assert (error.again_in is None) == (failed == 2)
+
+
+@pytest.mark.anyio
+async def test_requests_that_were_held_back_are_no_attempts():
+    held = [(0.0, "not_sent")] * 20
+    assert (await error_of(Retry(failing(503), attempts=2), asked_again(*held))).again_in is not None
+    model = Retry(failing(kind="not_sent", retry_after=12), attempts=1, chance=lambda: 0.5, cap=4)
+    assert (await error_of(model, asked_again(*held))).again_in == 12 + 2
+
+
+@pytest.mark.anyio
+async def test_what_the_provider_asks_for_is_the_least_and_chance_comes_on_top():
+    model = Retry(failing(429, retry_after=20), chance=lambda: 0.5, base=1)
+    assert (await error_of(model)).again_in == 20.5
+    assert (await error_of(model, asked_again((1, "rate_limit")))).again_in == 21
+
+
+@pytest.mark.anyio
+async def test_a_long_wait_that_the_provider_asks_for_is_waited_up_to_a_day():
+    assert (await error_of(Retry(failing(429, retry_after=86_400)))).again_in >= 86_400
+    error = await error_of(Retry(failing(429, retry_after=86_401)))
+    assert (error.again_in, error.retry_after) == (None, 86_401)
+
+
+@pytest.mark.anyio
+async def test_trying_ends_after_a_time():
+    model = Retry(failing(503), attempts=99, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
+    assert (await error_of(model, asked_again((10, "server"), (58.9, "server")))).again_in == 1
+    assert (await error_of(model, asked_again((10, "server"), (59.1, "server")))).again_in is None
+
+
+@pytest.mark.anyio
+async def test_the_time_of_trying_begins_again_after_a_longer_wait_that_was_asked_for():
+    model = Retry(failing(503), attempts=99, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
+    hours = asked_again((1, "rate_limit"), (7_200, "server"), (7_210, "server"))
+    assert (await error_of(model, hours)).again_in == 1
+    hours = asked_again((1, "rate_limit"), (7_200, "server"), (7_230, "server"), (7_261, "server"))
+    assert (await error_of(model, hours)).again_in is None
+
+
+@pytest.mark.anyio
+async def test_what_a_layer_inside_decided_stands():
+    class Inner:
+        name = "own:inner"
+
+        async def stream(self, _):
+            raise ModelError("later", kind="not_sent", again_in=40.0)
+            yield
+
+    assert (await error_of(Retry(Inner(), attempts=1))).again_in == 40
+
+
+@pytest.mark.anyio
+async def test_an_answer_and_its_deltas_go_through_untouched():
+    plain, layered = (
+        ScriptedModel([text("so it is", chunk=2)]),
+        Retry(ScriptedModel([text("so it is", chunk=2)])),
+    )
+    assert await ask(plain, request()) == await ask(layered, request())
+
+
+@given(
+    base=st.floats(0, 100),
+    cap=st.floats(0, 100),
+    attempt=st.integers(1, 10_000),
+    chance=st.floats(0, 1),
+)
+def test_a_wait_is_a_random_part_of_a_time_that_doubles_up_to_the_cap(base, cap, attempt, chance):
+    wait = backoff(base, cap, attempt, chance)
+    assert 0 <= wait <= cap
+    assert wait <= backoff(base, cap, attempt + 1, chance)
+    assert wait <= base * 2.0 ** min(attempt - 1, 900)
+    assert backoff(base, cap, attempt, 0) == 0
+
+
+def test_waits_by_default_double_from_half_a_second():
+    longest = [backoff(0.5, 30, attempt, 1.0) for attempt in range(1, 9)]
+    assert longest == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert all(later >= earlier for earlier, later in pairwise(longest))
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ({"attempts": 0}, "attempts must be a whole number, 1 or more, got 0"),
+        ({"attempts": 2.0}, "attempts must be"),
+        ({"base": -1}, "base must be a number, 0 or more, got -1"),
+        ({"cap": None}, "cap must be a number, 0 or more, got None"),
+        ({"max_seconds": 0}, "max_seconds must be a number above 0, got 0"),
+        ({"max_wait": "1 h"}, "max_wait must be a number, 0 or more"),
+        ({"on": "timeout"}, "on must be a list of kinds of failure"),
+        ({"on": ["slow"]}, "on: no kind of failure is called 'slow'; known are authentication"),
+        ({"chance": 0.5}, "chance must be a function"),
+    ],
+)
+def test_arguments_are_checked_by_name(argument, said):
+    with pytest.raises(ConfigurationError, match=f"^Retry: {said}"):
+        Retry(ScriptedModel([]), **argument)
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ConfigurationError, match=r"^Retry: a model is a name such as"):
+        Retry(7)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ModelUnknown, match=r"^Retry: no provider is called 'opnai'"):
+        Retry("opnai:gpt-x")
+    with pytest.raises(ConfigurationError, match=r"^Retry: a model is"):
+        Retry(ScriptedModel)  # pyright: ignore[reportArgumentType]
+
+
+# ------------------------------------------------------------------------------------ a model given as text
+
+
+def test_a_model_given_as_text_has_deadlines_and_retries_around_it():
+    model = resolve("openai:gpt-x")
+    assert repr(model) == (
+        "Retry(Timeout(OpenAIChat('openai:gpt-x'), connect=10, first_byte=120, between=60, total=600), "
+        "attempts=4, base=0.5, cap=30, max_seconds=600, max_wait=86400)"
+    )
+    assert (model.name, model.output_mode) == ("openai:gpt-x", "native")
+
+
+def test_an_agent_shows_the_layers_that_its_text_stands_for():
+    agent = Agent("openai:gpt-x")
+    assert repr(agent.model) == repr(resolve("openai:gpt-x"))
+    assert agent.model == "openai:gpt-x"
+    assert type(agent.model_name) is str
+    assert repr(Agent("opnai:gpt-x").model) == "'opnai:gpt-x'"
+    assert repr(agent.replace(name="other").model) == repr(agent.model)
+
+
+def test_text_inside_a_layer_is_the_model_alone():
+    assert repr(Timeout("openai:gpt-x", total=9)).startswith("Timeout(OpenAIChat('openai:gpt-x'), connect=10")
+    model = Retry(OpenAIChat("gpt-x"))
+    assert resolve(model) is model
+
+
+def test_what_a_model_needs_is_said_through_its_layers(monkeypatch):
+    monkeypatch.setattr(OpenAIChat, "require", _missing)
+    with pytest.raises(MissingExtra):
+        resolve("openai:gpt-x")
+    Retry(Timeout("openai:gpt-x"))  # written, but not needed yet
+
+
+def _missing(_):
+    raise MissingExtra("openai", "The model")
+
+
+def test_deadlines_reach_the_client_through_the_layers():
+    model = OpenAIChat("gpt-x", base_url="http://127.0.0.1:9/v1")
+    Retry(Timeout(Retry(model), connect=3, first_byte=700, between=None))
+
+    async def waits():
+        client = (await model._ready()).client
+        return client.timeout.connect, client.timeout.read
+
+    assert asyncio.run(waits()) == (3, 705)
+
+
+def test_the_classes_are_those_of_the_table():
+    passing = {status for status in range(400, 600) if kind_of_status(status) in PASSING}
+    assert passing == {408, 409, 425, 429, *range(500, 600)}
