@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, runtime_checkable
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES, Ephemeral, Event
@@ -237,6 +237,9 @@ class ThreadChange:
     covers: int = 0
 
 
+AT_ONCE: Final = 1
+"""From when a task is wanted that somebody is to drive on now: a time long gone, in microseconds since 1970, UTC."""
+
 OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
 """How a task comes into its thread while other tasks are driven there; see `Commit.enter`."""
 
@@ -274,7 +277,8 @@ class Commit:
         create: the task row to insert first, owned by this process with the given epoch; refused with `TaskExists`.
         state: the row's new state word, None to leave it.
         release: give up ownership, unless the inbox holds rows not taken; then ownership stays.
-        wanted: with `release`: somebody who adopts tasks is to drive it on (see `JournalStore.orphans`).
+        wanted: with `release`: from when somebody who adopts tasks is to drive it on (see `JournalStore.orphans`), in
+            microseconds since 1970, UTC; `AT_ONCE` for now, 0 for not at all.
         seal: refuse with `InboxWaiting` when the inbox holds rows not taken by this or earlier commits.
         taken: ids of the inbox rows that the record's events answer.
         thread: a change of a thread.
@@ -293,7 +297,7 @@ class Commit:
     create: NewTask | None = None
     state: str | None = None
     release: bool = False
-    wanted: bool = False
+    wanted: int = 0
     seal: bool = False
     taken: tuple[str, ...] = ()
     thread: ThreadChange | None = None
@@ -385,9 +389,9 @@ class TaskRow:
     deleted: bool = False
     """not listed any more, but its records are kept for forks or a thread"""
 
-    wanted: bool = False
-    """whether somebody is to drive it on: it was given back so, or claimed from a driver that died; stays until it is
-    given back again"""
+    wanted: int = 0
+    """from when somebody is to drive it on, in microseconds since 1970, UTC, or 0: it was given back so, or claimed
+    from a driver that died (`AT_ONCE`); stays until it is given back again"""
 
     @property
     def word(self) -> str:
@@ -412,8 +416,8 @@ class Claim:
     place: Place | None = None
     """in its thread, if it was asked for"""
 
-    wanted: bool = False
-    """whether the task was an orphan for more than its mail: its last driver died, or it was given back as wanted"""
+    wanted: int = 0
+    """from when the task was to be driven on, its mail apart: `AT_ONCE` if its last driver died, 0 for not at all"""
 
 
 @mutable
@@ -536,11 +540,12 @@ class JournalStore(Protocol):
         """Return matching rows, newest task id first."""
         ...
 
-    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
         """Return tasks that nobody drives and somebody should, by task id upward, those behind `after` only.
 
         They are: tasks whose driver is not alive, whatever their state; and, among those that have not ended, tasks
-        without an owner that were given back as `wanted` or whose inbox holds something not taken.
+        without an owner that were given back as `wanted` from a time up to `until`, in microseconds since 1970, UTC,
+        or whose inbox holds something not taken.
         """
         ...
 

@@ -19,8 +19,8 @@ class SlowToClaim(SQLiteStore):
         super().__init__(path)
         self.listed, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def orphans(self, limit, *, after=None):
-        found = await super().orphans(limit, after=after)
+    async def orphans(self, limit, **page):
+        found = await super().orphans(limit, **page)
         if found:
             self.listed.set()
             await self.go_on.wait()

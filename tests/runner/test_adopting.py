@@ -224,11 +224,11 @@ async def test_agents_that_are_not_known_are_said_once_and_a_task_that_cannot_be
 class FlakyStore(MemoryStore):
     failures = 1
 
-    async def orphans(self, limit, *, after=None):
+    async def orphans(self, limit, **page):
         if self.failures:
             self.failures -= 1
             raise StoreUnavailable("the network is gone")
-        return await super().orphans(limit, after=after)
+        return await super().orphans(limit, **page)
 
 
 async def test_an_error_while_looking_is_told_and_the_look_is_taken_again():
@@ -248,7 +248,7 @@ async def test_orphans_behind_more_than_a_page_of_strangers_are_adopted():
     gate, store = Gate(), MemoryStore()
     for number in range(PAGE + 50):
         owner = await Owner.create(store, f"a{number:04}", agent="stranger")
-        await owner.send(state="interrupted", release=True, wanted=True)
+        await owner.send(state="interrupted", release=True, wanted=1)
     one = Runner(store)
     await one.start(gate.agent, "Through, please", task_id="t")
     await gate.entered.wait()

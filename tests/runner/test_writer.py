@@ -188,7 +188,7 @@ async def test_an_end_is_shown_once_it_is_durable_and_the_next_record_follows_it
 async def test_a_task_is_given_back_only_when_all_that_was_recorded_is_durable() -> None:
     desk = Desk()
     writer = writer_of(desk)
-    parking = asyncio.ensure_future(writer.commit_alone(None, "interrupted", wanted=True))
+    parking = asyncio.ensure_future(writer.commit_alone(None, "interrupted", wanted=1))
     await rest()
     assert [commit.release for commit, _ in desk.taken] == [False]
     desk.answer()

@@ -730,7 +730,7 @@ async def test_a_driver_that_was_forgotten_while_it_claimed_left_a_task_that_nob
 
     monkeypatch.setattr(postgres_journal.Group, "begin", stop_in_claim)
     async with opened(url, lease_seconds=0.5) as stopped, opened(url, lease_seconds=0.5) as other:
-        await Owner(stopped, "t").write(create=new_task("t"), release=True, wanted=True)
+        await Owner(stopped, "t").write(create=new_task("t"), release=True, wanted=1)
         await Owner(other, "held").write(create=new_task("held"))  # so that it goes on saying that it lives
         claim = asyncio.ensure_future(stopped.claim("t"))
         await asyncio.to_thread(claiming.wait, 5)

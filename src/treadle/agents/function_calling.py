@@ -76,6 +76,8 @@ def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
         failed = _model_failed(state, setup, step, step.error)
         if failed is not None:
             return failed
+    if step.tries is not None and step.tries.retry_at is not None:
+        return Wait("timer")
     if step.unasked and state.unread:
         # Words that came while the step was stopped go before its next request.
         return e.StepStarted(step.id, step.index, step.attempt)

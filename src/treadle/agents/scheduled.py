@@ -107,7 +107,14 @@ def _wanted(state: TaskState, setup: Setup, graph: Graph) -> Decision | None:
         return reached
     if waiting and not any(type(effect) in (CallTool, CallModel) for effect in effects):
         return Wait("settlement", tuple(waiting))
+    if effects and all(type(effect) is RunFunction and _rests(effect.node) for effect in effects):
+        return Wait("timer")
     return tuple(effects) if effects else None
+
+
+def _rests(node: Node) -> bool:
+    """Whether a running step has a request whose next attempt is still to wait."""
+    return any(asked.tries is not None and asked.tries.retry_at is not None for asked in node.asked.values())
 
 
 def _calls(
@@ -146,11 +153,13 @@ def _over(state: TaskState, setup: Setup, wanted: CallState) -> bool:
 def _requests(
     state: TaskState, setup: Setup, runs: list[Node], effects: list[Effect]
 ) -> e.LimitReached | None:
-    """Add the requests to the model that running steps want, as far as limits allow."""
+    """Add the requests to the model that running steps want, as far as limits and timers allow."""
     fresh, spent = 0, None
     for node in runs:
         for asked in node.asked.values():
             assert node.step is not None, "it has begun"
+            if asked.tries is not None and asked.tries.retry_at is not None:
+                continue
             if asked.status == "proposed":
                 spent = spent_before_a_call(setup.limits, state, reserve=False, besides=fresh)
                 if spent is not None:

@@ -310,6 +310,8 @@ class Demo:
     async def _settle(self) -> None:
         """Say of each compensation that a crash cut off whether it took effect: the files tell."""
         for pending in (await self.runner.result(self.task_id)).pending:
+            if pending.kind != "settlement":
+                continue
             key = f"{self.task_id}/{pending.request_id}"
             gone = demo_agent.taken_back(pending.tool, pending.arguments, key)
             verdict = Happened() if gone else NotHappened()

@@ -54,8 +54,11 @@ def told(
 
 
 def pending(screen: Screen, waiting: tuple[Pending, ...], task_id: str, store: str | None) -> None:
-    """Print what a task waits for, with the commands that settle it."""
+    """Print what a task waits for, with the commands that settle what a person can."""
     for item in waiting:
+        if item.kind == "timer":
+            screen.line(("  ? ", "yellow"), item.text)
+            continue
         screen.line(("  ? ", "yellow"), f"{item.tool}({arguments(item.arguments)}): {item.text}")
         settle = command_line("settle", task_id, item.request_id, store=store)
         screen.line(("    it took effect:  ", "dim"), f"{settle} --happened '<JSON of its result>'")

@@ -13,6 +13,7 @@ from treadle.core import events as e
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
 from treadle.core.scheduling import ITSELF, UNNEEDED
+from treadle.runner.results import moment
 
 _LOUD: Final = 300
 """How many characters of arguments and results a line shows."""
@@ -156,7 +157,8 @@ class Timeline:
             case e.ModelStarted():
                 self._asked(event)
             case e.ModelFailed():
-                self._line(("  ✗ the model failed: ", "red"), _failure(event.error))
+                again = f"; asked again at {moment(event.retry_at)}" if event.retry_at is not None else ""
+                self._line(("  ✗ the model failed: ", "red"), _failure(event.error), (again, "dim"))
             case e.ModelStopped():
                 self._line((f"  … the request was given up ({event.reason})", "yellow"))
             case e.StepFailed():

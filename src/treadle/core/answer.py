@@ -7,7 +7,7 @@ from typing import Any, Final, cast, get_args
 
 from treadle.core.codec import is_writable
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall
-from treadle.core.model import NO_USAGE, Finish, ModelAnswer, Usage
+from treadle.core.model import NO_USAGE, Finish, ModelAnswer, SideCall, Usage
 
 FINISHES: Final = frozenset(get_args(Finish))
 
@@ -26,18 +26,33 @@ def check_answer(answer: ModelAnswer) -> None:
             f"its message must be a Message with a tuple of parts, got a {type(message).__name__}"
         )
     usage: Any = answer.usage
-    if usage is not NO_USAGE and not (
-        isinstance(usage, Usage) and all(type(getattr(usage, name)) is int for name in _COUNTED)
-    ):
+    if usage is not NO_USAGE and not _is_usage(usage):
         raise WrongAnswer(f"its usage must be a Usage of whole numbers, got {usage!r:.200}")
     if answer.finish not in FINISHES:
         raise WrongAnswer(
             f"its finish must be one of {', '.join(sorted(FINISHES))}, got {answer.finish!r:.80}"
         )
+    if not isinstance(cast("object", answer.model), str):
+        raise WrongAnswer(f"its model must be a name, got {answer.model!r:.80}")
+    if answer.also:
+        check_side_calls(answer.also)
     for part in message.parts:
         _check_part(part)
     if not is_writable(message.meta):
         raise WrongAnswer("the message's meta is not JSON data")
+
+
+def check_side_calls(also: Any) -> None:
+    """Raise `WrongAnswer` for side calls that could not be journalled."""
+    sound = isinstance(also, tuple) and all(
+        isinstance(side, SideCall) and _is_usage(side.usage) for side in cast("tuple[Any, ...]", also)
+    )
+    if not sound:
+        raise WrongAnswer(f"the other requests sent with it must be a tuple of SideCall, got {also!r:.200}")
+
+
+def _is_usage(usage: Any) -> bool:
+    return isinstance(usage, Usage) and all(type(getattr(usage, name)) is int for name in _COUNTED)
 
 
 def _check_part(part: Any) -> None:

@@ -24,6 +24,7 @@ WaitReason = Literal[
     "undo_unknown",
     "idle",
     "thread",
+    "timer",
 ]
 
 

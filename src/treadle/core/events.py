@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Content, File, Json, Message, Role
-from treadle.core.model import NO_USAGE, Finish, Usage
+from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 from treadle.core.tools import EffectClass
 
 Outcome = Literal[
@@ -270,6 +270,7 @@ class ModelReturned(Event):
     """The model answered; ids of the calls in `message` are their places in the task.
 
     `typed` is there if the answer is to be of a type, and is one: not when it calls tools, and not when it was refused.
+    `model` is who answered, if not the one that was asked; `also` are other requests that were sent on the way.
     """
 
     step: str
@@ -278,14 +279,33 @@ class ModelReturned(Event):
     usage: Usage = NO_USAGE
     typed: TypedAnswer | None = None
     call: str | None = None
+    model: str = ""
+    also: tuple[SideCall, ...] = ()
 
 
 @mutable
 class ModelFailed(Event):
-    """The model did not answer."""
+    """The model did not answer. With `retry_at` it is asked again, not before that: microseconds since 1970, UTC.
+
+    `model` is who failed, if not the one that was asked; `route` says which of several it was, and `next_route` which
+    is to be asked next (see `FailedAttempt`). `also` are other requests that were sent on the way.
+    """
 
     step: str
     error: Failure
+    call: str | None = None
+    retry_at: int | None = None
+    model: str = ""
+    route: str = ""
+    next_route: str = ""
+    also: tuple[SideCall, ...] = ()
+
+
+@mutable
+class TimerFired(Event):
+    """The time has come at which the model may be asked again; `call` is a function's request."""
+
+    step: str
     call: str | None = None
 
 
@@ -617,6 +637,7 @@ TaskEvent: TypeAlias = (
     | ModelReturned
     | ModelFailed
     | ModelStopped
+    | TimerFired
     | CallEdited
     | ToolStarted
     | ToolStopped

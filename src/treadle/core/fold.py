@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from treadle.core import events as e
 from treadle.core import scheduling
+from treadle.core.attempts import after_failure, begin, count_side_calls, fire
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
@@ -125,6 +126,8 @@ def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
 def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
     state.fingerprint = event.fingerprint
     _offer_anew(state)
+    for timer in state.timers():
+        timer.tries.retry_at = None  # what was to wait was another model, or asked by another
 
 
 def _offer_anew(state: TaskState) -> None:
@@ -204,6 +207,7 @@ def _model_started(state: TaskState, event: e.ModelStarted) -> None:
     step.model, step.model_attempt, step.final = "begun", event.attempt, event.final
     step.offered = event.offered
     step.error, step.paused = None, False
+    begin(state, step, event)
     state.model_calls += 1
 
 
@@ -211,8 +215,11 @@ def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
     step = _running(state, event)
     message = event.message
     step.model, step.finish, step.text = "returned", event.finish, message.text
+    step.tries = None
     step.usage = step.usage + event.usage
     state.usage = state.usage + event.usage
+    if event.also:
+        count_side_calls(state, step, event.also)
     state.last_request_tokens = event.usage.total_tokens
     state.turn += 1
     step.answer_at, step.answered_calls = len(state.messages), len(step.calls)
@@ -242,7 +249,17 @@ def _read_as_typed(state: TaskState, step: StepState, typed: e.TypedAnswer) -> N
 
 def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
     step = _running(state, event)
-    step.model, step.final, step.error = "idle", False, event.error
+    step.model, step.final = "idle", False
+    if event.also:
+        count_side_calls(state, step, event.also)
+    if event.retry_at is None:
+        step.error, step.tries = event.error, None
+    else:
+        step.tries = after_failure(step.tries, event, state.epoch)
+
+
+def _timer_fired(state: TaskState, event: e.TimerFired) -> None:
+    fire(state, _running(state, event), event)
 
 
 def _model_stopped(state: TaskState, event: e.ModelStopped) -> None:
@@ -574,6 +591,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ModelReturned: _model_returned,
     e.ModelFailed: _model_failed,
     e.ModelStopped: _model_stopped,
+    e.TimerFired: _timer_fired,
     e.CallEdited: _call_edited,
     e.ToolStarted: _tool_started,
     e.ToolStopped: _tool_stopped,

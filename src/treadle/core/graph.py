@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Json, Message
-from treadle.core.model import NO_USAGE, Finish, Usage
+from treadle.core.model import NO_USAGE, Finish, Tries, Usage
 
 if TYPE_CHECKING:
     from treadle.core.events import Failure, InputReceived, ModelRequested, NextStep
@@ -31,6 +31,10 @@ class Asked:
     request: ModelRequested
     status: Literal["proposed", "begun", "ended"] = "proposed"
     attempt: int = 0
+    asked_at: int = 0
+    tries: Tries | None = None
+    """see `StepState`"""
+
     offered: tuple[str, ...] | None = None
     """the tools in it, if the agent chooses among them: made again it offers the same"""
 

@@ -121,13 +121,14 @@ class Tries:
     """What is known of a question whose last attempt failed and that is to be asked again.
 
     `retry_at` is when at the earliest, in microseconds since 1970, UTC; None once that has come. `route` is where the
-    next attempt goes, `epoch` the ownership under which the last one failed.
+    next attempt goes, `epoch` the ownership under which the last one failed, and `why` how, in words.
     """
 
     failures: tuple[FailedAttempt, ...] = ()
     retry_at: int | None = None
     route: str = ""
     epoch: int = 0
+    why: str = ""
 
 
 @mutable

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from treadle.core import events as e
+from treadle.core.attempts import after_failure, begin, count_side_calls, fire
 from treadle.core.graph import Asked, Graph, Kept, Keyed, Node, Place
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
@@ -413,6 +414,7 @@ def _model_started(state: TaskState, graph: Graph, event: e.ModelStarted) -> Non
     node = _running(state, graph, event)
     request = _asked(state, node, event.call)
     request.status, request.attempt, request.offered = "begun", event.attempt, event.offered
+    begin(state, request, event)
     state.model_calls += 1
 
 
@@ -422,7 +424,9 @@ def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> N
     request, step = _asked(state, node, event.call), node.step
     assert step is not None, "it runs"
     request.status, request.message, request.finish = "ended", event.message, event.finish
-    request.usage = event.usage
+    request.usage, request.tries = event.usage, None
+    if event.also:
+        count_side_calls(state, step, event.also)
     del node.asked[request.id]
     step.usage, state.usage = step.usage + event.usage, state.usage + event.usage
     step.model_attempt += 1
@@ -441,8 +445,18 @@ def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
     """Take down that a function's request was not answered."""
     node = _running(state, graph, event)
     request = _asked(state, node, event.call)
+    if event.also and node.step is not None:
+        count_side_calls(state, node.step, event.also)
+    if event.retry_at is not None:
+        request.status, request.tries = "proposed", after_failure(request.tries, event, state.epoch)
+        return
     request.status, request.error = "ended", event.error
     del node.asked[request.id]
+
+
+def _timer_fired(state: TaskState, graph: Graph, event: e.TimerFired) -> None:
+    """Take down that a function's request may go out again."""
+    fire(state, _asked(state, _running(state, graph, event), event.call), event)
 
 
 def _model_stopped(state: TaskState, graph: Graph, event: e.ModelStopped) -> None:
@@ -605,6 +619,7 @@ RULES: dict[type[e.Event], Callable[[TaskState, Graph, Any], None]] = {
     e.ModelReturned: _model_returned,
     e.ModelFailed: _model_failed,
     e.ModelStopped: _model_stopped,
+    e.TimerFired: _timer_fired,
     e.CallRequested: _call_requested,
     e.ValueKept: _value_kept,
     e.StepCompleted: _complete,

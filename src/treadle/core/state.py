@@ -6,11 +6,11 @@ costs what those steps hold and never a pass over the task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Literal
 
-from treadle.core.data import mutable
+from treadle.core.data import frozen, mutable
 from treadle.core.events import (
     EndState,
     Failure,
@@ -21,7 +21,7 @@ from treadle.core.events import (
 )
 from treadle.core.graph import Asked, Graph
 from treadle.core.messages import Content, File, Json, Message, MessageView, ToolCall, copied
-from treadle.core.model import NO_USAGE, Usage
+from treadle.core.model import NO_USAGE, Tries, Usage
 from treadle.core.tools import EffectClass
 
 CallStatus = Literal["proposed", "begun", "lost", "unresolved", "ended"]
@@ -94,6 +94,12 @@ class StepState:
     status: Literal["running", "completed", "failed", "skipped"] = "running"
     model: Literal["idle", "begun", "returned"] = "idle"
     model_attempt: int = 0
+    asked_at: int = 0
+    """when trying to have its question answered began, under the present ownership"""
+
+    tries: Tries | None = None
+    """of a question that failed and is to be asked again"""
+
     final: bool = False
     offered: tuple[str, ...] | None = None
     """the tools in its newest request, if not all were: the same request, made again, offers the same"""
@@ -143,6 +149,16 @@ class UndoState:
 
     since: int = 0
     """the event that first asked for it: words said after that are not taken back"""
+
+
+@frozen
+class Timer:
+    """When a step's question, or that of a function's request (`call`), may be asked again; in microseconds, UTC."""
+
+    step: str
+    call: str | None
+    due: int
+    tries: Tries
 
 
 @mutable
@@ -292,6 +308,21 @@ class TaskState:
         if self.step is not None and self.step.model == "begun":
             return True
         return bool(self.begun()) or bool(self.asked())
+
+    def timers(self) -> Iterator[Timer]:
+        """The timers that have not fired: of questions that are to be asked again."""
+        if self.step is not None:
+            if self.step.tries is not None and self.step.tries.retry_at is not None:
+                yield Timer(self.step.id, None, self.step.tries.retry_at, self.step.tries)
+        elif self.graph is not None:
+            for node in self.graph.running.values():
+                for asked in node.asked.values():
+                    if asked.tries is not None and asked.tries.retry_at is not None:
+                        yield Timer(node.id, asked.id, asked.tries.retry_at, asked.tries)
+
+    def next_due(self) -> int | None:
+        """When the first timer fires, in microseconds since 1970, UTC; None when there is none."""
+        return min((timer.due for timer in self.timers()), default=None)
 
     def asked(self) -> list[tuple[StepState, Asked]]:
         """The requests of functions to the model that are out, or were when their driver died."""

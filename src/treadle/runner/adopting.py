@@ -193,10 +193,10 @@ class Adopter:
 
     async def _scan(self) -> None:
         """Begin to adopt orphans, oldest first, as long as there is room."""
-        after, now = None, self._loop.time()
+        after, now, until = None, self._loop.time(), self._driving.parts.clock()
         found: set[tuple[str, int]] = set()
         while len(self._adopting) < self._at_most:
-            page = await self._driving.store.orphans(PAGE, after=after)
+            page = await self._driving.store.orphans(PAGE, after=after, until=until)
             for row in page:
                 key = (row.task_id, row.epoch)
                 found.add(key)

@@ -23,7 +23,17 @@ from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
 from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, ThreadBusy
-from treadle.ports import Claim, Commit, Committed, JournalStore, Place, TaskExists, TaskRow, ThreadMember
+from treadle.ports import (
+    AT_ONCE,
+    Claim,
+    Commit,
+    Committed,
+    JournalStore,
+    Place,
+    TaskExists,
+    TaskRow,
+    ThreadMember,
+)
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.line import Line
 from treadle.runner.loop import Drive
@@ -87,7 +97,7 @@ class Owned:
 
     entered: bool = False
     """whether it has its thread"""
-    wanted: bool = False
+    wanted: int = 0
     """whether somebody was to drive it on when it was claimed"""
 
 
@@ -293,7 +303,7 @@ class Desk:
             raise
         if row.driver is None or row.epoch != epoch:
             return None
-        return Claim(epoch, row.head, b"", wanted=True)
+        return Claim(epoch, row.head, b"", wanted=AT_ONCE)
 
     def patience(self, task_id: str) -> float | None:
         """Return how long, in seconds, to wait for news of a task before looking again; None: news always comes.

@@ -454,7 +454,7 @@ class Driving:
                 context = self.parts.context_factory()
             if goal in ("end", "step"):
                 self.introduce(owned, kit.agent, context, terms.options)
-            stage = Stage(state, kit, owned.channel, context, writer.durable)
+            stage = Stage(state, kit, owned.channel, context, writer.durable, self.parts.clock)
             if kit.agent.own is not None and kit.agent.own.runs_functions:
                 from treadle.runner.step_desk import StepDesk
 

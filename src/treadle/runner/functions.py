@@ -19,7 +19,7 @@ from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.scheduling import ITSELF, seen_by
 from treadle.errors import ModelError, ToolCallFailed, WorkerError
 from treadle.runner.artifacts import checked_artifacts, checked_sources
-from treadle.runner.perform import Flight, Stage, being_cancelled, standing
+from treadle.runner.perform import Flight, Stage, being_cancelled, for_layers, standing
 from treadle.runner.step_threads import in_thread
 
 
@@ -135,7 +135,7 @@ def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
     if asked.looks_back:
         seen = stage.show(specs) if node.alone and stage.show is not None else seen_by(state, node)
         messages = [*seen, *messages] if messages else seen
-    return ModelRequest(
+    request = ModelRequest(
         messages,
         wanted.instructions if wanted.instructions is not None else standing(kit, state),
         specs,
@@ -147,3 +147,4 @@ def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
         asked.attempt,
         None,
     )
+    return for_layers(request, stage, asked.asked_at, asked.tries)

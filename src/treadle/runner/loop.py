@@ -24,7 +24,7 @@ from treadle.core.data import mutable
 from treadle.core.effects import CallModel, Decision, Effect, Reconcile, RunFunction, Wait
 from treadle.core.fold import RUNNER
 from treadle.core.state import StepState, TaskState
-from treadle.ports import InboxWaiting, JournalStore, ThreadChange, ThreadMoved
+from treadle.ports import AT_ONCE, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 from treadle.runner import perform
 from treadle.runner.channel import Channel
 from treadle.runner.flights import Flights, Recorder
@@ -43,6 +43,9 @@ CLOSING: Final = "its driver was closed"
 
 UNSUBMITTED: Final = 12
 """How many events may wait while effects end as soon as they start: about two steps."""
+
+PATIENCE: Final = 60.0
+"""Seconds that a task is kept for while it waits for a timer; for longer it is given back, and the process may end."""
 
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
 """Where a drive stops: at the task's end, after one step, finalized, rewound, or as soon as the inbox is read."""
@@ -85,7 +88,7 @@ class Drive:
         stage: Stage | None,
         entrance: Entrance | None = None,
         *,
-        was_wanted: bool = False,
+        was_wanted: int = 0,
     ) -> None:
         self.state = state
         self._entrance = entrance
@@ -119,7 +122,8 @@ class Drive:
         self._undo_waits = False
         """whether an undo was asked for that waits for what runs"""
 
-        self._goes_on = was_wanted
+        self._was_wanted = was_wanted
+        self._goes_on = was_wanted == AT_ONCE
         self._carrier: asyncio.Task[None] | None = None
         self._context: Context | None = None
         """the caller's context variables: whoever wakes the drive has others"""
@@ -249,6 +253,8 @@ class Drive:
         if self._is_called:
             await self._listen()
         state, terms = self.state, self._terms
+        if state.graph is not None:
+            self._fire_timers()
         while True:
             if self.step_done is not None:
                 return await self._park(resting_word(state))
@@ -279,6 +285,8 @@ class Drive:
             if decision.reason == "thread" and self._entrance is not None:
                 await self._enter_thread(self._entrance)
                 return False
+            if decision.reason == "timer":
+                return await self._rest()
             return await self._park(STATE_WORDS.get(decision.reason) or resting_word(state))
         effects: tuple[Effect, ...] = decision  # type: ignore[assignment]
         if len(effects) == 1 and not self._flights.aloft and not self._flights.landed:
@@ -336,14 +344,28 @@ class Drive:
             return
         if entrance.stirred or self._is_called:
             return
-        self._waker = self._loop.create_future()
-        timer = self._loop.call_later(LOOK, self._wake) if entrance.is_first else None
-        try:
-            await self._waker
-        finally:
-            self._waker = None
-            if timer is not None:
-                timer.cancel()
+        await self._wait(LOOK if entrance.is_first else None)
+
+    async def _rest(self) -> bool:
+        """Wait for a timer: here if it fires soon; else the task is given back, and True says so."""
+        left = self._fire_timers()
+        if left is not None and left > PATIENCE:
+            return await self._park("waiting")
+        if left is not None:
+            self._writer.flush()
+            await self._wait(left)
+        return False
+
+    def _fire_timers(self) -> float | None:
+        """Take down which timers have fired; return the seconds until the next, None if one fired or there is none."""
+        now, left = self._writer.clock(), None
+        for timer in tuple(self.state.timers()):
+            if timer.due <= now:
+                self._record(e.TimerFired(timer.step, timer.call))
+                return None
+            seconds = (timer.due - now) / 1e6
+            left = seconds if left is None else min(left, seconds)
+        return left
 
     def _wake_from_anywhere(self) -> None:
         with suppress(RuntimeError):  # its loop is closed: the drive is over
@@ -364,6 +386,8 @@ class Drive:
     ) -> None:
         """Record an event, and give word of it to the function that waits for it."""
         record(event, inbox)
+        if isinstance(event, e.ModelFailed) and event.retry_at is not None:
+            return  # it is asked again
         if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
             desk.tell(event)
         elif isinstance(event, e.StepSkipped) and self.state.graph is not None:
@@ -417,20 +441,24 @@ class Drive:
         if self._flights.landed or self._flights.aloft:
             await self._fly(())
             return False
-        verdict = await self._writer.commit_alone(None, word, release=True, wanted=self._is_wanted())
+        verdict = await self._writer.commit_alone(None, word, release=True, wanted=self._wanted_from())
         if not verdict.released:
             self._inbox_waits = True
             return False
         return True
 
-    def _is_wanted(self) -> bool:
-        """Whether somebody who adopts tasks is to drive this one on, now that it is given back."""
+    def _wanted_from(self) -> int:
+        """From when somebody who adopts tasks is to drive this one on, now that it is given back; 0: not at all."""
         state = self.state
         if state.ended is not None or state.pausing:
-            return False
+            return 0
         if state.interrupting:
-            return state.shutdown
-        return self._terms.goal == "attend" and self._goes_on
+            return AT_ONCE if state.shutdown else 0
+        if self._terms.goal == "attend" and self._goes_on:
+            return AT_ONCE
+        if self._terms.goal in ("step", "attend") and not self._was_wanted:
+            return 0  # who steps a task steps it on
+        return state.next_due() or 0
 
     # --------------------------------------------------------------------------------------- the inbox
 
@@ -495,7 +523,7 @@ class Drive:
         if not flights.landed:
             self._submit_soon()
             if not self._is_called:
-                await self._wait()
+                await self._wait(self._fire_timers() if self.state.graph is not None else None)
         if self._writer.failure is not None:
             raise self._writer.failure
         landed, flights.landed = flights.landed, []
@@ -506,13 +534,16 @@ class Drive:
             for event in self._ends_of(flight):
                 self._record(event)
 
-    async def _wait(self) -> None:
-        """Wait until something lands or wants attention."""
+    async def _wait(self, at_most: float | None = None) -> None:
+        """Wait until something lands or wants attention, for so many seconds at most."""
         self._waker = self._loop.create_future()
+        timer = self._loop.call_later(at_most, self._wake) if at_most is not None else None
         try:
             await self._waker
         finally:
             self._waker = None
+            if timer is not None:
+                timer.cancel()
 
     def _is_overtaken(self, effect: Effect) -> bool:
         """Whether somebody settled a call while its tool was still looking, or gave up a step before its end."""

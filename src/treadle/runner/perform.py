@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from treadle.agents.agent import Agent
 from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.answer import WrongAnswer, check_answer, with_places
+from treadle.core.answer import WrongAnswer, check_answer, check_side_calls, with_places
 from treadle.core.codec import is_writable
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import CallModel, CallTool, ConsultWorker, Effect, Reconcile, RunFunction, UndoCall
 from treadle.core.messages import Content, File, Image, Message, Text
-from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
+from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta, Tries
 from treadle.core.observation import as_text, error_text, observation
 from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened, ToolSpec
@@ -34,6 +34,9 @@ from treadle.runner.options import RunOptions
 if TYPE_CHECKING:
     from treadle.runner.step_desk import StepDesk
     from treadle.runner.typed import TypedAnswers
+
+LONGEST_WAIT: Final = 366 * 86_400.0
+"""Seconds after which a question is asked again at the latest, whatever a layer says."""
 
 Cut = Literal["interrupted", "timeout", "abandoned"]
 """Why an effect in flight was stopped."""
@@ -74,6 +77,7 @@ class Stage:
     channel: Channel
     context: Any
     durable: Callable[[], Awaitable[None]]
+    clock: Callable[[], int]
 
     show: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
     """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
@@ -144,8 +148,7 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
             return [e.ModelFailed(step.id, failure, call)]
         return [e.ModelStopped(step.id, "interrupted", call)]
     except ModelError as error:
-        failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
-        return [e.ModelFailed(step.id, failure, call)]
+        return [_model_failed(stage, step.id, call, error)]
     except WrongAnswer as error:
         why = f"{stage.kit.model.name} does not answer as models do: {error}"
         return [e.ModelFailed(step.id, e.Failure("model", "unknown", why), call)]
@@ -158,11 +161,32 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
         return [e.ModelFailed(step.id, failure, call)]
     if call is not None:
         message = with_places(answer.message, call, answer.finish)
-        return [e.ModelReturned(step.id, message, answer.finish, answer.usage, None, call)]
+        return [
+            e.ModelReturned(
+                step.id, message, answer.finish, answer.usage, None, call, answer.model, answer.also
+            )
+        ]
     message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
     reads = stage.kit.typed
     typed = reads.read(message, answer.finish) if reads is not None else None
-    return [e.ModelReturned(step.id, message, answer.finish, answer.usage, typed)]
+    return [
+        e.ModelReturned(step.id, message, answer.finish, answer.usage, typed, None, answer.model, answer.also)
+    ]
+
+
+def _model_failed(stage: Stage, step: str, call: str | None, error: ModelError) -> e.ModelFailed:
+    """Return the end of an attempt that failed, and when another is to follow if a layer of the model says so."""
+    failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
+    try:
+        check_side_calls(error.also)
+    except WrongAnswer as wrong:
+        return e.ModelFailed(step, e.Failure("model", "unknown", f"{wrong}; and it failed: {error}"), call)
+    if error.again_in is None:
+        return e.ModelFailed(step, failure, call, None, error.model, error.route, also=error.also)
+    wait = min(max(0.0, error.again_in), LONGEST_WAIT)
+    retry_at = stage.clock() + int(wait * 1e6)
+    who = error.model or stage.kit.model.name
+    return e.ModelFailed(step, failure, call, retry_at, who, error.route, error.next_route, error.also)
 
 
 def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
@@ -174,18 +198,31 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
     choice = (
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
     )
-    return ModelRequest(
+    step = effect.step
+    request = ModelRequest(
         state.view if stage.show is None else stage.show(tools),
         instructions(stage, effect),
         tools,
         last if effect.final else choice,
         settings,
         state.task_id,
-        effect.step.id,
+        step.id,
         state.turn,
-        effect.step.model_attempt,
+        step.model_attempt,
         typed.output.schema if typed is not None and typed.mode == "native" else None,
     )
+    return for_layers(request, stage, step.asked_at, step.tries)
+
+
+def for_layers(request: ModelRequest, stage: Stage, asked_at: int, tries: Tries | None) -> ModelRequest:
+    """Return a request with what layers around the model go by."""
+    request.asked_at = asked_at
+    if tries is not None:
+        request.failures, request.route = tries.failures, tries.route
+    limits = stage.kit.setup.limits
+    if limits.model_calls is not None:
+        request.spare_calls = max(0, limits.model_calls - stage.state.model_calls)
+    return request
 
 
 def instructions(stage: Stage, effect: CallModel) -> str:

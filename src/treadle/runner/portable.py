@@ -26,7 +26,7 @@ from treadle.core import codec
 from treadle.core.data import mutable
 from treadle.core.messages import Json
 from treadle.errors import ImportRefused
-from treadle.ports import InboxItem, Mark, Record, TaskRow, ThreadMember
+from treadle.ports import AT_ONCE, InboxItem, Mark, Record, TaskRow, ThreadMember
 
 FORMAT: Final = 1
 """The version of the export format that this code writes and reads."""
@@ -80,6 +80,7 @@ class ExportWriter:
             "state": state,
             "created": row.created,
             "epoch": row.epoch,
+            **({"wanted": row.wanted} if row.wanted > AT_ONCE else {}),
             "head": row.head,
             "digest": digest.hex(),
             "labels": row.labels,
@@ -283,6 +284,7 @@ def section(reader: ExportReader, document: dict[str, Json]) -> Section:
         driver=None,
         head=get(document, "head", int),
         deleted=document.get("deleted") is True,
+        wanted=get(document, "wanted", int) if "wanted" in document else 0,
     )
     digest = reader.bytes_of(document, "digest")
     row.mark = None if row.deleted else Mark(row.head, digest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from treadle.core import events as e
@@ -11,7 +12,7 @@ from treadle.core.data import frozen
 from treadle.core.messages import Content, Json, Message
 from treadle.core.model import Usage
 from treadle.core.observation import as_text
-from treadle.core.state import CallState, StepState, TaskState
+from treadle.core.state import CallState, StepState, TaskState, Timer
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import TaskRow
 from treadle.runner.artifacts import Artifact, artifacts_of, sources_of
@@ -84,13 +85,17 @@ class ToolExecution:
 
 @frozen
 class Pending:
-    """Something a task waits for a person to decide; `request_id` is what `settle` takes."""
+    """Something a task waits for: a person who settles a call (`request_id` is what `settle` takes), or a time.
+
+    Of a `timer`, `due` is when the task may go on, in microseconds since 1970, UTC.
+    """
 
     request_id: str
-    kind: Literal["settlement"]
+    kind: Literal["settlement", "timer"]
     tool: str
     arguments: dict[str, Json]
     text: str
+    due: int | None = None
 
 
 @frozen
@@ -312,7 +317,7 @@ def resting_word(state: TaskState) -> StateWord:
         return "paused"
     if state.interrupting:
         return "interrupted"
-    if state.undo is not None or any(True for _ in _unsettled(state)):
+    if state.undo is not None or any(True for _ in _unsettled(state)) or state.next_due() is not None:
         return "waiting"
     if state.answered:
         return "answered"
@@ -356,7 +361,7 @@ def all_steps(state: TaskState) -> list[StepState]:
 
 
 def pending_of(state: TaskState) -> tuple[Pending, ...]:
-    """Return what the task waits for a person to settle."""
+    """Return what the task waits for."""
     waiting: list[Pending] = []
     for call in _unsettled(state):
         why = (
@@ -369,7 +374,19 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
             if call.undo_status == "lost":
                 text = f"the compensation of {call.name} began and its outcome is not known"
                 waiting.append(Pending(f"{call.id}-undo", "settlement", call.name, call.arguments, text))
+    if state.ended is None:
+        waiting += [_timer(timer) for timer in state.timers()]
     return tuple(waiting)
+
+
+def _timer(timer: Timer) -> Pending:
+    text = f"the model is asked again at {moment(timer.due)}: {timer.tries.why}"
+    return Pending(timer.call or timer.step, "timer", "", {}, text, timer.due)
+
+
+def moment(time: int) -> str:
+    """Return a time, in microseconds since 1970, UTC, as people read it."""
+    return datetime.fromtimestamp(time / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def step_info(state: TaskState, step: StepState) -> StepInfo:

@@ -159,7 +159,7 @@ class Steering(Views):
                 f"settle: verdict must be Happened(...) or NotHappened(), got {verdict!r}"
             )
         state = await self._state(task)
-        if request_id not in [pending.request_id for pending in results.pending_of(state)]:
+        if request_id not in [p.request_id for p in results.pending_of(state) if p.kind == "settlement"]:
             call = state.find_call(request_id.removesuffix("-undo"))
             if call is None:
                 raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")

@@ -58,7 +58,7 @@ class JournalWriter:
         self._store = store
         self._channel = channel
         self._state = state
-        self._clock = clock
+        self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.epoch = own.epoch
         self.digest = own.digest
@@ -87,7 +87,7 @@ class JournalWriter:
 
     def record(self, event: Event, inbox: str | None = None) -> None:
         """Number an event, apply it and queue it for the next commit."""
-        state, now = self._state, self._clock()
+        state, now = self._state, self.clock()
         # In a journal time never goes backwards, whatever the clock does.
         event.seq, event.time = state.seq + 1, max(state.time, now)
         apply(state, event, self.epoch)
@@ -192,7 +192,7 @@ class JournalWriter:
         thread: ThreadChange | None = None,
         seal: bool = False,
         release: bool = True,
-        wanted: bool = False,
+        wanted: int = 0,
     ) -> Committed:
         """Commit one event that the store may refuse, behind all that waits; it is applied only once it is durable.
 
@@ -206,7 +206,7 @@ class JournalWriter:
             self._submit_pending()
             if self.failure is not None:
                 raise self.failure
-            event.seq, event.time = self._state.seq + 1, max(self._clock(), self._state.time)
+            event.seq, event.time = self._state.seq + 1, max(self.clock(), self._state.time)
             record = encode_record([event], self.epoch, self.digest)
         commit = self._commit(record)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release

@@ -28,6 +28,7 @@ from treadle.errors import (
     TreadleError,
 )
 from treadle.ports import (
+    AT_ONCE,
     Claim,
     Commit,
     CommitDone,
@@ -61,7 +62,7 @@ class _Task:
     epoch: int
     base: _Task | None
     owned: bool = True
-    wanted: bool = False
+    wanted: int = 0
     listed: bool = True
     turn: int | None = None
     """its place in its thread: 0 has it, others wait, smallest first"""
@@ -154,7 +155,7 @@ class MemoryStore(JournalStore):
         with self._lock:
             self._closed = True
             for task in self._tasks.values():
-                task.owned, task.turn, task.wanted = False, None, task.owned or task.wanted
+                task.owned, task.turn, task.wanted = False, None, AT_ONCE if task.owned else task.wanted
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -319,6 +320,7 @@ class MemoryStore(JournalStore):
             new.base, new.base_seq, new.labels = row.base, row.base_seq, dict(row.labels)
             base = self._base(new, deleted=True)
             task = _Task(new, row.state, row.epoch, base, owned=False, listed=not row.deleted, mark=row.mark)
+            task.wanted = row.wanted
             found = list(records)
             task.waiting = {item.item_id: item for item in inbox}
             task.seen = set(task.waiting)
@@ -482,7 +484,7 @@ class MemoryStore(JournalStore):
                         found.append(row)
             return found
 
-    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
         """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
         with self._lock:
             self._usable()
@@ -490,7 +492,7 @@ class MemoryStore(JournalStore):
                 key
                 for key, task in self._tasks.items()
                 if task.listed and not task.owned and task.state not in END_STATES
-                if (task.wanted or task.waiting) and (after is None or key > after)
+                if (0 < task.wanted <= until or task.waiting) and (after is None or key > after)
             ]
             return [self._row(self._tasks[key]) for key in sorted(found)[: max(limit, 0)]]
 

@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     raise MissingExtra("postgres", "a store at postgresql://...") from error
 
-from treadle.ports import Claim, InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.ports import AT_ONCE, Claim, InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores import postgres_reading
 from treadle.stores.postgres_journal import TaskLocked
 from treadle.stores.postgres_readers import Readers
@@ -118,9 +118,9 @@ class PostgresStore(QueuedStore[PostgresWriter]):
         """Return matching rows, newest task id first."""
         return await self._ask(postgres_reading.rows, wanted)
 
-    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
         """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
-        return await self._ask(postgres_reading.orphans, limit, after)
+        return await self._ask(postgres_reading.orphans, limit, after, until)
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items not yet taken, in order of arrival."""

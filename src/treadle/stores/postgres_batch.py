@@ -28,7 +28,7 @@ _JOIN: Final = "INSERT INTO members VALUES (%s, %s, %s, %s, NULL, %s)"
 _LEAVE: Final = "UPDATE members SET gone = %s WHERE thread = %s AND version = %s"
 _ROWS: Final = """UPDATE tasks t SET epoch = u.epoch, driver = u.driver, state = u.state, mark_seq = u.mark_seq,
 mark_digest = u.mark_digest, turn = u.turn, wanted = u.wanted FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[],
-%b::text[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bool[])
+%b::text[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bigint[])
 AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted) WHERE t.id = u.id"""
 
 
@@ -46,7 +46,7 @@ class Head:
     mark_digest: bytes | None
     thread: str
     turn: int | None = None
-    wanted: bool = False
+    wanted: int = 0
     digest: bytes | None = None
     """of the last record; None until it is asked for"""
     new: NewTask | None = None

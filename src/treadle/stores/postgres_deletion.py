@@ -15,7 +15,7 @@ _FAMILY: Final = """WITH RECURSIVE family(id, key) AS (
 ) SELECT t.id, t.key, t.driver, t.thread, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
 FROM tasks t JOIN family USING (id) LEFT JOIN drivers d ON d.id = t.driver"""
 _BURY: Final = """UPDATE tasks SET deleted = true, state = '', agent = '', labels = '{}', driver = NULL,
-epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL, turn = NULL, wanted = false WHERE id = ANY(%s)"""
+epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL, turn = NULL, wanted = 0 WHERE id = ANY(%s)"""
 _BASES: Final = """WITH RECURSIVE chain(id) AS (
   SELECT unnest(%s::bigint[]) UNION SELECT base FROM tasks JOIN chain USING (id) WHERE base IS NOT NULL
 ) SELECT DISTINCT thread FROM tasks JOIN chain USING (id)"""

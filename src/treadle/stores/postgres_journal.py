@@ -17,6 +17,7 @@ from treadle.core.data import mutable
 from treadle.core.journal import missing_tail, replaced_tail
 from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, TreadleError
 from treadle.ports import (
+    AT_ONCE,
     Claim,
     Commit,
     Committed,
@@ -359,7 +360,7 @@ class Group:
         return Committed(release, given)
 
     def _set_row(
-        self, head: Head, key: str, state: str | None = None, *, release: bool = False, wanted: bool = False
+        self, head: Head, key: str, state: str | None = None, *, release: bool = False, wanted: int = 0
     ) -> None:
         """Change a task's row, and with it where its journal ends."""
         head.mark, head.mark_digest = head.seq, self._digest(head)
@@ -467,7 +468,7 @@ class Group:
             raise missing_tail(key, head.seq, head.mark)
         if head.seq == head.mark and self._digest(head) != head.mark_digest:
             raise replaced_tail(key, head.seq)
-        head.wanted = head.wanted or head.driver is not None
+        head.wanted = AT_ONCE if head.driver is not None else head.wanted
         head.driver, head.turn = self._driver_row(), None
         self._turns[head.thread].pop(head.row, None)
         head.epoch += 1

@@ -26,7 +26,7 @@ t.deleted, t.wanted, d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_ti
 FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
 _ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
   SELECT id FROM tasks WHERE driver = ANY(%s)
-  UNION SELECT id FROM tasks WHERE wanted AND driver IS NULL AND state <> ALL(%s)
+  UNION SELECT id FROM tasks WHERE wanted BETWEEN 1 AND %s AND driver IS NULL AND state <> ALL(%s)
   UNION SELECT o.id FROM inbox i JOIN tasks o ON o.id = i.task
   WHERE NOT i.taken AND o.driver IS NULL AND o.state <> ALL(%s)) ORDER BY t.key LIMIT %s"""
 _DRIVERS: Final = "SELECT id, host, boot, pid, started, lease > clock_timestamp() FROM drivers"
@@ -202,12 +202,12 @@ def _fitting(connection: Connection, wanted: TaskFilter, terms: dict[LiteralStri
     return fitting[:limit]
 
 
-def orphans(connection: Connection, limit: int, after: str | None) -> list[TaskRow]:
+def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
     """Return the tasks that nobody drives and somebody should, by id upward."""
     ends = list(END_STATES)
     with one_state(connection):
         dead = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
-        asked = connection.execute(_COLUMNS + _ORPHANS, (after or "", dead, ends, ends, max(limit, 0)))
+        asked = connection.execute(_COLUMNS + _ORPHANS, (after or "", dead, until, ends, ends, max(limit, 0)))
     return [_row(found) for found in asked]
 
 

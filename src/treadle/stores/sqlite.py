@@ -18,6 +18,7 @@ import apsw
 
 from treadle.errors import ConfigurationError, TreadleError
 from treadle.ports import (
+    AT_ONCE,
     InboxItem,
     Record,
     TaskFilter,
@@ -101,9 +102,9 @@ class SQLiteStore(QueuedStore[Writer]):
         """Return matching rows, newest task id first."""
         return await self._ask(sqlite_reading.rows, wanted)
 
-    async def orphans(self, limit: int, *, after: str | None = None) -> list[TaskRow]:
+    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
         """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
-        return await self._ask(sqlite_reading.orphans, limit, after)
+        return await self._ask(sqlite_reading.orphans, limit, after, until)
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         """Return the items not yet taken, in order of arrival."""

@@ -14,6 +14,7 @@ from treadle.core.data import mutable
 from treadle.core.journal import missing_tail, replaced_tail
 from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import (
+    AT_ONCE,
     Claim,
     Commit,
     Committed,
@@ -40,7 +41,7 @@ _APPEND = "INSERT INTO records(task, seq, count, epoch, blobs, digest, data) VAL
 _CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels,
 mark_seq, mark_digest, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, deleted, parent, base, base_seq, labels,
-mark_seq, mark_digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+mark_seq, mark_digest, wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _REMOVABLE = """SELECT version FROM members m WHERE thread = ?1 AND task = ?2 AND gone IS NULL AND (covers > 0 OR
 NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = ?1 AND l.gone IS NULL AND l.version > m.version
 AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
@@ -226,7 +227,7 @@ class Journal:
         state: str | None = None,
         *,
         release: bool = False,
-        wanted: bool | None = None,
+        wanted: int | None = None,
     ) -> None:
         """Write a task's row, and with it where its journal ends; without `wanted`, who wants it stays as it is."""
         sql = "UPDATE tasks SET mark_seq = ?, mark_digest = ?"
@@ -380,7 +381,7 @@ class Journal:
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
         digest = self._checked_end(head, key)
-        wanted = head.driver is not None or self._one(_WANTED, head.row) == (1,)
+        (wanted,) = (AT_ONCE,) if head.driver is not None else self._one(_WANTED, head.row)
         head.driver = self._driver_row()
         head.epoch += 1
         head.mark, head.mark_digest = head.seq, digest
@@ -389,7 +390,7 @@ class Journal:
             (thread,) = self._one("SELECT thread FROM tasks WHERE id = ?", head.row)
             entry = sqlite_turns.entry(self._connection, thread, head.row, None, "enqueue", self._is_living)
             place, turn = self._depose(entry), entry.turn
-        self._run(_CLAIM, head.epoch, head.driver, head.seq, digest, turn, int(wanted), head.row)
+        self._run(_CLAIM, head.epoch, head.driver, head.seq, digest, turn, wanted, head.row)
         self._moves.append((key, True))
         return Claim(head.epoch, head.seq, digest, place, wanted)
 
@@ -452,6 +453,7 @@ class Journal:
             _RESTORE,
             *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
             *(row.parent, None if base is None else base.row, row.base_seq, json.dumps(row.labels), *mark),
+            row.wanted,
         )
 
     def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:

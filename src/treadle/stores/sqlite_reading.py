@@ -27,7 +27,8 @@ _RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
 WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
 _BLOBS = "SELECT digest, data FROM blob_refs JOIN blobs ON blobs.id = blob WHERE record = ?"
 _ORPHANS = """SELECT id FROM tasks WHERE driver IN (SELECT value FROM json_each(?))
-UNION SELECT id FROM tasks WHERE wanted = 1 AND driver IS NULL AND state NOT IN (SELECT value FROM json_each(?))
+UNION SELECT id FROM tasks
+WHERE wanted BETWEEN 1 AND ? AND driver IS NULL AND state NOT IN (SELECT value FROM json_each(?))
 UNION SELECT t.id FROM inbox i JOIN tasks t ON t.id = i.task
 WHERE i.taken = 0 AND t.driver IS NULL AND t.state NOT IN (SELECT value FROM json_each(?))"""
 _FILTERS = {
@@ -140,13 +141,13 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
         cursor.close()
 
 
-def orphans(connection: Connection, limit: int, after: str | None) -> list[TaskRow]:
+def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
     """Return the tasks that nobody drives and somebody should, by id upward."""
     drivers = connection.execute("SELECT id, host, boot, pid, started, lease FROM drivers").fetchall()
     dead = [driver for driver, *process in drivers if not alive(*process)]
     sql = f"{_ROWS} WHERE t.deleted = 0 AND t.key > ? AND t.id IN ({_ORPHANS}) ORDER BY t.key LIMIT ?"
     ends = json.dumps(END_STATES)
-    found = connection.execute(sql, (after or "", json.dumps(dead), ends, ends, max(limit, 0)))
+    found = connection.execute(sql, (after or "", json.dumps(dead), until, ends, ends, max(limit, 0)))
     return [_row(row) for row in found]
 
 
@@ -173,7 +174,7 @@ def _row(found: Any) -> TaskRow:
         head=head,
         mark=None if mark is None else Mark(mark, digest),
         deleted=bool(deleted),
-        wanted=bool(wanted),
+        wanted=wanted,
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from treadle.errors import Fenced, StoreUnavailable
-from treadle.ports import Committed, TaskFilter
+from treadle.ports import AT_ONCE, Committed, TaskFilter
 from treadle.testing.conformance.owner import Owner, item, send
 from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
@@ -89,7 +89,7 @@ class StoreConformance(
             for name in ("rest", "wanted", "mail", "both", "driven", "ended", "taken"):
                 owner = await Owner.create(store, name)
                 if name in ("wanted", "both"):
-                    await owner.send(release=True, wanted=True, state="interrupted")
+                    await owner.send(release=True, wanted=1, state="interrupted")
                 elif name == "ended":
                     await owner.send(release=True, state="completed")
                 elif name != "driven":
@@ -108,11 +108,31 @@ class StoreConformance(
             assert [row.task_id for row in await store.orphans(2, after="mail")] == ["wanted"]
             assert await store.orphans(2, after="wanted") == []
 
+    async def test_a_task_that_is_wanted_from_a_time_on_is_no_orphan_before_and_keeps_its_time(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            due = 1_800_000_000_000_000
+            await (await Owner.create(store, "t")).send(release=True, wanted=due, state="waiting")
+            await (await Owner.create(store, "now")).send(release=True, wanted=AT_ONCE, state="running")
+            assert [row.task_id for row in await store.orphans(10)] == ["now"]
+            assert [row.task_id for row in await store.orphans(10, until=due - 1)] == ["now"]
+            assert [row.task_id for row in await store.orphans(10, until=due)] == ["now", "t"]
+            assert (await store.row("t")).wanted == due
+            claim = await store.claim("t")
+            assert claim.wanted == due
+            assert await store.orphans(10, until=due, after="now") == [], "it has an owner"
+            await Owner.of(store, "t", claim).send(release=True, wanted=claim.wanted)
+            assert [row.task_id for row in await store.orphans(10, until=due, after="now")] == ["t"]
+            row = replace(await store.row("t"), task_id="u", mark=None)
+            await store.restore(row, await store.read("t"))
+            assert (await store.row("u")).wanted == due
+
     async def test_a_wanted_task_is_no_orphan_while_it_is_driven_nor_when_it_was_given_back_as_done(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            await (await Owner.create(store, "t")).send(release=True, wanted=True)
+            await (await Owner.create(store, "t")).send(release=True, wanted=1)
             claim = await store.claim("t")
             assert claim.wanted
             assert (await store.row("t")).wanted, "until it is given back"
@@ -121,7 +141,7 @@ class StoreConformance(
             assert await store.orphans(10) == []
             claim = await store.claim("t")
             assert not claim.wanted
-            await Owner.of(store, "t", claim).send(release=True, wanted=True)
+            await Owner.of(store, "t", claim).send(release=True, wanted=1)
             await store.delete("t")
             assert await store.orphans(10) == []
 

@@ -182,7 +182,7 @@ class CommitConformance(StoreSubject):
     async def test_a_task_whose_claim_was_cancelled_is_wanted_as_much_as_before(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             for name in ("wanted", "rest"):
-                await (await Owner.create(store, name)).send(release=True, wanted=name == "wanted")
+                await (await Owner.create(store, name)).send(release=True, wanted=int(name == "wanted"))
                 claiming = asyncio.ensure_future(store.claim(name))
                 await asyncio.sleep(0)
                 claiming.cancel()

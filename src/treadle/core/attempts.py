@@ -1,0 +1,43 @@
+"""Attempts at a question to a model: what is known of those that failed, and what else was sent on the way."""
+
+from __future__ import annotations
+
+from treadle.core.events import IllegalEvent, ModelFailed, ModelStarted, TimerFired
+from treadle.core.graph import Asked
+from treadle.core.model import FailedAttempt, SideCall, Tries
+from treadle.core.state import StepState, TaskState
+
+
+def after_failure(tries: Tries | None, event: ModelFailed, epoch: int) -> Tries:
+    """Return what is known of a question after one more attempt at it failed that another is to follow."""
+    error = event.error
+    failed = FailedAttempt(event.model, error.kind, error.status, event.time, event.route)
+    before = tries.failures if tries is not None else ()
+    return Tries((*before, failed), event.retry_at, event.next_route, epoch, error.message)
+
+
+def begin(state: TaskState, question: StepState | Asked, event: ModelStarted) -> None:
+    """Take down when trying to have a question answered began; refuse to ask it again before its time."""
+    tries = question.tries
+    if tries is not None and tries.retry_at is not None:
+        raise IllegalEvent(
+            f"task {state.task_id}: {event.kind} names {question.id}, which is not to be asked before {tries.retry_at}"
+        )
+    if tries is None or tries.epoch != state.epoch:
+        question.asked_at = event.time
+
+
+def fire(state: TaskState, question: StepState | Asked, event: TimerFired) -> None:
+    """Let a question be asked again; its time must have come."""
+    tries = question.tries
+    if tries is None or tries.retry_at is None or event.time < tries.retry_at:
+        raise IllegalEvent(f"task {state.task_id}: no timer of {question.id} can fire at {event.time}")
+    tries.retry_at = None
+
+
+def count_side_calls(state: TaskState, step: StepState, also: tuple[SideCall, ...]) -> None:
+    """Count other requests that were sent on the way to an answer, or to none."""
+    state.model_calls += len(also)
+    for side in also:
+        step.usage = step.usage + side.usage
+        state.usage = state.usage + side.usage
