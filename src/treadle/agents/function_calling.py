@@ -9,7 +9,7 @@ all calls ended            the step completes, and is the last one if a `return_
 
 from __future__ import annotations
 
-from treadle.agents.lifecycle import close_calls, fail, partial_answer, settle
+from treadle.agents.lifecycle import close_calls, fail, limit_words, partial_answer, settle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Decision, Effect, Wait
@@ -18,6 +18,7 @@ from treadle.core.messages import Text
 from treadle.core.observation import as_text
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.policy.limits import Limits, spent_before_a_call
+from treadle.policy.progress import in_circles, newest_calls
 
 _CUT = {
     "length": "the answer was cut off at the longest length the model may write",
@@ -191,7 +192,7 @@ def _typed(state: TaskState, setup: Setup, step: StepState, retries: int) -> Dec
 
 
 def _last_answer(state: TaskState, setup: Setup, step: StepState) -> e.StepCompleted:
-    reason = f"limit reached: {state.limit}"
+    reason = limit_words(state)
     if setup.output_retries is None:
         return e.StepCompleted(step.id, True, step.text, reason=reason)
     typed = step.typed
@@ -208,6 +209,8 @@ def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReac
         return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
     if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)
+    if limits.repeats is not None and not state.unread:
+        return in_circles(limits.repeats, newest_calls(state))
     return None
 
 

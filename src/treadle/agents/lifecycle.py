@@ -170,16 +170,21 @@ def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
     if state.in_flight() and (out_of_time or setup.on_limit != "pause"):
         return ()
     if setup.on_limit == "pause":
-        return e.PauseRequested("limit", f"limit reached: {state.limit}")
+        return e.PauseRequested("limit", limit_words(state))
     open_call = close_calls(state, f"the limit on {state.limit} was reached", "refused")
     if open_call is not None:
         return open_call
-    reason = f"limit reached: {state.limit}"
+    reason = limit_words(state)
     if setup.on_limit == "fail":
         return fail(state, e.Failure("limit", str(state.limit), reason))
     if step is not None and has_room_for_an_answer(setup.limits, state):
         return None
     return e.TaskEnded("degraded", partial_answer(state, setup), None, (*state.reasons, reason))
+
+
+def limit_words(state: TaskState) -> str:
+    """Return which limit was reached, and what there is to say about it."""
+    return f"limit reached: {state.limit}" + (f": {state.limit_detail}" if state.limit_detail else "")
 
 
 def partial_answer(state: TaskState, setup: Setup) -> Json:

@@ -29,6 +29,7 @@ from treadle.core.fold import FAILURE_POLICY
 from treadle.core.graph import Graph, Node
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.policy.limits import spent_before_a_call
+from treadle.policy.progress import in_circles
 
 NO_WAY_ON: Final = "no step is ready and none runs: the last step must say is_last=True, or name next_steps"
 
@@ -162,12 +163,21 @@ def _requests(
                 continue
             if asked.status == "proposed":
                 spent = spent_before_a_call(setup.limits, state, reserve=False, besides=fresh)
+                spent = spent or _in_circles(state, setup, node.step)
                 if spent is not None:
                     continue
                 fresh += 1
             effects.append(CallModel(asked.id, node.step, asked=asked))
     in_flight = fresh or state.in_flight()
     return None if in_flight else spent
+
+
+def _in_circles(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
+    """Return that the limit on repeats is reached, if what the model has a step call goes in circles."""
+    if setup.limits.repeats is None or state.unread:
+        return None
+    asked = [call for call in reversed(step.calls) if call.asked and call.status == "ended"]
+    return in_circles(setup.limits.repeats, asked)
 
 
 def _after_failure(state: TaskState, setup: Setup, node: Node) -> Decision:

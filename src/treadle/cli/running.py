@@ -57,6 +57,10 @@ ContextTokens = Annotated[
     int | None, typer.Option("--context-tokens", help="How many tokens a request holds at most.")
 ]
 MaxToolCalls = Annotated[int | None, typer.Option("--max-tool-calls", help="Limit on tool calls.")]
+MaxCost = Annotated[float | None, typer.Option("--max-cost", metavar="DOLLARS", help="Limit on cost.")]
+MaxRepeats = Annotated[
+    int | None, typer.Option("--max-repeats", help="Stop when a call comes to the same so many times.")
+]
 
 
 def run(
@@ -75,6 +79,8 @@ def run(
     max_seconds: MaxSeconds = None,
     max_model_calls: MaxModelCalls = None,
     max_tool_calls: MaxToolCalls = None,
+    max_cost: MaxCost = None,
+    max_repeats: MaxRepeats = None,
     on_limit: OnLimitOption = None,
     on_busy_thread: OnBusyThreadOption = None,
     context_tokens: ContextTokens = None,
@@ -85,7 +91,16 @@ def run(
 ) -> int:
     """Run an agent on an input until the task stops; without AGENT a plain assistant."""
     word, said = _agent_and_input(words)
-    options = limited(max_steps, max_tokens, max_seconds, max_model_calls, max_tool_calls, on_limit)
+    options = limited(
+        on_limit,
+        steps=max_steps,
+        tokens=max_tokens,
+        seconds=max_seconds,
+        model_calls=max_model_calls,
+        tool_calls=max_tool_calls,
+        cost=max_cost,
+        repeats=max_repeats,
+    )
     options = of_thread(options, on_busy_thread, context_tokens)
     known = agents.to_run(word, agent, model)
     agents.check_model(known)
@@ -113,6 +128,8 @@ def resume(
     max_seconds: MaxSeconds = None,
     max_model_calls: MaxModelCalls = None,
     max_tool_calls: MaxToolCalls = None,
+    max_cost: MaxCost = None,
+    max_repeats: MaxRepeats = None,
     on_limit: OnLimitOption = None,
     on_busy_thread: OnBusyThreadOption = None,
     context_tokens: ContextTokens = None,
@@ -122,7 +139,16 @@ def resume(
     json: JsonOption = False,
 ) -> int:
     """Drive a task from where it stands to its next stop: after a crash, a pause, a failure, a limit."""
-    options = limited(max_steps, max_tokens, max_seconds, max_model_calls, max_tool_calls, on_limit)
+    options = limited(
+        on_limit,
+        steps=max_steps,
+        tokens=max_tokens,
+        seconds=max_seconds,
+        model_calls=max_model_calls,
+        tool_calls=max_tool_calls,
+        cost=max_cost,
+        repeats=max_repeats,
+    )
     options = of_thread(options, on_busy_thread, context_tokens)
 
     listening = observers(trace, content=trace_content)
@@ -341,19 +367,9 @@ def of_thread(
     return RunOptions(on_busy_thread=on_busy_thread, context_tokens=context_tokens).over(options)
 
 
-def limited(
-    steps: int | None,
-    tokens: int | None,
-    seconds: float | None,
-    model_calls: int | None,
-    tool_calls: int | None,
-    on_limit: OnLimit | None,
-) -> RunOptions | None:
+def limited(on_limit: OnLimit | None, **limits: Any) -> RunOptions | None:
     """Return the options that were given, None if none was."""
-    given = (steps, tokens, seconds, model_calls, tool_calls)
-    if on_limit is None and all(value is None for value in given):
-        return None
-    limits = Limits(
-        steps=steps, tokens=tokens, seconds=seconds, model_calls=model_calls, tool_calls=tool_calls
-    )
-    return RunOptions(limits=limits, on_limit=on_limit)
+    given = any(limit is not None for limit in limits.values())
+    if not given:
+        return RunOptions(on_limit=on_limit) if on_limit is not None else None
+    return RunOptions(limits=Limits(**limits), on_limit=on_limit)

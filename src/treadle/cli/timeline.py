@@ -276,8 +276,8 @@ class Timeline:
             case e.Resumed():
                 self._line(("▸ ", "dim"), (_REQUESTS[event.kind], "dim"), _by(event.by))
             case e.LimitReached():
-                used = f"{event.used:g} of {event.allowed:g}"
-                self._line(("! ", "yellow"), f"the limit on {event.limit} was reached ({used})")
+                why = event.detail or f"{event.used:g} of {event.allowed:g}"
+                self._line(("! ", "yellow"), f"the limit on {event.limit} was reached ({why})")
             case e.UndoRequested():
                 steps = ", ".join(event.steps)
                 self._line(

@@ -147,6 +147,8 @@ def _options_changed(state: TaskState, event: e.OptionsChanged) -> None:
 
 def _input_received(state: TaskState, event: e.InputReceived) -> None:
     state.unread.append(event)
+    if state.limit == "repeats":
+        state.limit = None  # now there is something new to go on from
     if state.answered:
         # Words after the answer and before the end take the task up again.
         state.answered, state.output, state.output_text = False, None, ""

@@ -35,6 +35,7 @@ class Limits:
         tokens: input and output tokens together.
         cost: US dollars, such as 0.5. It needs a price for every model that may be asked.
         seconds: time during which the task is driven, over all attempts.
+        repeats: how many times the same call may come to the same, with nothing new in between; from 2 up.
     """
 
     steps: int | None = None
@@ -43,6 +44,7 @@ class Limits:
     tokens: int | None = None
     cost: float | Decimal | None = None
     seconds: float | None = None
+    repeats: int | None = None
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -56,6 +58,10 @@ class Limits:
                 raise ConfigurationError(f"Limits.{item.name} must not be negative, got {value!r}")
             if value == float("inf"):
                 raise ConfigurationError(f"Limits.{item.name} must be finite; None is no limit")
+        if self.repeats is not None and self.repeats < 2:
+            raise ConfigurationError(
+                f"Limits.repeats must be 2 or more, got {self.repeats!r}: a first call repeats nothing"
+            )
 
     @property
     def allowed_steps(self) -> int:

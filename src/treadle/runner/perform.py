@@ -228,6 +228,9 @@ def for_layers(request: ModelRequest, stage: Stage, asked_at: int, tries: Tries 
 def instructions(stage: Stage, effect: CallModel) -> str:
     """Return the task's instructions, with the number of steps left if the model is to know it."""
     told = standing(stage.kit, stage.state)
+    if effect.final and stage.state.limit_detail is not None:
+        why = f"No tool can be called any more: {stage.state.limit_detail}. Answer with what you know."
+        told = f"{told}\n\n{why}".strip()
     if stage.kit.tell_steps is None:
         return told
     left = 0 if effect.final else stage.kit.tell_steps - effect.step.index
