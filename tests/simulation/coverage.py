@@ -19,6 +19,7 @@ EVENTS = (
     "step_failed",
     "step_skipped",
     "model_stopped",
+    "timer_fired",
     "command_rejected",
 )
 MOMENTS = (
@@ -27,6 +28,8 @@ MOMENTS = (
     "fenced commit",
     "acknowledgement lost",
     "commit failed",
+    "asked again soon",
+    "asked again late",
 )
 
 

@@ -157,7 +157,8 @@ class Story:
             self.ask("race", other, lambda: other.runner.resume(task), task)
 
     async def settle(self, process: Process, task: str) -> None:
-        for pending in (await process.runner.result(task)).pending[:1]:
+        waits = (await process.runner.result(task)).pending
+        for pending in [one for one in waits if one.kind == "settlement"][:1]:
             verdict = self.world.chance("settle", task, pending.request_id).choice(
                 [Happened("so"), NotHappened()]
             )
@@ -244,7 +245,10 @@ class Story:
 
     async def go_on(self, process: Process, task: str, result: Any) -> None:
         runner = process.runner
-        if result.pending:
+        timers = [one for one in result.pending if one.due is not None]
+        if timers:
+            await asyncio.sleep(max(0.0, (timers[0].due - clock.now()) / 1e6))
+        elif result.pending:
             await self.settle(process, task)
             return
         try:
@@ -256,7 +260,7 @@ class Story:
     async def judge(self) -> None:
         world = self.world
         requests: dict[str, list[Any]] = {}
-        for request in world.model.requests:
+        for request in world.model.scripted.requests:
             requests.setdefault(request.task_id, []).append(request.messages)
         evidence = Evidence(
             ledger=world.ledger,

@@ -11,7 +11,7 @@ import asyncio
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,9 +30,9 @@ from treadle import (
     Unknown,
     tool,
 )
-from treadle.core.model import ModelRequest
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import EffectClass
-from treadle.errors import StoreUnavailable, TaskBusy
+from treadle.errors import ModelError, StoreUnavailable, TaskBusy
 from treadle.llm.scripted import Turn, call, fail, text, turn
 from treadle.ports import Commit, CommitDone, Committed, Driver, InboxItem, TaskFilter, TaskRow
 from treadle.stores.memory import MemoryStore
@@ -62,6 +62,28 @@ class Chance(random.Random):
         return int(self.random() * (1 << k))
 
 
+class Stubborn:
+    """A model of which some failures are worth another try, at once, soon, or so late that the task is given back."""
+
+    def __init__(self, world: World) -> None:
+        self.scripted, self._world = ScriptedModel(world.says, keep=100_000), world
+        self.name = self.scripted.name
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
+        now = clock.now()
+        assert all(failed.at <= now for failed in request.failures)
+        try:
+            async for item in self.scripted.stream(request):
+                yield item
+        except ModelError as error:
+            world = self._world
+            chance = world.chance("again", world.name(request.task_id), request.step, request.attempt)
+            if len(request.failures) < 3 and chance.randrange(3):
+                error.again_in = chance.choice([0.0, 0.3, 4.0, 90.0])
+                world.fired[f"asked again {'late' if error.again_in > 60 else 'soon'}"] += 1
+            raise
+
+
 DRIVER: ContextVar[Process | None] = ContextVar("driver", default=None)
 
 
@@ -89,7 +111,7 @@ class World:
         self.trouble = self.chance("trouble").choice([0.0, 0.0, 0.03, 0.1])
         """how often a commit fails or loses its acknowledgement"""
 
-        self.model = ScriptedModel(self.says, keep=100_000)
+        self.model = Stubborn(self)
         offer = self.offer if self.chance("offers").randrange(4) == 0 else None
         self.agent: Agent[Any] = Agent(self.model, name="agent", tools=TOOLS, offer=offer)
 
