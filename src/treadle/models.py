@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from treadle.llm.layers.retry import Retry
     from treadle.llm.layers.timeout import Timeout
     from treadle.llm.prices import Price, published_price
-    from treadle.llm.providers import Anthropic, Ollama, OpenAIChat, PydanticAIModel
+    from treadle.llm.providers import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel
     from treadle.llm.scripted import ScriptedModel, call, call_raw, fail, text, turn
 
 _HOMES = {
     "Anthropic": "treadle.llm.providers",
+    "Google": "treadle.llm.providers",
     "Ollama": "treadle.llm.providers",
+    "OpenAI": "treadle.llm.providers",
     "OpenAIChat": "treadle.llm.providers",
     "Price": "treadle.llm.prices",
     "PydanticAIModel": "treadle.llm.providers",
@@ -34,7 +36,9 @@ _HOMES = {
 
 __all__ = [
     "Anthropic",
+    "Google",
     "Ollama",
+    "OpenAI",
     "OpenAIChat",
     "Price",
     "PydanticAIModel",

@@ -196,7 +196,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     listed = ", ".join(f'"team:{name}"' for name in names)
     (tmp_path / "pyproject.toml").write_text(f"[tool.treadle]\nagents = [{listed}]\n")
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "TREADLE_STORE", "TREADLE_AGENTS", "TREADLE_DEBUG"):
+    for name in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "GOOGLE_API_KEY",
+        "GEMINI_API_KEY",
+        "TREADLE_STORE",
+        "TREADLE_AGENTS",
+        "TREADLE_DEBUG",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

@@ -1,11 +1,12 @@
-"""Every model we ship keeps what a model has to keep, over real HTTP where it speaks HTTP."""
+"""Every model we ship keeps what a model has to keep, over real HTTP where it speaks HTTP, streamed and whole."""
 
 from contextlib import contextmanager
 
 import pytest
 
-from treadle.models import Anthropic, OpenAIChat, ScriptedModel
-from treadle.testing.conformance.model import CHECKS, provider_script
+from tests.llm.wires import WHOLE, WIRES
+from treadle.models import ScriptedModel
+from treadle.testing.conformance.model import AS_TEXT, CHECKS, PIECEWISE, provider_script
 from treadle.testing.provider import ProviderServer
 
 
@@ -14,22 +15,28 @@ def in_process(script):
     yield ScriptedModel(script)
 
 
-@contextmanager
-def openai(script):
-    with ProviderServer(provider_script(script)) as server:
-        yield OpenAIChat("gpt-x", base_url=server.openai_base_url, api_key="key")
-    assert server.problems == []
+def over(made):
+    @contextmanager
+    def scripted(script):
+        with ProviderServer(provider_script(script)) as server:
+            yield made(server)
+        assert server.problems == []
+
+    return scripted
 
 
-@contextmanager
-def anthropic(script):
-    with ProviderServer(provider_script(script)) as server:
-        yield Anthropic("claude-x", base_url=server.anthropic_base_url, api_key="key")
-    assert server.problems == []
+ALL = {"in process": in_process} | {name: over(made) for name, made in {**WIRES, **WHOLE}.items()}
+PARSED = {"google", "google whole", "anthropic whole"}
+"""Those that get the arguments of calls as objects."""
+CASES = [
+    pytest.param(scripted, check, id=f"{name}-{check.__name__}")
+    for name, scripted in ALL.items()
+    for check in CHECKS
+    if not (check in PIECEWISE and name in WHOLE) and not (check in AS_TEXT and name in PARSED)
+]
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("scripted", [in_process, openai, anthropic], ids=lambda made: made.__name__)
+@pytest.mark.parametrize(("scripted", "check"), CASES)
 async def test_it_keeps_what_every_model_keeps(scripted, check):
     await check(scripted)

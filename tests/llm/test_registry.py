@@ -11,7 +11,7 @@ import pytest
 
 from treadle.errors import ModelUnknown
 from treadle.llm.registry import bare, default_model, local_ollama, resolve
-from treadle.models import Anthropic, Ollama, OpenAIChat, PydanticAIModel, ScriptedModel
+from treadle.models import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel, ScriptedModel
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,9 @@ from treadle.models import Anthropic, Ollama, OpenAIChat, PydanticAIModel, Scrip
     [
         ("openai:gpt-x", OpenAIChat, "openai:gpt-x"),
         ("openai-chat:gpt-x", OpenAIChat, "openai:gpt-x"),
+        ("openai-responses:gpt-x", OpenAI, "openai-responses:gpt-x"),
         ("anthropic:claude-x", Anthropic, "anthropic:claude-x"),
+        ("google:gemini-x", Google, "google:gemini-x"),
         ("ollama:qwen3:4b", Ollama, "ollama:qwen3:4b"),
         ("openai:ft:gpt-x:acme", OpenAIChat, "openai:ft:gpt-x:acme"),
     ],
@@ -36,9 +38,8 @@ def test_a_name_is_a_provider_and_a_model(name, kind, shown):
         ("gpt-x", "write provider:model, such as openai:"),
         ("openai:", "write provider:model"),
         ("opnai:gpt-x", "did you mean openai:gpt-x"),
-        ("zzz:gpt-x", "known are anthropic, ollama, openai"),
-        ("openai-responses:gpt-x", "comes in a later version"),
-        ("google:gemini-x", "comes in a later version"),
+        ("zzz:gpt-x", "known are anthropic, google, ollama, openai"),
+        ("gogle:gemini-x", "did you mean google:gemini-x"),
     ],
 )
 def test_an_unknown_name_is_refused_with_a_hint(name, said):
@@ -66,9 +67,10 @@ def test_a_model_of_pydantic_ai_is_wrapped():
 
 def test_resolving_and_naming_models_imports_no_provider():
     code = (
-        "import sys; from treadle.models import OpenAIChat, Anthropic, ScriptedModel, text\n"
+        "import sys; from treadle.models import OpenAI, OpenAIChat, Anthropic, Google, ScriptedModel, text\n"
         "from treadle.llm.registry import resolve; resolve('openai:gpt-x'); resolve('anthropic:claude-x')\n"
-        "assert not {'pydantic_ai', 'openai', 'anthropic', 'httpx2'} & sys.modules.keys()"
+        "resolve('openai-responses:gpt-x'); resolve('google:gemini-x')\n"
+        "assert not {'pydantic_ai', 'openai', 'anthropic', 'google.genai', 'httpx2'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -78,6 +80,8 @@ def test_the_default_model_is_that_of_the_key_at_hand():
     assert default_model({"OPENAI_API_KEY": ""}) is None
     assert (default_model({"OPENAI_API_KEY": "k"}) or "").startswith("openai:")
     assert (default_model({"ANTHROPIC_API_KEY": "k"}) or "").startswith("anthropic:")
+    assert (default_model({"GOOGLE_API_KEY": "k"}) or "").startswith("google:")
+    assert (default_model({"GEMINI_API_KEY": "k"}) or "").startswith("google:")
 
 
 def test_a_local_ollama_is_asked_for_its_models():

@@ -193,8 +193,8 @@ def model_at_hand() -> str:
     found = default_model() or next(iter(local_ollama()), None)
     if found is None:
         raise ConfigurationError(
-            "there is no model to use: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or start Ollama, or name a model with "
-            "--model provider:name; `treadle demo` needs none"
+            "there is no model to use: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_API_KEY, or start Ollama, or "
+            "name a model with --model provider:name; `treadle demo` needs none"
         )
     return found
 

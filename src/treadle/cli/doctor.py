@@ -7,7 +7,6 @@ import platform
 import stat
 from dataclasses import field
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +18,14 @@ from treadle.cli.opening import JsonOption, StoreOption, screen_of
 from treadle.cli.screen import Screen, short
 from treadle.core.data import mutable
 from treadle.errors import StoreError
+from treadle.llm.providers import installed
 from treadle.llm.registry import default_model, local_ollama
 from treadle.wiring import open_store
 
 EXTRAS: Final = {
     "openai": ("pydantic_ai", "openai"),
     "anthropic": ("pydantic_ai", "anthropic"),
+    "google": ("pydantic_ai", "google.genai"),
     "postgres": ("psycopg",),
     "index": ("numpy",),
     "testing": ("starlette", "uvicorn"),
@@ -39,6 +40,9 @@ VARIABLES: Final = (
     "OPENAI_BASE_URL",
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_BASE_URL",
+    "GOOGLE_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_GEMINI_BASE_URL",
     "TREADLE_STORE",
     "TREADLE_AGENTS",
 )
@@ -64,14 +68,16 @@ def doctor(ctx: typer.Context, store: StoreOption = None, json: JsonOption = Fal
     found = Diagnosis(
         versions=_versions(),
         store={},
-        extras={name: all(find_spec(part) for part in parts) for name, parts in EXTRAS.items()},
+        extras={name: all(map(installed, parts)) for name, parts in EXTRAS.items()},
         environment={name: bool(os.environ.get(name)) for name in VARIABLES},
         model=default_model() or next(iter(local_ollama()), None),
     )
     _look_at_store(found, store)
     _look_at_agents(found)
     if found.model is None:
-        found.hints.append("no model is at hand: set OPENAI_API_KEY or ANTHROPIC_API_KEY, or start Ollama")
+        found.hints.append(
+            "no model is at hand: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_API_KEY, or start Ollama"
+        )
     screen = screen_of(ctx)
     screen.document(found)
     _tell(screen, found)

@@ -41,6 +41,7 @@ from treadle.core.model import (
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError
 from treadle.llm.arguments import parsed_call
+from treadle.llm.settings import Family
 
 _RESPONSE_PART: TypeAdapter[theirs.ModelResponsePart] = TypeAdapter(theirs.ModelResponsePart)
 _PART_META = ("id", "signature", "provider_name", "provider_details")
@@ -65,16 +66,17 @@ def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
     """Return a request's instructions and history as pydantic-ai wants them."""
     history: list[theirs.ModelMessage] = []
     asked: list[theirs.ModelRequestPart] = []
+    ids = _WireIds()
     if request.instructions:
         asked.append(theirs.SystemPromptPart(clean(request.instructions)))
     for message in request.messages:
         if message.role != "assistant":
-            asked.extend(_request_parts(message))
+            asked.extend(_request_parts(message, ids))
             continue
         if asked:
             history.append(theirs.ModelRequest(asked))
             asked = []
-        history.append(_response(message))
+        history.append(_response(message, ids))
     if asked:
         history.append(theirs.ModelRequest(asked))
     return history
@@ -101,14 +103,14 @@ def _tool(spec: ToolSpec) -> ToolDefinition:
     )
 
 
-def _request_parts(message: Message) -> Iterable[theirs.ModelRequestPart]:
+def _request_parts(message: Message, ids: _WireIds) -> Iterable[theirs.ModelRequestPart]:
     if message.role == "system":
         yield theirs.SystemPromptPart(clean(message.text))
         return
     said: list[theirs.UserContent] = []
     for part in message.parts:
         if isinstance(part, ToolResult):
-            yield _result(part)
+            yield _result(part, ids)
         elif isinstance(part, (Text, Image, File)):
             said.append(_content(part))
     if said:
@@ -116,13 +118,13 @@ def _request_parts(message: Message) -> Iterable[theirs.ModelRequestPart]:
         yield theirs.UserPromptPart(only if isinstance(only, str) else said)
 
 
-def _result(result: ToolResult) -> theirs.ToolReturnPart:
+def _result(result: ToolResult, ids: _WireIds) -> theirs.ToolReturnPart:
     seen = [_content(part) for part in result.parts]
     words: Any = "".join(cast("list[str]", seen)) if all(isinstance(part, str) for part in seen) else seen
     return theirs.ToolReturnPart(
         tool_name=result.name,
         content=words,
-        tool_call_id=wire_id(result.call_id),
+        tool_call_id=ids.of(result.call_id),
         outcome="failed" if result.is_error else "success",
     )
 
@@ -143,13 +145,13 @@ def _content(part: Text | Image | File) -> str | theirs.MultiModalContent:
     return kinds.get(family, theirs.DocumentUrl)(part.url, media_type=part.media_type)
 
 
-def _response(message: Message) -> theirs.ModelResponse:
+def _response(message: Message, ids: _WireIds) -> theirs.ModelResponse:
     calls = any(isinstance(part, ToolCall) for part in message.parts)
-    parts = [there for part in message.parts if (there := _response_part(part, calls=calls)) is not None]
+    parts = [there for part in message.parts if (there := _response_part(part, ids, calls=calls)) is not None]
     return theirs.ModelResponse(parts, **_known(message.meta, _RESPONSE_META))
 
 
-def _response_part(part: Part, *, calls: bool) -> theirs.ModelResponsePart | None:
+def _response_part(part: Part, ids: _WireIds, *, calls: bool) -> theirs.ModelResponsePart | None:
     meta: Json = getattr(part, "meta", None)
     if isinstance(part, Text):
         return theirs.TextPart(clean(part.text), **_known(meta, ("id", "provider_name", "provider_details")))
@@ -165,11 +167,35 @@ def _response_part(part: Part, *, calls: bool) -> theirs.ModelResponsePart | Non
         if part.problem is not None:
             arguments = {"unparsable_arguments": clean((part.raw or "")[:_RAW_SHOWN])}
         known = _known(meta, ("id", "provider_name", "provider_details"))
-        return theirs.ToolCallPart(part.name, arguments, wire_id(part.id), **known)
+        return theirs.ToolCallPart(part.name, arguments, ids.begin(part), **known)
     if isinstance(part, Image | File) and part.data is not None:
         content = theirs.BinaryContent(part.data, media_type=part.media_type or "application/octet-stream")
         return theirs.FilePart(content, **_known(meta, ("id", "provider_name", "provider_details")))
     return None
+
+
+class _WireIds:
+    """Under which id each call of a conversation goes out: ours, as the journal has it.
+
+    Where an answer was made of items with ids of their own, a call is one of them, and keeps the id it came with.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, str] = {}
+        self._used: set[str] = set()
+
+    def begin(self, call: ToolCall) -> str:
+        """Return the id of a call."""
+        given = _known(call.meta, ("call_id",)).get("call_id")
+        if not isinstance(given, str) or not _WIRE_ID.fullmatch(given) or given in self._used:
+            return wire_id(call.id)
+        self._used.add(given)
+        self._kept[call.id] = given
+        return given
+
+    def of(self, call_id: str) -> str:
+        """Return the id of the call that our id stands for."""
+        return self._kept.get(call_id) or wire_id(call_id)
 
 
 def wire_id(call_id: str) -> str:
@@ -199,21 +225,19 @@ def _known(meta: Json, names: tuple[str, ...]) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- answers
 
 
-def our_answer(response: theirs.ModelResponse, request: ModelRequest, family: str | None) -> ModelAnswer:
+def our_answer(response: theirs.ModelResponse, request: ModelRequest, family: Family | None) -> ModelAnswer:
     """Return a whole response as our answer; raise `ModelError` when it only broke off.
 
     Args:
         response: the assembled response.
         request: what it answers.
-        family: whose wire it came over, if that is known: `openai` or `anthropic`.
+        family: whose wire it came over, if that is known.
     """
     finish = our_finish(response, must_say=family is not None)
     truncated = finish not in ("stop", "tool_calls")
-    # Anthropic writes no argument text at all when there are no arguments; elsewhere it may be lost text.
-    bare = {
-        spec.name for spec in request.tools if family == "anthropic" or not spec.parameters.get("properties")
-    }
-    parts = tuple(_our_part(part, truncated, bare) for part in response.parts)
+    bare = {spec.name for spec in request.tools if not spec.parameters.get("properties")}
+    empty = () if family is None else family.no_arguments
+    parts = tuple(_our_part(part, truncated, bare, empty) for part in response.parts)
     message = Message("assistant", parts, meta=_response_meta(response))
     return ModelAnswer(message, finish, our_usage(response) or guessed_usage(request, message))
 
@@ -225,18 +249,22 @@ def _response_meta(response: theirs.ModelResponse) -> Json:
     return meta if len(meta) > 1 else None  # each part says itself whose it is
 
 
-def _our_part(part: theirs.ModelResponsePart, truncated: bool, bare: set[str]) -> Part:
+def _our_part(
+    part: theirs.ModelResponsePart, truncated: bool, bare: set[str], empty: tuple[str | None, ...] = ()
+) -> Part:
     if isinstance(part, theirs.TextPart):
         return Text(clean(part.content), meta=_meta(part, ("id", "provider_name", "provider_details")))
     if isinstance(part, theirs.ThinkingPart):
         return Reasoning(clean(part.content), meta=_meta(part, _PART_META))
     if isinstance(part, theirs.ToolCallPart):
         raw = part.args if isinstance(part.args, str) else ""
-        if isinstance(part.args, dict):
+        if part.args is not None and not isinstance(part.args, str):
             raw = json.dumps(part.args)
-        if not raw.strip() and part.tool_name in bare:
+        if part.args in empty or (not raw.strip() and part.tool_name in bare):
             raw = "{}"
         meta = _meta(part, ("id", "provider_name", "provider_details"))
+        if part.id is not None and isinstance(meta, dict):
+            meta["call_id"] = part.tool_call_id
         return clean(parsed_call(part.tool_call_id, part.tool_name, raw, truncated=truncated, meta=meta))
     if isinstance(part, theirs.FilePart):
         kind = Image if part.content.is_image else File
@@ -262,8 +290,27 @@ def _meta(source: object, names: tuple[str, ...]) -> Json:
     return found or None
 
 
-_UNWANTED = ("timestamp", "logprobs", "finish_reason", "service_tier")
+_UNWANTED = (
+    "avg_logprobs",
+    "finish_reason",
+    "logprobs",
+    "moderation",
+    "prompt_cache_diagnostics",
+    "safety_ratings",
+    "service_tier",
+    "store",
+    "timestamp",
+    "traffic_type",
+)
 """Details of a response that only describe it; no provider wants them back."""
+
+
+def whole_deltas(response: theirs.ModelResponse) -> Iterable[ModelDelta]:
+    """Return what a response that came whole would have been in pieces, one for each part."""
+    places: list[int] = []
+    for index, part in enumerate(response.parts):
+        if (delta := our_delta(theirs.PartStartEvent(index=index, part=part), places)) is not None:
+            yield delta
 
 
 def our_delta(event: object, places: list[int]) -> ModelDelta | None:
@@ -333,12 +380,12 @@ def our_usage(response: theirs.ModelResponse) -> Usage | None:
     if there.output_tokens <= 0 or min(counts) < 0:
         return None
     details = there.details
-    thought = getattr(there, "output_reasoning_tokens", 0) or details.get("reasoning_tokens", 0)
+    thought = getattr(there, "output_reasoning_tokens", 0) or max(details.get(name, 0) for name in _THINKING)
     return Usage(
         there.input_tokens,
         there.output_tokens,
         there.cache_read_tokens,
-        max(thought or details.get("thinking_tokens", 0), 0),
+        max(thought, 0),
         cache_write_tokens=there.cache_write_tokens,
         cache_write_1h_tokens=max(getattr(there, "cache_write_1h_tokens", 0), 0),
         input_audio_tokens=max(there.input_audio_tokens, 0),
@@ -354,6 +401,9 @@ def _tier(response: theirs.ModelResponse) -> str:
 
 
 _USUAL_TIERS = ("default", "standard", "on_demand", "auto")
+
+
+_THINKING = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
 
 
 def guessed_usage(request: ModelRequest, answer: Message) -> Usage:

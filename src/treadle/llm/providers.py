@@ -18,9 +18,11 @@ from treadle.errors import MissingExtra, ModelError
 from treadle.llm import prices
 from treadle.llm.errors import model_error
 from treadle.llm.loops import PerLoop
+from treadle.llm.settings import family_of, their_settings
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
+    from pydantic_ai.providers.openai import OpenAIProvider
 
 OutputMode = Literal["native", "tool", "prompt"]
 
@@ -34,17 +36,22 @@ class PydanticAIModel:
     Args:
         model: an instance; its HTTP client and the event loop of that are its maker's affair.
         name: `provider:model`; by default what the instance says.
+        stream: whether the provider is asked for its answers in pieces; without, each comes whole, at its end.
     """
 
-    def __init__(self, model: TheirModel, *, name: str | None = None) -> None:
+    def __init__(self, model: TheirModel, *, name: str | None = None, stream: bool = True) -> None:
         self.name = name or f"{model.system}:{model.model_name}"
         self._model = model
+        self._streams = stream
+
+    _defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings that hold unless a request has others, by pydantic-ai's names."""
 
     @property
     def output_mode(self) -> OutputMode:
         """How the model is best asked for a typed answer."""
         profile = _profile(self._model)
-        if _family(self._model) is not None and profile.get("supports_json_schema_output"):
+        if family_of(self._model) is not None and profile.get("supports_json_schema_output"):
             return "native"
         if profile.get("supports_tools", True):
             return "tool"
@@ -61,19 +68,26 @@ class PydanticAIModel:
         model = await self._ready()
         from treadle.llm import mapping
 
+        family = family_of(model)
         native = bool(_profile(model).get("supports_json_schema_output"))
         parameters = mapping.their_parameters(request, native_output=native)
         history = mapping.their_messages(request)
-        settings: Any = _settings(model, request)
+        settings: Any = {**self._defaults, **their_settings(family, request)}
         places: list[int] = []
         try:
             history = model.prepare_messages(history, parameters)
-            async with model.request_stream(history, settings, parameters) as response:
-                async for event in response:
-                    if (delta := mapping.our_delta(event, places)) is not None:
-                        yield delta
-                whole = response.get()
-            answer = mapping.our_answer(whole, request, _family(model))
+            if self._streams:
+                async with model.request_stream(history, settings, parameters) as response:
+                    async for event in response:
+                        if (delta := mapping.our_delta(event, places)) is not None:
+                            yield delta
+                    whole = response.get()
+                answer = mapping.our_answer(whole, request, family)
+            else:
+                whole = await model.request(history, settings, parameters)
+                answer = mapping.our_answer(whole, request, family)
+                for delta in mapping.whole_deltas(whole):
+                    yield delta
         except Exception as error:  # noqa: BLE001  (SDKs raise whatever a malformed answer makes them stumble over)
             raise model_error(
                 error, secrets=_secrets_of(model)
@@ -91,19 +105,28 @@ class NamedModel(PydanticAIModel):
         name: the model, as its provider calls it.
         base_url: where the server is, when it is not the provider's own.
         api_key: the secret to send; by default from the environment.
+        stream: whether the answer is asked for in pieces, which some servers cannot; without, it comes whole, at its
+            end, and a limit on silence is one on the whole answer.
     """
 
     provider: ClassVar[str]
-    sdk: ClassVar[str]
-    """the package of the provider, also the extra that brings it"""
-    key_variable: ClassVar[str]
+    extra: ClassVar[str]
+    """the extra that brings what this model needs"""
+    packages: ClassVar[tuple[str, ...]]
+    """what has to be installed"""
+    home: ClassVar[str]
+    """the module of the model class"""
+    key_variables: ClassVar[tuple[str, ...]]
     url_variable: ClassVar[str]
 
-    def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
+    def __init__(
+        self, name: str, *, base_url: str | None = None, api_key: str | None = None, stream: bool = True
+    ) -> None:
         self.name = f"{self.provider}:{name}"
         self._model_name = name
         self._base_url = base_url
         self._api_key = api_key
+        self._streams = stream
         self._models: PerLoop[TheirModel] = PerLoop(self._make, _close)
 
     @property
@@ -138,12 +161,12 @@ class NamedModel(PydanticAIModel):
             self._silence = max(self._silence, silence + 5.0)
 
     def require(self) -> None:
-        """Raise `MissingExtra` when the packages this model needs are not installed; imports nothing."""
-        if find_spec("pydantic_ai") is None or find_spec(self.sdk) is None:
-            raise MissingExtra(self.sdk, f"The model {self.name}")
+        """Raise `MissingExtra` when the packages this model needs are not installed; imports none of them."""
+        if not all(map(installed, ("pydantic_ai", *self.packages))):
+            raise MissingExtra(self.extra, f"The model {self.name}")
 
     async def _ready(self) -> TheirModel:
-        if "treadle.llm.mapping" not in sys.modules or f"pydantic_ai.models.{self.sdk}" not in sys.modules:
+        if "treadle.llm.mapping" not in sys.modules or self.home not in sys.modules:
             self.require()
             # Importing takes a second, which other tasks of this loop should not wait for.
             await asyncio.to_thread(self._import)
@@ -151,17 +174,18 @@ class NamedModel(PydanticAIModel):
 
     def _import(self) -> None:
         import_module("treadle.llm.mapping")
-        import_module(f"pydantic_ai.models.{self.sdk}")
+        import_module(self.home)
+        import_module("treadle.llm.connections").tls()
         prices.load()
 
     def _make(self) -> TheirModel:
         raise NotImplementedError
 
-    def _key(self, *, optional: bool) -> str:
-        key = self._api_key or os.environ.get(self.key_variable, "")
+    def _key(self, *, optional: bool = False) -> str:
+        key = self._api_key or next(filter(None, map(os.environ.get, self.key_variables)), "")
         if not key and not optional:
             raise ModelError(
-                f"the model {self.name} needs an API key: set {self.key_variable} or pass api_key=",
+                f"the model {self.name} needs an API key: set {self.key_variables[0]} or pass api_key=",
                 kind="authentication",
             )
         return key or "not-needed"
@@ -174,17 +198,11 @@ _KNOWS_NO_SCHEMA = re.compile(r"gpt-3|gpt-4(-|$)|chatgpt|o1-(mini|preview)")
 """Models of OpenAI from before its structured outputs."""
 
 
-class OpenAIChat(NamedModel):
-    """A model behind OpenAI's Chat Completions, or any server that speaks it (Ollama, vLLM, llama.cpp).
+class _AtOpenAI(NamedModel):
+    """What both of OpenAI's wire formats share."""
 
-    Args:
-        name: the model, such as `gpt-5.4-mini`.
-        base_url: where the server is; by default `OPENAI_BASE_URL`, else OpenAI.
-        api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
-    """
-
-    provider, sdk = "openai", "openai"
-    key_variable, url_variable = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+    extra, packages = "openai", ("openai",)
+    key_variables, url_variable = ("OPENAI_API_KEY",), "OPENAI_BASE_URL"
 
     @property
     def output_mode(self) -> OutputMode:
@@ -192,11 +210,11 @@ class OpenAIChat(NamedModel):
         native = self._url() is None and _KNOWS_NO_SCHEMA.match(self._model_name) is None
         return "native" if native else "tool"
 
-    def _make(self) -> TheirModel:
-        from openai import AsyncOpenAI, Timeout
+    def _provider(self) -> OpenAIProvider:
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        from treadle.llm.openai_stream import ChatModel
+        from treadle.llm.connections import tls
 
         url = self._url()
         client = AsyncOpenAI(
@@ -204,8 +222,49 @@ class OpenAIChat(NamedModel):
             base_url=url,
             max_retries=0,
             timeout=Timeout(self._silence, connect=self._connect or CONNECT),
+            http_client=DefaultAsyncHttpxClient(verify=tls()),
         )
-        return ChatModel(self._model_name, provider=OpenAIProvider(openai_client=client))
+        return OpenAIProvider(openai_client=client)
+
+
+class OpenAI(_AtOpenAI):
+    """A model behind OpenAI's Responses, or any server that speaks it.
+
+    The provider is asked to keep nothing (`store` is false unless the agent's settings say otherwise): the journal
+    has the conversation, with the model's encrypted reasoning, and each request carries all of it.
+
+    Args:
+        name: the model, such as `gpt-5.4-mini`.
+        base_url: where the server is; by default `OPENAI_BASE_URL`, else OpenAI.
+        api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
+        stream: see `NamedModel`.
+    """
+
+    provider, home = "openai-responses", "pydantic_ai.models.openai"
+    _defaults: ClassVar[Mapping[str, Any]] = {"openai_store": False}
+
+    def _make(self) -> TheirModel:
+        from pydantic_ai.models.openai import OpenAIResponsesModel
+
+        return OpenAIResponsesModel(self._model_name, provider=self._provider())
+
+
+class OpenAIChat(_AtOpenAI):
+    """A model behind OpenAI's Chat Completions, or any server that speaks it (Ollama, vLLM, llama.cpp).
+
+    Args:
+        name: the model, such as `gpt-5.4-mini`.
+        base_url: where the server is; by default `OPENAI_BASE_URL`, else OpenAI.
+        api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
+        stream: see `NamedModel`.
+    """
+
+    provider, home = "openai", "treadle.llm.openai_stream"
+
+    def _make(self) -> TheirModel:
+        from treadle.llm.openai_stream import ChatModel
+
+        return ChatModel(self._model_name, provider=self._provider())
 
 
 class Ollama(OpenAIChat):
@@ -217,7 +276,7 @@ class Ollama(OpenAIChat):
     """
 
     provider = "ollama"
-    key_variable, url_variable = "OLLAMA_API_KEY", "OLLAMA_BASE_URL"
+    key_variables, url_variable = ("OLLAMA_API_KEY",), "OLLAMA_BASE_URL"
 
     def _url(self) -> str:
         url = (super()._url() or "http://localhost:11434/v1").rstrip("/")
@@ -231,80 +290,73 @@ class Anthropic(NamedModel):
         name: the model, such as `claude-sonnet-4-5`.
         base_url: where the server is; by default `ANTHROPIC_BASE_URL`, else Anthropic.
         api_key: by default `ANTHROPIC_API_KEY`.
+        stream: see `NamedModel`.
     """
 
-    provider, sdk = "anthropic", "anthropic"
-    key_variable, url_variable = "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"
+    provider, extra, packages, home = "anthropic", "anthropic", ("anthropic",), "pydantic_ai.models.anthropic"
+    key_variables, url_variable = ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL"
 
     def _make(self) -> TheirModel:
-        from anthropic import AsyncAnthropic, Timeout
+        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient, Timeout
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
+        from treadle.llm.connections import tls
+
         client = AsyncAnthropic(
-            api_key=self._key(optional=False),
+            api_key=self._key(),
             base_url=self._url(),
             max_retries=0,
             timeout=Timeout(self._silence, connect=self._connect or CONNECT),
+            http_client=DefaultAsyncHttpxClient(verify=tls()),
         )
         return AnthropicModel(self._model_name, provider=AnthropicProvider(anthropic_client=client))
 
 
+_TAKES_SCHEMA_WITH_TOOLS = re.compile(r"gemini-([3-9]|\d\d)")
+"""Models of Google that take a schema for the answer and tools at once."""
+
+
+class Google(NamedModel):
+    """A model behind Google's Gemini API.
+
+    Args:
+        name: the model, such as `gemini-3.1-flash`.
+        base_url: where the server is; by default `GOOGLE_GEMINI_BASE_URL`, else Google.
+        api_key: by default `GOOGLE_API_KEY`, else `GEMINI_API_KEY`.
+        stream: see `NamedModel`.
+    """
+
+    provider, extra, packages, home = "google", "google", ("google.genai",), "treadle.llm.google_stream"
+    key_variables, url_variable = ("GOOGLE_API_KEY", "GEMINI_API_KEY"), "GOOGLE_GEMINI_BASE_URL"
+
+    @property
+    def output_mode(self) -> OutputMode:
+        return "native" if _TAKES_SCHEMA_WITH_TOOLS.match(self._model_name) else "tool"
+
+    def _make(self) -> TheirModel:
+        from treadle.llm.google_stream import gemini
+
+        return gemini(
+            self._model_name,
+            self._key(),
+            self._url(),
+            connect=self._connect or CONNECT,
+            silence=self._silence,
+        )
+
+
 async def _close(model: TheirModel) -> None:
-    await cast("Any", model).client.close()
+    close = getattr(model, "aclose", None) or cast("Any", model).client.close
+    await close()
 
 
-def _settings(model: TheirModel, request: ModelRequest) -> dict[str, Any]:
-    """Return the settings of a request; names of the provider's own go to where they have an effect."""
-    ours = request.settings
-    settings: dict[str, Any] = {}
-    if ours.temperature is not None:
-        settings["temperature"] = ours.temperature
-    if ours.max_tokens is not None:
-        settings["max_tokens"] = ours.max_tokens
-    if request.tools:
-        choice = request.tool_choice
-        settings["tool_choice"] = choice if choice in ("auto", "none", "required") else [choice]
-        if ours.parallel_tool_calls is not None:
-            settings["parallel_tool_calls"] = ours.parallel_tool_calls
-    family = _family(model)
-    if family is not None:
-        settings["max_retries"] = 0
-    known = _setting_names(family)
-    body: dict[str, Any] = {}
-    for name, value in ours.extra.items():
-        if (
-            family is not None
-            and f"{family}_{name}" in known
-            and (name not in known or isinstance(value, Mapping))
-        ):
-            settings[f"{family}_{name}"] = value
-        elif family is None or name in known:
-            settings[name] = value
-        else:
-            body[name] = value
-    if body:
-        settings["extra_body"] = {**settings.get("extra_body", {}), **body}
-    return settings
-
-
-def _setting_names(family: str | None) -> Mapping[str, Any]:
-    if family == "openai":
-        from pydantic_ai.models.openai import OpenAIChatModelSettings
-
-        return OpenAIChatModelSettings.__annotations__
-    if family == "anthropic":
-        from pydantic_ai.models.anthropic import AnthropicModelSettings
-
-        return AnthropicModelSettings.__annotations__
-    return {}
-
-
-_FAMILIES = {"OpenAIChatModel": "openai", "AnthropicModel": "anthropic"}
-
-
-def _family(model: TheirModel) -> str | None:
-    return next((_FAMILIES[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in _FAMILIES), None)
+def installed(package: str) -> bool:
+    """Return whether a package can be imported, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # not even the package it would be in
+        return False
 
 
 def _profile(model: TheirModel) -> Mapping[str, Any]:
@@ -315,7 +367,8 @@ def _profile(model: TheirModel) -> Mapping[str, Any]:
 
 
 def _secrets_of(model: TheirModel) -> tuple[str, ...]:
-    key = getattr(getattr(model, "client", None), "api_key", None)
+    client = getattr(model, "client", None)
+    key = getattr(client, "api_key", None) or getattr(getattr(client, "_api_client", None), "api_key", None)
     return (key,) if isinstance(key, str) and len(key) > _TOO_SHORT_TO_HIDE else ()
 
 

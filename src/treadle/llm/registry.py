@@ -11,7 +11,15 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.errors import ModelUnknown
-from treadle.llm.providers import Anthropic, NamedModel, Ollama, OpenAIChat, PydanticAIModel
+from treadle.llm.providers import (
+    Anthropic,
+    Google,
+    NamedModel,
+    Ollama,
+    OpenAI,
+    OpenAIChat,
+    PydanticAIModel,
+)
 from treadle.ports import Model
 
 if TYPE_CHECKING:
@@ -19,15 +27,16 @@ if TYPE_CHECKING:
 
     from treadle.llm.layers.retry import Retry
 
-EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, ollama:qwen3:4b"
+EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, google:gemini-3.1-flash, ollama:qwen3:4b"
 
 _PROVIDERS: dict[str, type[NamedModel]] = {
     "openai": OpenAIChat,
     "openai-chat": OpenAIChat,
+    "openai-responses": OpenAI,
     "anthropic": Anthropic,
+    "google": Google,
     "ollama": Ollama,
 }
-_LATER = {"openai-responses": "use openai-chat:", "google": "use a Google model of pydantic-ai as an object"}
 
 
 def resolve(model: str | Model | TheirModel) -> Model:
@@ -87,11 +96,9 @@ def _named(model: str) -> NamedModel:
         raise ModelUnknown(
             f"{model!r} does not say whose model it is: write provider:model, such as {EXAMPLES}"
         )
-    if provider in _LATER:
-        raise ModelUnknown(f"{provider}: comes in a later version; for now {_LATER[provider]} instead")
     make = _PROVIDERS.get(provider)
     if make is None:
-        near = get_close_matches(provider, [*_PROVIDERS, *_LATER], n=1)
+        near = get_close_matches(provider, _PROVIDERS, n=1)
         hint = f"did you mean {near[0]}:{name}?" if near else f"known are {', '.join(sorted(_PROVIDERS))}"
         raise ModelUnknown(f"no provider is called {provider!r} (model {model!r}); {hint}")
     return make(name)
@@ -104,6 +111,8 @@ def default_model(env: Mapping[str, str] | None = None) -> str | None:
         return "openai:gpt-5.4-mini"
     if there.get("ANTHROPIC_API_KEY"):
         return "anthropic:claude-sonnet-5-5"
+    if there.get("GOOGLE_API_KEY") or there.get("GEMINI_API_KEY"):
+        return "google:gemini-3.1-flash"
     return None
 
 

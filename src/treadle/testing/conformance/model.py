@@ -6,7 +6,8 @@
         await check(scripted)
 
 where `scripted(script)` is a context manager that gives your model with a script put behind it; a model that
-speaks HTTP gets it by a `ProviderServer` with `provider_script(script)`.
+speaks HTTP gets it by a `ProviderServer` with `provider_script(script)`. What is in `PIECEWISE` only a model keeps that
+answers in pieces, what is in `AS_TEXT` one that gets the arguments of calls as text, not as an object.
 """
 
 from __future__ import annotations
@@ -110,10 +111,16 @@ async def deltas_join_to_the_answer(scripted: Scripted) -> None:
     words = "One two three, 你好, naïve 🎉; and so on.\n\nThe end."
     with scripted([text(words, chunk=4)]) as model:
         deltas, answer = await ask(model, request())
-    assert len(deltas) > 1
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == words
     assert answer.message.role == "assistant"
     assert (answer.message.text, answer.finish) == (words, "stop")
+
+
+async def words_come_in_pieces(scripted: Scripted) -> None:
+    """What is said can be shown before all of it is."""
+    with scripted([text("One two three, and so on.", chunk=4)]) as model:
+        deltas, _ = await ask(model, request())
+    assert sum(isinstance(delta, TextDelta) for delta in deltas) > 1
 
 
 async def parallel_calls_come_in_order(scripted: Scripted) -> None:
@@ -134,13 +141,28 @@ async def a_truncated_call_never_looks_whole(scripted: Scripted) -> None:
     with scripted([script]) as model:
         _, answer = await ask(model, request())
     assert answer.finish == "length"
-    assert [asked.problem for asked in answer.message.tool_calls] == ["truncated", "truncated"]
-    assert [asked.arguments for asked in answer.message.tool_calls] == [{}, {}]
+    calls = answer.message.tool_calls  # one, where arguments are objects: half of one cannot be sent
+    assert 0 < len(calls) <= 2
+    assert all((asked.problem, asked.arguments) == ("truncated", {}) for asked in calls)
+
+
+_NO_OBJECT = ('{"a": 1', "[1, 2]", "nonsense", '{"a": NaN}', '{"a": 1}}', "null", "7", "true")
+
+
+async def what_is_no_object_never_runs(scripted: Scripted) -> None:
+    """Arguments that are no complete JSON object are marked, or the whole answer is no good; none is mended."""
+    for raw in _NO_OBJECT:
+        with scripted([turn(calls=[call("add", a=1, b=2), call_raw("add", raw)])]) as model:
+            _, answer = await ask(model, request())
+        whole = [asked for asked in answer.message.tool_calls if asked.problem is None]
+        assert [asked.arguments for asked in whole] in ([], [{"a": 1, "b": 2}])
+        if len(whole) == len(answer.message.tool_calls):
+            assert (whole, answer.finish) == ([], "error")
 
 
 async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
     """Whatever is no complete JSON object is kept as written, and its siblings go on."""
-    wrong = ['{"a": 1', "[1, 2]", '"{}"', "nonsense", '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1}}', "null"]
+    wrong = [*_NO_OBJECT, '"{}"', '{"a": 1, "a": 2}']
     with scripted([turn(calls=[call("add", a=1, b=2), *(call_raw("add", raw) for raw in wrong)])]) as model:
         _, answer = await ask(model, request())
     whole, *broken = answer.message.tool_calls
@@ -152,10 +174,13 @@ async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
 
 async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
     """Calls under our own ids and their results, also of marked calls and errors, are understood."""
-    asked = turn("Hm.", [call("add", a=1, b=2), call_raw("add", '{"a": 1')])
+    asked = turn("Hm.", [call("add", a=1, b=2), call("add", a=1)])
     with scripted([asked, call("add", a=3, b=4), text("Seven.")]) as model:
         history = [user("Add."), identified((await ask(model, request(user("Add."))))[1].message)]
         first, second = history[1].tool_calls
+        broken = replace(second, arguments={}, raw='{"a": 1', problem="unparsable")
+        parts = (broken if part is second else part for part in history[1].parts)
+        history[1] = replace(history[1], parts=tuple(parts))
         parts = (
             ToolResult(first.id, "add", (Text("3"),)),
             ToolResult(second.id, "add", (Text("not JSON"),), is_error=True),
@@ -250,17 +275,25 @@ async def it_makes_one_attempt(scripted: Scripted) -> None:
 
 
 async def cancelling_ends_it_at_once(scripted: Scripted) -> None:
-    """A cancel before the first byte or between two pieces gets through, promptly."""
-    for script, heard in ((text("late", delay=30), False), (text("word " * 200, chunk=5, pause=0.1), True)):
-        with scripted([script]) as model:
-            some = asyncio.Event()
-            task = asyncio.create_task(_listen(model, some, heard))
-            await asyncio.wait_for(some.wait(), 10)
-            await asyncio.sleep(0.1)
-            task.cancel()
-            done, _ = await asyncio.wait({task}, timeout=PROMPT_SECONDS)
-            assert done, "a cancelled model went on"
-            assert task.cancelled(), "a cancel was swallowed"
+    """A cancel before the first byte gets through, promptly."""
+    await _cancel(scripted, text("late", delay=30), heard=False)
+
+
+async def cancelling_between_pieces_ends_it_at_once(scripted: Scripted) -> None:
+    """A cancel between two pieces gets through, promptly."""
+    await _cancel(scripted, text("word " * 200, chunk=5, pause=0.1), heard=True)
+
+
+async def _cancel(scripted: Scripted, script: Turn, *, heard: bool) -> None:
+    with scripted([script]) as model:
+        some = asyncio.Event()
+        task = asyncio.create_task(_listen(model, some, heard))
+        await asyncio.wait_for(some.wait(), 10)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=PROMPT_SECONDS)
+        assert done, "a cancelled model went on"
+        assert task.cancelled(), "a cancel was swallowed"
 
 
 async def leaving_early_ends_it_at_once(scripted: Scripted) -> None:
@@ -283,10 +316,22 @@ async def requests_at_once_do_not_mix(scripted: Scripted) -> None:
         assert said == answer.message.text == "Three, as I said."
 
 
+PIECEWISE = frozenset(
+    (
+        words_come_in_pieces,
+        cancelling_between_pieces_ends_it_at_once,
+        leaving_early_ends_it_at_once,
+    )
+)
+"""What only a model keeps that answers in pieces."""
+AS_TEXT = frozenset((unparsable_arguments_are_marked,))
+"""What only a model keeps that gets the arguments of calls as text."""
 CHECKS: tuple[Check, ...] = (
     deltas_join_to_the_answer,
+    words_come_in_pieces,
     parallel_calls_come_in_order,
     a_truncated_call_never_looks_whole,
+    what_is_no_object_never_runs,
     unparsable_arguments_are_marked,
     a_history_with_results_is_accepted,
     reasoning_comes_back,
@@ -297,6 +342,7 @@ CHECKS: tuple[Check, ...] = (
     a_stream_that_breaks_off_is_no_answer,
     it_makes_one_attempt,
     cancelling_ends_it_at_once,
+    cancelling_between_pieces_ends_it_at_once,
     leaving_early_ends_it_at_once,
     requests_at_once_do_not_mix,
 )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64encode
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 from treadle.testing.provider.script import Call, Reasoning, Refusal, Text, Turn
@@ -16,10 +14,12 @@ from treadle.testing.provider.wire import (
     encode,
     flag,
     fresh_id,
+    is_forged,
     mapping,
     object_schema,
     positive,
     sequence,
+    sign,
     string,
     tool_name,
     usage_of,
@@ -46,7 +46,6 @@ _ERROR_TYPES = {
 _USER_BLOCKS = ("text", "image", "document", "tool_result", "search_result")
 _ASSISTANT_BLOCKS = ("text", "tool_use", "thinking", "redacted_thinking")
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_SIGNED = "scripted+"
 
 
 class AnthropicMessages:
@@ -80,9 +79,17 @@ class AnthropicMessages:
         _check_messages(body)
         _check_tools(body)
 
+    def turns(self, messages: list[dict[str, Any]]) -> int:
+        """The assistant's messages."""
+        return sum(message.get("role") == "assistant" for message in messages)
+
+    def streams(self, body: dict[str, Any]) -> bool:
+        """As the body says."""
+        return bool(body.get("stream"))
+
     def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
         """A `message` object."""
-        blocks = [_whole_block(part) for part in turn.parts if not _is_empty(part)]
+        blocks = [_whole_block(part, turn) for part in turn.parts if not _is_empty(part)]
         message = _message(body) | {"content": blocks, "stop_reason": _finish(turn)}
         if (usage := _usage(turn, body)) is not None:
             message["usage"] = usage
@@ -121,11 +128,6 @@ class AnthropicMessages:
         return b"event: error\ndata: " + encode(self.error(529, message)) + b"\n\n"
 
 
-def sign(thinking: str) -> str:
-    """The signature of a thinking block for which the script gives none."""
-    return _SIGNED + b64encode(sha256(thinking.encode("utf-8", "surrogatepass")).digest()).decode()
-
-
 def _event(kind: str, **fields: Any) -> bytes:
     return b"event: " + kind.encode() + b"\ndata: " + encode({"type": kind, **fields}) + b"\n\n"
 
@@ -149,7 +151,7 @@ def _finish(turn: Turn) -> str:
 
 
 def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
-    if (usage := usage_of(turn, body)) is None:
+    if (usage := usage_of(turn, body.get("messages"))) is None:
         return None
     for_an_hour = usage.cache_write_1h_tokens
     return {
@@ -184,15 +186,15 @@ def _open_block(part: Text | Reasoning | Refusal | Call) -> dict[str, Any]:
             return {"type": "text", "text": ""}
 
 
-def _whole_block(part: Text | Reasoning | Refusal | Call) -> dict[str, Any]:
+def _whole_block(part: Text | Reasoning | Refusal | Call, turn: Turn) -> dict[str, Any]:
     block = _open_block(part)
     match part:
         case Call():
             try:
                 block["input"] = json.loads(part.arguments)
             except ValueError:
-                # A whole message holds parsed input, so this is all that is left of arguments that broke off.
-                block["input"] = {}
+                # A whole message holds parsed input: nothing is left of what broke off, the rest is as it was written.
+                block["input"] = {} if turn.finish == "length" else part.arguments or {}
         case Reasoning(words, signature):
             block |= {"thinking": words, "signature": sign(words) if signature is None else signature}
         case Text(words) | Refusal(words):
@@ -288,7 +290,7 @@ def _check_assistant(blocks: list[dict[str, Any]], seen: set[str], param: str) -
         if kind == "thinking":
             thought = string(block.get("thinking"), f"{where}.thinking")
             signature = words(block.get("signature"), f"{where}.signature")
-            if signature.startswith(_SIGNED) and signature != sign(thought):
+            if is_forged(signature, thought):
                 raise Refused("Invalid 'signature' in 'thinking' block", where)
         if kind == "tool_use":
             given = words(block.get("id"), f"{where}.id")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
+from treadle.testing.provider.openai import OpenAI, check_strict
 from treadle.testing.provider.script import Call, Reasoning, Refusal, Text, Turn
 from treadle.testing.provider.wire import (
     Refused,
@@ -26,22 +27,12 @@ from treadle.testing.provider.wire import (
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _PARTS = ("text", "image_url", "input_audio", "file")
 _FINISH = {"refusal": "content_filter"}
-_ERROR_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
-_ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "requests"}
 
 
-class OpenAIChat:
+class OpenAIChat(OpenAI):
     """The wire format of `POST /v1/chat/completions`."""
 
     name = "openai"
-
-    def key(self, headers: Mapping[str, str]) -> str:
-        """The bearer token."""
-        return headers.get("authorization", "").removeprefix("Bearer ").strip()
-
-    def request_id(self) -> dict[str, str]:
-        """OpenAI's name for a request."""
-        return {"x-request-id": fresh_id("req_")}
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
         """Raises `Refused` unless OpenAI would take this request."""
@@ -62,6 +53,14 @@ class OpenAIChat:
                 positive(body[limit], limit)
         if (body.get("n") or 1) != 1:
             raise Refused("This server gives one choice: 'n' must be 1.", "n")
+
+    def turns(self, messages: list[dict[str, Any]]) -> int:
+        """The assistant's messages."""
+        return sum(message.get("role") == "assistant" for message in messages)
+
+    def streams(self, body: dict[str, Any]) -> bool:
+        """As the body says."""
+        return bool(body.get("stream"))
 
     def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
         """A `chat.completion` object."""
@@ -99,14 +98,6 @@ class OpenAIChat:
             documents.append(envelope | {"choices": [], "usage": usage})
         return [*(_event(encode(document)) for document in documents), _event(b"[DONE]")]
 
-    def error(
-        self, status: int, message: str, code: str | None = None, param: str | None = None
-    ) -> dict[str, Any]:
-        """OpenAI's error envelope."""
-        kind = _ERROR_TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
-        code = code or _ERROR_CODES.get(status)
-        return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
     def error_event(self, message: str) -> bytes:
         """An error object in place of a chunk."""
         return _event(encode(self.error(500, message)))
@@ -134,7 +125,7 @@ def _finish(turn: Turn) -> str:
 
 
 def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
-    if (usage := usage_of(turn, body)) is None:
+    if (usage := usage_of(turn, body.get("messages"))) is None:
         return None
     return {
         "prompt_tokens": usage.input_tokens,
@@ -277,7 +268,7 @@ def _check_tools(body: dict[str, Any]) -> None:
             if "parameters" in function:
                 schema = object_schema(function["parameters"], f"{param}.function.parameters")
                 if function.get("strict"):
-                    _check_strict(schema, f"{param}.function.parameters")
+                    check_strict(schema, f"{param}.function.parameters")
     choice = body.get("tool_choice")
     for name in ("tool_choice", "parallel_tool_calls"):
         if body.get(name) is not None and not names:
@@ -300,27 +291,4 @@ def _check_format(body: dict[str, Any]) -> None:
     tool_name(asked.get("name"), f"{param}.name")
     schema = object_schema(asked.get("schema"), f"{param}.schema")
     if asked.get("strict"):
-        _check_strict(schema, f"{param}.schema")
-
-
-def _check_strict(schema: Any, param: str) -> None:
-    """A strict schema closes every object and requires every property."""
-    if isinstance(schema, list):
-        for item in cast("list[Any]", schema):
-            _check_strict(item, param)
-    if not isinstance(schema, dict):
-        return
-    given = cast("dict[str, Any]", schema)
-    if given.get("type") == "object":
-        if given.get("additionalProperties") is not False:
-            raise Refused(f"Invalid schema in '{param}': strict needs 'additionalProperties': false.", param)
-        missing = set(given.get("properties", {})) - set(given.get("required", []))
-        if missing:
-            raise Refused(
-                f"Invalid schema in '{param}': strict needs 'required' to hold {sorted(missing)}.", param
-            )
-    for name, inner in given.items():
-        if name in ("properties", "$defs"):
-            inner = list(mapping(inner, param).values())
-        if name in ("properties", "$defs", "items", "anyOf", "allOf"):
-            _check_strict(inner, param)
+        check_strict(schema, f"{param}.schema")

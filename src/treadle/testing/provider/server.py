@@ -17,7 +17,9 @@ from treadle.core.data import frozen
 from treadle.errors import MissingExtra
 from treadle.testing.provider.anthropic import AnthropicMessages
 from treadle.testing.provider.delivery import Reply, Running
+from treadle.testing.provider.google import GoogleGemini
 from treadle.testing.provider.openai_chat import OpenAIChat
+from treadle.testing.provider.openai_responses import OpenAIResponses
 from treadle.testing.provider.script import (
     Failure,
     HangUp,
@@ -28,7 +30,7 @@ from treadle.testing.provider.script import (
     Scripted,
     as_item,
 )
-from treadle.testing.provider.wire import Refused, Wire, encode, mapping
+from treadle.testing.provider.wire import Refused, Wire, encode, mapping, messages_of
 
 try:
     from starlette.applications import Starlette
@@ -44,12 +46,12 @@ class ProviderRequest:
     """One request the server received.
 
     Args:
-        wire: `openai` or `anthropic`.
+        wire: `openai` (Chat Completions), `openai-responses`, `anthropic` or `google`.
         path: of the URL, without the query.
         headers: all of them, names in lower case.
         body: the JSON object that was sent; empty if it was none.
         time: seconds since the epoch when it had arrived.
-        turn: how many assistant messages it carries.
+        turn: how many answers of the model it carries.
         attempt: how many well-formed requests of the same conversation and turn came before it.
         problem: why it was refused, if it was.
     """
@@ -66,11 +68,11 @@ class ProviderRequest:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The conversation, in the provider's own shape."""
-        return self.body.get("messages", [])
+        return messages_of(self.body)
 
 
 class ProviderServer:
-    """A model provider on loopback that follows a script, on the wires of OpenAI and Anthropic.
+    """A model provider on loopback that follows a script, on the wires of OpenAI (both), Anthropic and Google.
 
     It refuses what the real provider would refuse: a missing key with 401, an ill-formed request or history
     with 400. A request beyond the end of the script gets 400 too. An exception raised by a script function
@@ -123,6 +125,11 @@ class ProviderServer:
     @property
     def anthropic_base_url(self) -> str:
         """The `base_url` for an Anthropic client."""
+        return self.url
+
+    @property
+    def google_base_url(self) -> str:
+        """The `base_url` for a client of Google's Gemini API."""
         return self.url
 
     @property
@@ -210,8 +217,7 @@ class ProviderServer:
         problem: Refused | None,
     ) -> ProviderRequest:
         why = None if problem is None else problem.message
-        messages = body.get("messages") if problem is None else None
-        turn = sum(message["role"] == "assistant" for message in messages or ())
+        turn = wire.turns(messages_of(body)) if problem is None else 0
         request = ProviderRequest(
             wire=wire.name, path=path, headers=headers, body=body, time=arrived, turn=turn, problem=why
         )
@@ -239,6 +245,17 @@ def _app(server: ProviderServer) -> Starlette:
 
         return endpoint
 
+    async def gemini(request: Request) -> Response:
+        model, _, method = request.path_params["call"].rpartition(":")
+        if method not in ("generateContent", "streamGenerateContent"):
+            return await lost(request)
+        streamed = method == "streamGenerateContent"
+        wire = GoogleGemini(model, streamed=streamed, events=request.query_params.get("alt") == "sse")
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if key := request.query_params.get("key"):
+            headers.setdefault("x-goog-api-key", key)
+        return server.answer(wire, request.url.path, headers, await request.body())
+
     async def models(request: Request) -> Response:
         return server.model_list(request.headers)
 
@@ -250,6 +267,8 @@ def _app(server: ProviderServer) -> Starlette:
     return Starlette(
         routes=[
             Route("/v1/chat/completions", asking(OpenAIChat()), methods=["POST"]),
+            Route("/v1/responses", asking(OpenAIResponses()), methods=["POST"]),
+            Route("/v1beta/models/{call:path}", gemini, methods=["POST"]),
             Route("/v1/messages", asking(AnthropicMessages()), methods=["POST"]),
             Route("/v1/models", models, methods=["GET"]),
             Route("/{path:path}", lost, methods=methods),
@@ -266,7 +285,8 @@ def _parse(sent: bytes) -> dict[str, Any]:
 
 
 def _same_messages(request: ProviderRequest) -> Hashable:
-    seen = [request.wire, request.body.get("system"), request.body.get("messages")]
+    said = [request.body.get(name) for name in ("system", "instructions", "systemInstruction")]
+    seen = [request.wire, said, request.messages]
     return sha256(json.dumps(seen, sort_keys=True).encode()).digest()
 
 
@@ -285,7 +305,7 @@ def _reply(wire: Wire, item: Item, body: dict[str, Any]) -> Reply:
             document = wire.error(item.status, item.message, item.code)
             headers = {**_JSON, **wire.request_id(), **item.headers}
             return Reply([encode(document)], status=item.status, headers=headers, how=item.how)
-        case _ if body.get("stream"):
+        case _ if wire.streams(body):
             broken = wire.error_event("The script breaks this stream off.")
             headers = _EVENTS | wire.request_id()
             return Reply(wire.events(item, body), headers=headers, how=item.how, events=True, broken=broken)

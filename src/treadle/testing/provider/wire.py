@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Protocol, cast
 from uuid import uuid4
 
@@ -38,6 +40,14 @@ class Wire(Protocol):
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
         """Raises `Refused` unless the real provider would take this request."""
+        ...
+
+    def turns(self, messages: list[dict[str, Any]]) -> int:
+        """How many answers of the model a conversation holds."""
+        ...
+
+    def streams(self, body: dict[str, Any]) -> bool:
+        """Whether the answer is asked for in pieces."""
         ...
 
     def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
@@ -81,14 +91,35 @@ def chunks(words: str, size: int) -> list[str]:
     return [words[start : start + size] for start in range(0, len(words), size)]
 
 
-def usage_of(turn: Turn, body: dict[str, Any]) -> Usage | None:
+def sign(words: str) -> str:
+    """What only this server puts under words of its model, for which the script gives nothing else."""
+    return _SIGNED + b64encode(sha256(words.encode("utf-8", "surrogatepass")).digest()).decode()
+
+
+def is_forged(signature: str, words: str) -> bool:
+    """Whether a signature is this server's, and not under these words."""
+    return signature.startswith(_SIGNED) and signature != sign(words)
+
+
+_SIGNED = "scripted+"
+
+
+def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The conversation that a request carries, under whatever name; a lone text is what the user says."""
+    for name in ("messages", "input", "contents"):
+        if (there := body.get(name)) is not None:
+            return [{"role": "user", "content": there}] if isinstance(there, str) else there
+    return []
+
+
+def usage_of(turn: Turn, asked: Any) -> Usage | None:
     """The tokens to report: as scripted, none, or about a token for each four characters."""
     if turn.usage == "missing":
         return None
     if turn.usage is not None:
         return turn.usage
     said = sum(len(part.arguments if isinstance(part, Call) else part.text) for part in turn.parts)
-    return Usage(input_tokens=1 + len(encode(body.get("messages"))) // 4, output_tokens=1 + said // 4)
+    return Usage(input_tokens=1 + len(encode(asked)) // 4, output_tokens=1 + said // 4)
 
 
 def _wrong(value: Any, param: str, expected: str) -> Refused:

@@ -1,0 +1,124 @@
+"""Google's models as we want them asked: one request a question, settings of any name, streams read as events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, ClassVar, cast
+
+import httpx2
+from google.genai import Client
+from google.genai.types import GenerateContentConfigDict, HttpOptions
+from pydantic_ai.messages import FileUrl, ModelMessage
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
+from pydantic_ai.providers.google import GoogleProvider
+
+from treadle.llm.connections import tls
+
+_MILLISECONDS = 1000
+
+
+class GeminiModel(GoogleModel):
+    """Google's model, which never asks twice in secret and takes settings that have no name elsewhere.
+
+    Args:
+        name: the model.
+        client: of Google's SDK.
+        connections: what the client sends by.
+    """
+
+    unsupported_settings: ClassVar[Any] = GoogleModel.unsupported_settings - {"extra_body"}
+
+    def __init__(self, name: str, client: Client, connections: httpx2.AsyncClient) -> None:
+        super().__init__(name, provider=GoogleProvider(client=client))
+        self._connections = connections
+
+    async def _build_content_and_config(
+        self,
+        messages: list[ModelMessage],
+        model_settings: GoogleModelSettings,
+        model_request_parameters: ModelRequestParameters,
+    ) -> tuple[list[Any], GenerateContentConfigDict]:
+        contents, config = await super()._build_content_and_config(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            messages, model_settings, model_request_parameters
+        )
+        # The SDK would go on with a long answer, or one that broke off, in requests of its own.
+        config["automatic_continuation"] = False
+        if body := model_settings.get("extra_body"):
+            cast("dict[str, Any]", config)["http_options"]["extra_body"] = body
+        return cast("list[Any]", contents), config
+
+    async def _resolve_file(self, file: Any) -> Any:
+        # Google fetches what has an address; this process fetches nothing because a message says so.
+        if isinstance(file, FileUrl) and not file.force_download:
+            return "file", file.url, file.media_type
+        return await super()._resolve_file(file)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        self.client.close()
+        await self._connections.aclose()
+
+
+def gemini(name: str, api_key: str, base_url: str | None, *, connect: float, silence: float) -> GeminiModel:
+    """Return a model of Google.
+
+    Args:
+        name: the model.
+        api_key: the secret to send.
+        base_url: where the server is, or None for Google.
+        connect: seconds a connection may take.
+        silence: seconds an answer may be silent.
+    """
+
+    async def limit(request: httpx2.Request) -> None:
+        # The SDK sends one number for everything; a connection is not worth waiting for as long as an answer.
+        request.extensions["timeout"] = httpx2.Timeout(silence, connect=connect).as_dict()
+
+    async def read_as_events(response: httpx2.Response) -> None:
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            cast("Any", response).aiter_lines = partial(_lines, response)
+
+    connections = httpx2.AsyncClient(
+        event_hooks={"request": [limit], "response": [read_as_events]}, follow_redirects=True, verify=tls()
+    )
+    options = HttpOptions(
+        base_url=base_url,
+        httpx_async_client=cast("Any", connections),
+        client_args={"verify": tls()},
+        async_client_args={"verify": tls(), "ssl": tls()},
+        timeout=int(silence * _MILLISECONDS),
+    )
+    return GeminiModel(name, Client(vertexai=False, api_key=api_key, http_options=options), connections)
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
+    """The lines of a stream of events, as the SDK wants them.
+
+    It would take comments for data, and lines to end also where text in them has a separator of Unicode.
+    """
+    held: list[bytes] = []
+    async for piece in response.aiter_bytes():
+        # A CR at the end of a piece may be half of a CR LF.
+        if b"\n" not in piece and b"\r" not in piece and not (held and held[-1].endswith(b"\r")):
+            held.append(piece)
+            continue
+        *lines, rest = _END.split(b"".join((*held, piece)))
+        held = [rest]
+        for line in lines:
+            if (said := _said(line)) is not None:
+                yield said
+    if (said := _said(b"".join(held).removesuffix(b"\r"))) is not None:
+        yield said
+
+
+_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+_DATA = re.compile(r"data: ?")
+
+
+def _said(line: bytes) -> str | None:
+    if line.startswith(b":"):
+        return None
+    return _DATA.sub("data: ", line.decode(), count=1) if line.startswith(b"data:") else line.decode()

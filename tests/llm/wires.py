@@ -1,0 +1,35 @@
+"""The four wire formats: how each model of ours is put before the scripted provider."""
+
+from contextlib import contextmanager
+from functools import partial
+
+from treadle.models import Anthropic, Google, OpenAI, OpenAIChat
+from treadle.testing.provider import ProviderServer
+
+SECRET = "a-very-secret-key-0123456789"
+
+
+def chat(server, **options):
+    return OpenAIChat("gpt-x", base_url=server.openai_base_url, **{"api_key": SECRET, **options})
+
+
+def responses(server, **options):
+    return OpenAI("gpt-x", base_url=server.openai_base_url, **{"api_key": SECRET, **options})
+
+
+def anthropic(server, **options):
+    return Anthropic("claude-x", base_url=server.anthropic_base_url, **{"api_key": SECRET, **options})
+
+
+def google(server, **options):
+    return Google("gemini-3-x", base_url=server.google_base_url, **{"api_key": SECRET, **options})
+
+
+WIRES = {"chat": chat, "responses": responses, "anthropic": anthropic, "google": google}
+WHOLE = {f"{name} whole": partial(made, stream=False) for name, made in WIRES.items()}
+
+
+@contextmanager
+def scripted(made, *script, **options):
+    with ProviderServer(script, **options) as server:
+        yield server, made(server)
