@@ -226,6 +226,18 @@ def test_each_attempt_is_checked_against_the_limits():
     clock.run(story())
 
 
+def test_an_attempt_that_was_held_back_is_no_request():
+    async def story():
+        held = fail(kind="not_sent")
+        model = Again([held, held, text("Yes.")], [1.0] * 9)
+        async with clock.runner() as runner:
+            options = RunOptions(limits=Limits(model_calls=1), on_limit="fail")
+            result = await runner.run(Agent(model), "Go.", options=options)
+            assert (result.state, result.usage.model_calls, len(model.requests)) == ("completed", 1, 3)
+
+    clock.run(story())
+
+
 def test_a_task_taken_up_after_its_failure_begins_a_new_series_of_attempts():
     async def story():
         model = Again([fail(503), fail(503), fail(503), text("Yes.")], [1.0])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from treadle.core.events import IllegalEvent, ModelFailed, ModelStarted, TimerFired
 from treadle.core.graph import Asked
 from treadle.core.model import FailedAttempt, SideCall, Tries
 from treadle.core.state import StepState, TaskState
+
+NOT_SENT: Final = "not_sent"
+"""The kind of failure of an attempt that a layer held back: nothing was asked, and nothing spent."""
 
 
 def after_failure(tries: Tries | None, event: ModelFailed, epoch: int) -> Tries:
@@ -33,6 +38,14 @@ def fire(state: TaskState, question: StepState | Asked, event: TimerFired) -> No
     if tries is None or tries.retry_at is None or event.time < tries.retry_at:
         raise IllegalEvent(f"task {state.task_id}: no timer of {question.id} can fire at {event.time}")
     tries.retry_at = None
+
+
+def count_failure(state: TaskState, step: StepState, event: ModelFailed) -> None:
+    """Count what an attempt that failed came to: nothing if a layer held it back, more if others were sent besides."""
+    if event.error.kind == NOT_SENT:
+        state.model_calls -= 1
+    if event.also:
+        count_side_calls(state, step, event.also)
 
 
 def count_side_calls(state: TaskState, step: StepState, also: tuple[SideCall, ...]) -> None:

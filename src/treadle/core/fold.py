@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from treadle.core import events as e
 from treadle.core import scheduling
-from treadle.core.attempts import after_failure, begin, count_side_calls, fire
+from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
@@ -252,8 +252,7 @@ def _read_as_typed(state: TaskState, step: StepState, typed: e.TypedAnswer) -> N
 def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
     step = _running(state, event)
     step.model, step.final = "idle", False
-    if event.also:
-        count_side_calls(state, step, event.also)
+    count_failure(state, step, event)
     if event.retry_at is None:
         step.error, step.tries = event.error, None
     else:

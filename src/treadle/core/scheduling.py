@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from treadle.core import events as e
-from treadle.core.attempts import after_failure, begin, count_side_calls, fire
+from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire
 from treadle.core.graph import Asked, Graph, Kept, Keyed, Node, Place
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
@@ -445,8 +445,8 @@ def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
     """Take down that a function's request was not answered."""
     node = _running(state, graph, event)
     request = _asked(state, node, event.call)
-    if event.also and node.step is not None:
-        count_side_calls(state, node.step, event.also)
+    assert node.step is not None, "it runs"
+    count_failure(state, node.step, event)
     if event.retry_at is not None:
         request.status, request.tries = "proposed", after_failure(request.tries, event, state.epoch)
         return
