@@ -5,8 +5,8 @@ being heard of again, is driven alone among its like, so that what is innocent g
 person to look at.
 
 Three kinds are found (`JournalStore.orphans`): those whose driver died or let its lease pass; those given back for
-somebody to drive on, after a shutdown or a settlement; and those with unread mail, whose sender died before its words
-were carried out. What a person stopped stays stopped.
+somebody to drive on, after a shutdown, a settlement, or until a time that has come; and those with unread mail, whose
+sender died before its words were carried out. What a person stopped stays stopped.
 """
 
 from __future__ import annotations
