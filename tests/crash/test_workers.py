@@ -11,7 +11,8 @@ import json
 import os
 
 from treadle import Agent, ScriptedModel, ToolContext, tool
-from treadle.llm.scripted import call
+from treadle.llm.scripted import call, fail
+from treadle.models import Retry
 
 async def unpay(call, ctx: ToolContext):
     pass
@@ -47,11 +48,14 @@ def by_process(ctx):
 more = [tool(lambda: None, name=f"t{n}", read_only=True) for n in range(7)]
 calls = [call("look", n=1), call("t7", n=2), call("pay", n=3), "Done."]
 choosing_agent = Agent(ScriptedModel(calls), name="choosing", tools=[pay, look, *more], offer=by_process)
+
+stumbles = [fail(503), fail(429, retry_after=0.01), call("look", n=1), fail(500), call("pay", n=2), fail(503), "Done."]
+stubborn_agent = Agent(Retry(ScriptedModel(stumbles), base=0.01), name="stubborn", tools=[pay, look])
 """
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("agent", ["react_agent", "planner_agent", "choosing_agent"])
+@pytest.mark.parametrize("agent", ["react_agent", "planner_agent", "choosing_agent", "stubborn_agent"])
 def test_a_task_survives_a_crash_at_every_boundary(tmp_path: Path, agent: str) -> None:
     (tmp_path / "worker_crashes.py").write_text(AGENT)
     report = crash_at_every_boundary(f"worker_crashes:{agent}", "Pay.", cwd=tmp_path, kills_per_task=4)
