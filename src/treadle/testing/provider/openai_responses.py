@@ -129,7 +129,8 @@ class OpenAIResponses(OpenAI):
 
     def error_event(self, message: str) -> bytes:
         """An `error` event: something went wrong at the provider."""
-        return _event({"type": "error", "code": "server_error", "message": message, "param": None})
+        told = {"code": "server_error", "message": message, "param": None, "sequence_number": 0}
+        return _event({"type": "error", **told})
 
 
 def _event(event: dict[str, Any]) -> bytes:
