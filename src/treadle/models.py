@@ -9,6 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treadle.llm.layers.cache import Cache
+    from treadle.llm.layers.circuit_breaker import BreakerState, CircuitBreaker, breakers
+    from treadle.llm.layers.fallback import Fallback
+    from treadle.llm.layers.hedge import Hedge
+    from treadle.llm.layers.rate_limit import RateLimit
     from treadle.llm.layers.retry import Retry
     from treadle.llm.layers.timeout import Timeout
     from treadle.llm.prices import Price, published_price
@@ -17,15 +22,22 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Anthropic": "treadle.llm.providers",
+    "BreakerState": "treadle.llm.layers.circuit_breaker",
+    "Cache": "treadle.llm.layers.cache",
+    "CircuitBreaker": "treadle.llm.layers.circuit_breaker",
+    "Fallback": "treadle.llm.layers.fallback",
     "Google": "treadle.llm.providers",
+    "Hedge": "treadle.llm.layers.hedge",
     "Ollama": "treadle.llm.providers",
     "OpenAI": "treadle.llm.providers",
     "OpenAIChat": "treadle.llm.providers",
     "Price": "treadle.llm.prices",
     "PydanticAIModel": "treadle.llm.providers",
+    "RateLimit": "treadle.llm.layers.rate_limit",
     "Retry": "treadle.llm.layers.retry",
     "ScriptedModel": "treadle.llm.scripted",
     "Timeout": "treadle.llm.layers.timeout",
+    "breakers": "treadle.llm.layers.circuit_breaker",
     "call": "treadle.llm.scripted",
     "call_raw": "treadle.llm.scripted",
     "fail": "treadle.llm.scripted",
@@ -36,15 +48,22 @@ _HOMES = {
 
 __all__ = [
     "Anthropic",
+    "BreakerState",
+    "Cache",
+    "CircuitBreaker",
+    "Fallback",
     "Google",
+    "Hedge",
     "Ollama",
     "OpenAI",
     "OpenAIChat",
     "Price",
     "PydanticAIModel",
+    "RateLimit",
     "Retry",
     "ScriptedModel",
     "Timeout",
+    "breakers",
     "call",
     "call_raw",
     "fail",

@@ -51,8 +51,7 @@ class Layer:
 
     def require(self) -> None:
         """Raise `MissingExtra` when the packages that the model inside needs are not installed."""
-        if (require := getattr(self.model, "require", None)) is not None:
-            require()
+        require(self.model)
 
     def ready_in(self) -> float:
         """Return after how many seconds the model would take a request; 0 if it takes one now."""
@@ -60,8 +59,7 @@ class Layer:
 
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
         """Hand down how long a connection may take and an answer be silent, in seconds, to whoever makes clients."""
-        if (limit := getattr(self.model, "limit_waits", None)) is not None:
-            limit(connect, silence)
+        limit_waits(self.model, connect, silence)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join([repr(self.model), *self._shown()])})"
@@ -98,7 +96,25 @@ def ready_in(model: Model) -> float:
     return 0.0 if ready is None else ready()
 
 
-async def closed(stream: AsyncIterator[ModelDelta | ModelAnswer]) -> None:
+def require(model: Model) -> None:
+    """Raise `MissingExtra` when packages that a model needs are not installed, if it can tell."""
+    if (check := getattr(model, "require", None)) is not None:
+        check()
+
+
+def limit_waits(model: Model, connect: float | None, silence: float | None) -> None:
+    """Tell a model that makes its own clients how long these may wait, in seconds."""
+    if (limit := getattr(model, "limit_waits", None)) is not None:
+        limit(connect, silence)
+
+
+def common_mode(models: Iterable[Model]) -> Literal["native", "tool", "prompt"]:
+    """Return the way of asking for a typed answer that all of these models know."""
+    modes = {output_mode_of(model) for model in models}
+    return "prompt" if "prompt" in modes else "tool" if "tool" in modes else "native"
+
+
+async def closed(stream: AsyncIterator[ModelDelta | ModelAnswer] | None) -> None:
     """Close what a model streams: at once, and not when the garbage collector comes."""
     if (close := getattr(stream, "aclose", None)) is not None:
         await close()

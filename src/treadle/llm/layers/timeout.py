@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.errors import ModelError
+from treadle.llm.layers.cut import Cut
 from treadle.llm.layers.layer import Layer, closed, optional
 from treadle.ports import Model
 
@@ -58,7 +59,7 @@ class Timeout(Layer):
                 raise watch.error()
         except (Exception, asyncio.CancelledError):
             # Some models make an error of their own of the cancellation, or go on in spite of it.
-            if not watch.cut_it():
+            if not watch.was_ours():
                 raise
             raise watch.error() from None
         finally:
@@ -66,36 +67,21 @@ class Timeout(Layer):
             await closed(inner)
 
 
-class _Watch:
+class _Watch(Cut):
     """One timer for all deadlines of an attempt: a delta only notes the time, to be looked at later."""
 
-    __slots__ = (
-        "_before",
-        "_cut",
-        "_ends",
-        "_task",
-        "_timeout",
-        "_timer",
-        "begun",
-        "limit",
-        "loop",
-        "missed",
-        "since",
-        "time",
-        "waiting",
-    )
+    __slots__ = ("_ends", "_timeout", "_timer", "begun", "limit", "loop", "missed", "since", "time")
 
     def __init__(self, timeout: Timeout) -> None:
+        super().__init__()
         self.loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        assert task is not None, "a model is asked in a task"
-        self._task, self._before, self._cut = task, task.cancelling(), False
-        self._timeout, self._timer = timeout, None
         self.time = self.loop.time
         self.since = self.time()
         self.limit = timeout.first_byte
+        self.begun, self.missed = False, ""
+        self._timeout = timeout
         self._ends = None if timeout.total is None else self.since + timeout.total
-        self.begun, self.waiting, self.missed = False, True, ""
+        self._timer: asyncio.TimerHandle | None = None
         self._set(self.since, self.since)
 
     def _set(self, since: float, now: float) -> None:
@@ -116,23 +102,13 @@ class _Watch:
             # While something is done with the words so far, nobody waits for more.
             self._set(self.since if self.waiting else now, now)
             return
-        if self.waiting:
-            self._cut = True
-            self._task.cancel()
-
-    def cut_it(self) -> bool:
-        """Whether it was this watch, and nobody else, who cancelled the task; takes the cancellation back."""
-        if not self._cut:
-            return False
-        self._cut = False
-        return self._task.uncancel() <= self._before
+        self.make()
 
     def stop(self) -> None:
         """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._cut:  # it went on in spite of it, and answered
-            self.cut_it()
+        self.was_ours()  # should the model have answered in spite of it
 
     def error(self) -> ModelError:
         """Return what the attempt failed with: the deadline it missed."""

@@ -1,0 +1,133 @@
+"""The same question has the same answer, at no cost; any other question is another question."""
+
+import pytest
+
+from treadle import ModelAnswer, ModelSettings, ScriptedModel, ToolSpec, Usage
+from treadle.core.messages import Message, Reasoning, Text, ToolCall, user
+from treadle.core.model import ReasoningDelta, TextDelta, ToolCallDelta
+from treadle.errors import ConfigurationError, ModelError
+from treadle.models import Cache, OpenAIChat, call, fail, text, turn
+from treadle.testing.conformance.model import ask, request
+
+
+@pytest.mark.anyio
+async def test_a_question_that_is_asked_again_is_answered_from_memory_and_costs_nothing():
+    model = ScriptedModel([turn("Let me see.", [call("add", a=1, b=[2])], reasoning="sums")])
+    cached = Cache(model)
+    _, first = await ask(cached, request())
+    again = request()
+    again.task_id, again.step, again.attempt, again.asked_at = "other", "s9", 4, 12
+    deltas, second = await ask(cached, again)
+    assert len(model.requests) == 1
+    assert (second.message, second.finish) == (first.message, "tool_calls")
+    assert first.usage.total_tokens > 0
+    assert second.usage == Usage()
+    assert deltas == [
+        ReasoningDelta("sums"),
+        TextDelta("Let me see."),
+        ToolCallDelta(0, "add", '{"a": 1, "b": [2]}'),
+    ]
+
+
+@pytest.mark.anyio
+async def test_nobody_can_change_what_is_kept():
+    cached = Cache(ScriptedModel([call("add", a=[1])]))
+    for _ in range(3):
+        _, answer = await ask(cached, request())
+        assert answer.message.tool_calls[0].arguments == {"a": [1]}
+        answer.message.tool_calls[0].arguments["a"].append(2)
+
+
+def changed(**fields):
+    asked = request()
+    for name, value in fields.items():
+        setattr(asked, name, value)
+    return asked
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        request(user("What is 1 + 3?")),
+        request(user("What is 1 + 2?", "Quick.")),
+        request(Message("system", (Text("What is 1 + 2?"),))),
+        request(Message("user", (Text("What is 1 + 2?", {"cache": True}),))),
+        request(Message("user", (Reasoning("What is 1 + 2?"),))),
+        request(Message("assistant", (ToolCall("c", "add", {"a": 1}),))),
+        request(settings=ModelSettings(temperature=0)),
+        request(settings=ModelSettings(extra={"seed": 1})),
+        request(settings=ModelSettings(extra={"seed": True})),
+        changed(instructions="Be quick."),
+        changed(tools=()),
+        changed(tools=(ToolSpec(name="add", description="sums"),)),
+        changed(tool_choice="none"),
+        changed(output_schema={"type": "object"}),
+    ],
+)
+@pytest.mark.anyio
+async def test_any_difference_makes_another_question(other):
+    model = ScriptedModel(lambda _: "so")
+    cached = Cache(model)
+    await ask(cached, request())
+    await ask(cached, request(settings=ModelSettings(extra={"seed": 1.0})))
+    before = len(model.requests)
+    await ask(cached, other)
+    assert len(model.requests) == before + 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [turn("cut", finish="length"), turn("no", finish="refusal"), turn("", [call("a")], finish="length")],
+)
+@pytest.mark.anyio
+async def test_only_whole_answers_are_kept(answer):
+    model = ScriptedModel([answer])
+    cached = Cache(model)
+    await ask(cached, request())
+    await ask(cached, request())
+    assert len(model.requests) == 2
+
+
+@pytest.mark.anyio
+async def test_failures_and_answers_nobody_waited_for_are_not_kept():
+    model = ScriptedModel([fail(503), text("so it is", chunk=2)])
+    cached = Cache(model)
+    with pytest.raises(ModelError):
+        await ask(cached, request())
+    stream = cached.stream(request(attempt=2))
+    await anext(stream)
+    await stream.aclose()
+    assert isinstance((await ask(cached, request(attempt=2)))[1], ModelAnswer)
+    assert len(model.requests) == 3
+
+
+@pytest.mark.anyio
+async def test_it_is_bounded_and_forgets_what_was_not_used_for_longest():
+    model = ScriptedModel(lambda _: "so")
+    cached = Cache(model, entries=2)
+    for words in ("a", "b", "a", "c", "a", "b"):
+        await ask(cached, request(user(words)))
+    assert [asked.messages[0].text for asked in model.requests] == ["a", "b", "c", "b"]
+
+
+@pytest.mark.anyio
+async def test_an_answer_is_kept_for_a_time():
+    now = [0.0]
+    model = ScriptedModel(lambda _: "so")
+    cached = Cache(model, seconds=10, clock=lambda: now[0])
+    await ask(cached, request())
+    now[0] = 9.9
+    await ask(cached, request())
+    now[0] = 10
+    await ask(cached, request())
+    assert len(model.requests) == 2
+
+
+def test_arguments_are_checked_by_name():
+    with pytest.raises(ConfigurationError, match=r"^Cache: entries must be a whole number"):
+        Cache(OpenAIChat("a"), entries=0)
+    with pytest.raises(ConfigurationError, match=r"^Cache: seconds must be a number above 0, or None"):
+        Cache(OpenAIChat("a"), seconds=0)
+    with pytest.raises(ConfigurationError, match=r"^Cache: clock must be a function"):
+        Cache(OpenAIChat("a"), clock=1)  # pyright: ignore[reportArgumentType]
+    assert repr(Cache(OpenAIChat("a"))) == "Cache(OpenAIChat('openai:a'), entries=1000, seconds=None)"

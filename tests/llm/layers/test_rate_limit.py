@@ -1,0 +1,285 @@
+"""No stretch of time sees more requests or tokens than stated; who waits goes in order, or is told for how long."""
+
+import asyncio
+import threading
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.core.model import ModelSettings, Usage
+from treadle.errors import ConfigurationError, ModelError
+from treadle.llm.layers.turnstile import Window
+from treadle.models import OpenAIChat, RateLimit, ScriptedModel, turn
+from treadle.testing import clock
+from treadle.testing.conformance.model import ask, request
+
+accounts = count()
+
+
+def loop_time():
+    return asyncio.get_running_loop().time()
+
+
+class Model:
+    """A model that notes when it is asked, and by whom."""
+
+    def __init__(self, tokens=10, takes=0.0):
+        self.name = f"limited{next(accounts)}:model"
+        self.tokens = tokens
+        self.takes = takes
+        self.times = []
+        self.who = []
+
+    async def stream(self, asked):
+        self.times.append(asyncio.get_running_loop().time())
+        self.who.append(asked.task_id)
+        answer = turn("so", usage=Usage(self.tokens, 0), delay=self.takes)
+        async for item in ScriptedModel([answer]).stream(asked):
+            yield item
+
+
+def asked_by(name, asked_at=0):
+    asked = request()
+    asked.task_id, asked.asked_at = name, asked_at
+    return asked
+
+
+def most_within(times, seconds):
+    """Return how many requests the fullest stretch of so many seconds has seen."""
+    times = sorted(times)
+    return max(sum(begin <= time < begin + seconds for time in times) for begin in times)
+
+
+@pytest.mark.parametrize("stated", [{"requests_per_second": 10}, {"requests_per_minute": 10}])
+def test_no_stretch_of_time_sees_more_requests_than_stated(stated):
+    model = Model()
+    seconds = 1 if "requests_per_second" in stated else 60
+
+    async def main():
+        limited = RateLimit(model, clock=loop_time, hold=10_000, **stated)
+        await asyncio.gather(*(ask(limited, request()) for _ in range(30)))
+        await asyncio.sleep(0.99 * seconds)
+        await asyncio.gather(*(ask(limited, request()) for _ in range(30)))
+        assert most_within(model.times, seconds) == 10
+        assert model.times[-1] < 8 * seconds  # and it is not slower than it has to be
+
+    clock.run(main())
+
+
+def test_both_limits_hold():
+    model = Model()
+
+    async def main():
+        limited = RateLimit(
+            model, clock=loop_time, hold=10_000, requests_per_second=3, requests_per_minute=20
+        )
+        await asyncio.gather(*(ask(limited, request()) for _ in range(50)))
+        assert (most_within(model.times, 1), most_within(model.times, 60)) == (3, 20)
+
+    clock.run(main())
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 8)), max_size=40), st.integers(1, 10))
+def test_a_window_never_lets_more_pass_than_stated_and_says_when(steps, most):
+    window, now, passed = Window(most, 1.0), 0.0, []
+    for pause, amount in steps:
+        now += pause
+        now += window.wait(now, amount) + 1e-9
+        assert window.wait(now, amount) == 0
+        window.add(now, amount)
+        passed.append((now, amount))
+        for begin, _ in passed:
+            within = [much for time, much in passed if begin <= time < begin + 1]
+            assert sum(within) <= most or len(within) == 1
+
+
+def test_requests_go_in_the_order_in_which_trying_began():
+    model = Model()
+
+    async def main():
+        limited = RateLimit(model, clock=loop_time, requests_per_second=1)
+        await ask(limited, asked_by("first"))
+        waiting = [
+            asyncio.create_task(ask(limited, asked_by(name, at)))
+            for name, at in (("c", 30), ("b", 20), ("d", 30), ("a", 10))
+        ]
+        await asyncio.gather(*waiting)
+        assert model.who == ["first", "a", "b", "c", "d"]
+
+    clock.run(main())
+
+
+def test_who_would_wait_for_long_is_told_when_to_come_back_and_holds_no_place():
+    model = Model()
+
+    async def main():
+        limited = RateLimit(model, clock=loop_time, requests_per_second=2, hold=3)
+        results = await asyncio.gather(*(ask(limited, request()) for _ in range(20)), return_exceptions=True)
+        refused = [each for each in results if isinstance(each, ModelError)]
+        assert (len(refused), len(model.times)) == (14, 6)
+        assert {error.kind for error in refused} == {"not_sent"}
+        assert all(3 < error.again_in < 5 for error in refused)
+        assert "its turn comes in about" in str(refused[0])
+        await asyncio.sleep(refused[0].again_in)
+        assert limited.ready_in() == 0
+
+    clock.run(main())
+
+
+def test_how_long_the_line_is_is_said():
+    async def main():
+        limited = RateLimit(Model(), clock=loop_time, requests_per_minute=2, hold=1_000)
+        waiting = [asyncio.create_task(ask(limited, request())) for _ in range(5)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(10)
+        assert limited.ready_in() == 0  # it would be held
+        short = RateLimit(limited.model, clock=loop_time, requests_per_minute=2, hold=1)
+        assert short.ready_in() == pytest.approx(60.05 * 2 - 10)
+        await asyncio.gather(*waiting)
+
+    clock.run(main())
+
+
+def test_a_cancelled_waiter_leaves_the_line():
+    model = Model()
+
+    async def main():
+        limited = RateLimit(model, clock=loop_time, requests_per_second=1)
+        await ask(limited, request())
+        gone = [asyncio.create_task(ask(limited, request())) for _ in range(20)]
+        last = asyncio.create_task(ask(limited, asked_by("last")))
+        await asyncio.sleep(0.5)
+        for each in gone:
+            each.cancel()
+        await asyncio.wait(gone)
+        await last
+        assert model.who[1:] == ["last"]
+        assert loop_time() == pytest.approx(1.05)
+
+    clock.run(main())
+
+
+def test_one_that_is_cancelled_in_the_moment_of_its_turn_gives_it_back():
+    model = Model()
+
+    async def main():
+        limited = RateLimit(model, clock=loop_time, requests_per_second=1)
+        await ask(limited, request())
+        gone = asyncio.create_task(ask(limited, request()))
+        last = asyncio.create_task(ask(limited, asked_by("last")))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(1.05, gone.cancel)
+        await asyncio.wait([gone])
+        assert gone.cancelled()
+        await last
+        assert loop_time() == pytest.approx(1.05)
+
+    clock.run(main())
+
+
+def test_tokens_are_estimated_before_and_corrected_after():
+    model = Model(tokens=1_000)
+    asked = request(settings=ModelSettings(max_tokens=4_000))
+
+    async def main():
+        limited = RateLimit(model, clock=loop_time, tokens_per_minute=10_000, hold=1_000)
+        await asyncio.gather(*(ask(limited, asked) for _ in range(6)))
+        # Two fit at first; each that costs less than it might have makes room for others at once.
+        assert loop_time() < 1
+        await ask(limited, asked)
+        assert loop_time() == pytest.approx(60.05)
+
+    clock.run(main())
+
+
+def test_a_request_larger_than_the_limit_goes_alone():
+    model = Model(tokens=5_000)
+    asked = request(settings=ModelSettings(max_tokens=4_000))
+
+    async def main():
+        limited = RateLimit(model, clock=loop_time, tokens_per_minute=100, hold=1_000)
+        await asyncio.gather(*(ask(limited, asked) for _ in range(3)))
+        assert model.times == pytest.approx([0, 60.05, 120.1])
+
+    clock.run(main())
+
+
+@pytest.mark.anyio
+async def test_limits_of_an_account_are_one_for_all_threads_and_loops():
+    model = Model()
+    moments = []
+
+    class Timed(Model):
+        name = model.name
+
+        async def stream(self, asked):
+            moments.append(asyncio.get_running_loop().time())
+            async for item in ScriptedModel(["so"]).stream(asked):
+                yield item
+
+    def work():
+        async def main():
+            timed = Timed()
+            timed.name = model.name
+            await asyncio.gather(
+                *(ask(RateLimit(timed, requests_per_second=20), request()) for _ in range(9))
+            )
+
+        asyncio.run(main())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+    assert len(moments) == 36
+    assert most_within(moments, 1) <= 20
+
+
+@pytest.mark.anyio
+async def test_a_line_moves_on_when_an_event_loop_in_it_was_closed():
+    model = Model()
+    limited = RateLimit(model, requests_per_second=1, hold=20)
+    await ask(limited, request())
+    loop = asyncio.new_event_loop()
+
+    def stop_midway():
+        task = loop.create_task(ask(limited, asked_by("dead")))
+        loop.call_later(0.05, loop.stop)
+        loop.run_forever()
+        task._log_destroy_pending = False
+        loop.close()
+        return task
+
+    dead = await asyncio.to_thread(stop_midway)
+    await ask(limited, asked_by("alive", 1))
+    assert model.who[1:] == ["alive"]
+    assert not dead.done()
+
+
+def test_accounts_are_told_apart_by_their_key_which_is_not_shown():
+    one = RateLimit(OpenAIChat("a", api_key="secret-one"), requests_per_second=1)
+    two = RateLimit(OpenAIChat("b", api_key="secret-two"), requests_per_second=1)
+    assert one.account != two.account
+    assert one.account == RateLimit(OpenAIChat("b", api_key="secret-one"), requests_per_second=1).account
+    assert "secret" not in one.account
+    assert "secret" not in repr(one)
+    assert repr(one) == "RateLimit(OpenAIChat('openai:a'), requests_per_second=1, hold=30)"
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ({}, "say at least one of requests_per_second, requests_per_minute, tokens_per_minute"),
+        ({"requests_per_second": 0}, "requests_per_second must be a whole number"),
+        ({"requests_per_minute": 1.5}, "requests_per_minute must be a whole number"),
+        ({"tokens_per_minute": -5}, "tokens_per_minute must be a whole number"),
+        ({"requests_per_second": 1, "hold": -1}, "hold must be a number, 0 or more"),
+        ({"requests_per_second": 1, "clock": 1}, "clock must be a function"),
+    ],
+)
+def test_arguments_are_checked_by_name(argument, said):
+    with pytest.raises(ConfigurationError, match=f"^RateLimit: {said}"):
+        RateLimit(ScriptedModel([]), **argument)
