@@ -426,7 +426,7 @@ async def test_a_parser_of_ones_own_reads_and_one_that_breaks_says_so() -> None:
                 assert found in result.error.message
                 assert "React" in result.error.message
             else:
-                assert (result.final_text, deltas) == ("said", [("reasoning", "t"), ("text", "said")])
+                assert (result.final_text, deltas) == ("said", [("reasoning", "t"), ("final", "said")])
 
 
 def test_a_model_is_reminded_of_the_words_that_its_parser_reads() -> None:

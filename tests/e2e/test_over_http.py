@@ -69,7 +69,7 @@ async def test_a_stream_brings_the_words_as_they_come_and_the_same_result(serve:
             seen = [event async for event in stream]
         words: dict[str, list[str]] = {}
         for event in seen:
-            if isinstance(event, Delta) and event.channel == "text":
+            if isinstance(event, Delta) and event.is_text:
                 words.setdefault(event.step, []).append(event.text)
         assert {step: "".join(pieces) for step, pieces in words.items()} == {
             "s1": "Let me see.",

@@ -133,10 +133,10 @@ async def test_a_stream_brings_thought_arguments_and_answer_as_they_come(
             deltas = [event async for event in stream if isinstance(event, Delta)]
     told = {
         channel: [d.text for d in deltas if d.channel == channel]
-        for channel in ("reasoning", "arguments", "text")
+        for channel in ("reasoning", "arguments", "final")
     }
-    assert "".join(told["text"]) == stream.result.final_text == "It is three, as far as I can see."
-    assert len(told["text"]) > 1
+    assert "".join(told["final"]) == stream.result.final_text == "It is three, as far as I can see."
+    assert len(told["final"]) > 1
     assert "".join(told["reasoning"]).startswith("I want add.")
     assert json.loads("".join(told["arguments"])) == {"a": 1, "b": 2}
 

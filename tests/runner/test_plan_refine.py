@@ -222,7 +222,7 @@ async def test_words_are_streamed_with_the_step_they_belong_to(runner: Runner) -
     }
     said: dict[str, str] = {}
     for event in seen:
-        if isinstance(event, Delta) and event.channel == "text":
+        if isinstance(event, Delta) and event.is_text:
             said[names[event.step]] = said.get(names[event.step], "") + event.text
     assert said == {
         "plan": world.plans[0],

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 def piece(text: str = "x") -> Delta:
-    return Delta(step="s1", channel="text", text=text, after=3)
+    return Delta(step="s1", channel="draft", text=text, after=3)
 
 
 async def test_a_stalled_watcher_kept_thousands_of_pieces_it_would_never_be_shown() -> None:

@@ -307,7 +307,7 @@ async def test_streaming_changes_nothing_and_tells_no_word_of_a_protocol(
     assert [event for event in seen if isinstance(event, Event)] == journals[1]
     if not world.way.talks:
         return
-    words = [delta for delta in seen if isinstance(delta, Delta) and delta.channel == "text"]
+    words = [delta for delta in seen if isinstance(delta, Delta) and delta.is_text]
     assert "".join(delta.text for delta in words) == ANSWER
     assert all(mark not in delta.text for delta in words for mark in PROTOCOL)
 

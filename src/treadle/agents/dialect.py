@@ -144,14 +144,20 @@ class Interpreter(Model):
             if isinstance(item, ModelAnswer):
                 check_answer(item)
                 answer = dialect.read(item, request)
+                answers = not answer.message.tool_calls
                 for delta in listener.end(answer.message):
-                    yield delta
+                    yield _known(delta) if answers else delta
                 yield answer
             elif isinstance(item, TextDelta):
                 for delta in listener.hear(item.text):
-                    yield delta
+                    yield _known(delta)
             else:
                 yield item
+
+
+def _known(delta: ModelDelta) -> ModelDelta:
+    """Return a delta with what a dialect knows: words it tells apart from thoughts and calls are the answer."""
+    return TextDelta(delta.text, final=True) if isinstance(delta, TextDelta) else delta
 
 
 class AtTheEnd:

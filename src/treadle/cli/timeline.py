@@ -75,6 +75,11 @@ class Timeline:
             if self._live:
                 self._write(event)
             return
+        if isinstance(event, e.ModelRestarted):
+            self._restarted(event)
+            return
+        if isinstance(event, e.RawChunk):
+            return
         if isinstance(event, e.ToolProgress):
             self._line(("  · ", "dim"), (short(as_text(event.value), _LOUD), "dim"))
             return
@@ -96,9 +101,16 @@ class Timeline:
             self._turn_to(delta.step)
             self._screen.out.print("  ", end="")
             self._writing = f"{delta.step} {delta.channel}"
-        if delta.channel == "text":
+        if delta.is_text:
             self._written += delta.text
         self._screen.out.print(RichText(clean(delta.text).replace("\n", "\n  "), style), end="")
+
+    def _restarted(self, event: e.ModelRestarted) -> None:
+        """Say that words were printed which are no part of the answer, and forget them."""
+        self._end_of_words()
+        self._written = ""
+        if self._live:
+            self._line((f"  ↻ from its beginning (attempt {event.attempt}):", "dim"))
 
     def _end_of_words(self) -> None:
         if self._writing:

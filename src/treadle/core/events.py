@@ -585,13 +585,21 @@ class UnknownEvent(Event):
 # --------------------------------------------------------------------------------- ephemeral deltas
 
 
+Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
+"""What is being written: words that may or must be the answer, thinking, or arguments of a call."""
+
+
 @mutable
 class Delta:
-    """Some more of what a model is writing. `channel` is `text`, `reasoning` or `arguments`."""
+    """Some more of what a model is writing, in a `channel`: `draft`, `final`, `reasoning` or `arguments`.
+
+    `final` are words that can be nothing but the answer to this request, `draft` those after which the model may still
+    call tools, or which a step that is a function asked for.
+    """
 
     kind: ClassVar[str] = "delta"
     step: str
-    channel: Literal["text", "reasoning", "arguments"]
+    channel: Channel
     text: str
     after: int = 0
     """sequence number of the last event when this was written"""
@@ -601,6 +609,37 @@ class Delta:
 
     tool: str = ""
     """of `arguments`: some more of the called tool's name, which comes first"""
+
+    call: str | None = None
+    """of a function's request: which of them, as in `ModelStarted`"""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether these are words for people, draft or final."""
+        return self.channel == "draft" or self.channel == "final"
+
+
+@mutable
+class ModelRestarted:
+    """What was told of an answer until now is void: another attempt at it begins, with nothing said yet."""
+
+    kind: ClassVar[str] = "model_restarted"
+    step: str
+    model: str
+    attempt: int
+    call: str | None = None
+    after: int = 0
+
+
+@mutable
+class RawChunk:
+    """A piece of an answer as the provider sent it, for who asks for these: JSON data in the provider's own shape."""
+
+    kind: ClassVar[str] = "raw_chunk"
+    step: str
+    data: Json
+    call: str | None = None
+    after: int = 0
 
 
 @mutable
@@ -614,7 +653,7 @@ class ToolProgress:
     after: int = 0
 
 
-Ephemeral: TypeAlias = Delta | ToolProgress
+Ephemeral: TypeAlias = Delta | ModelRestarted | RawChunk | ToolProgress
 
 TaskEvent: TypeAlias = (
     TaskCreated

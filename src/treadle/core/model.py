@@ -156,13 +156,19 @@ class ModelRequest:
     route: str = ""
     asked_at: int = 0
     spare_calls: int | None = None
+    raw: bool = False
+    """whether somebody wants to see what the provider sends: then `RawDelta` may be yielded too"""
 
 
 @mutable
 class TextDelta:
-    """Some more words of the answer being streamed."""
+    """Some more words of the answer being streamed.
+
+    `final` says that they can be nothing but the answer, also where tools are offered; a model need not know.
+    """
 
     text: str
+    final: bool = False
 
 
 @mutable
@@ -196,4 +202,11 @@ class ModelAnswer:
     also: tuple[SideCall, ...] = ()
 
 
-ModelDelta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
+@mutable
+class RawDelta:
+    """A piece of the answer as the provider sent it, as JSON data; yielded only if `ModelRequest.raw` asks for it."""
+
+    data: Json
+
+
+ModelDelta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | RawDelta

@@ -13,11 +13,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from urllib.parse import urlsplit
 
-from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest, RawDelta
 from treadle.errors import MissingExtra, ModelError
 from treadle.llm import prices
 from treadle.llm.errors import model_error
 from treadle.llm.loops import PerLoop
+from treadle.llm.raw import tapped
 from treadle.llm.settings import family_of, their_settings
 
 if TYPE_CHECKING:
@@ -78,9 +79,14 @@ class PydanticAIModel:
             history = model.prepare_messages(history, parameters)
             if self._streams:
                 async with model.request_stream(history, settings, parameters) as response:
+                    tap = tapped(response) if request.raw else None
                     async for event in response:
+                        for chunk in tap.take() if tap is not None else ():
+                            yield RawDelta(chunk)
                         if (delta := mapping.our_delta(event, places)) is not None:
                             yield delta
+                    for chunk in tap.take() if tap is not None else ():
+                        yield RawDelta(chunk)
                     whole = response.get()
                 answer = mapping.our_answer(whole, request, family)
             else:

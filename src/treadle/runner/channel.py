@@ -89,10 +89,11 @@ class Bell:
 class Watcher:
     """One consumer of a task's events, in the event loop it was made in; of what is published from then on."""
 
-    __slots__ = ("_channel", "_place", "bell", "look", "missed")
+    __slots__ = ("_channel", "_place", "bell", "look", "missed", "raw")
 
-    def __init__(self, channel: Channel, bell: Bell) -> None:
+    def __init__(self, channel: Channel, bell: Bell, *, raw: bool = False) -> None:
         self.bell = bell
+        self.raw = raw
         self._channel = channel
         self._place = channel.end
         self.look = True
@@ -142,7 +143,18 @@ class Watcher:
 class Channel:
     """The log of one task in this process, and who watches it."""
 
-    __slots__ = ("_bells", "_first", "_items", "_lock", "driven", "end", "listeners", "observed", "watchers")
+    __slots__ = (
+        "_bells",
+        "_first",
+        "_items",
+        "_lock",
+        "driven",
+        "end",
+        "listeners",
+        "observed",
+        "raw",
+        "watchers",
+    )
 
     def __init__(self) -> None:
         self._items: list[Item] = []
@@ -155,6 +167,9 @@ class Channel:
         self.watchers: set[Watcher] = set()
         self.listeners = False
         """whether somebody wants deltas"""
+
+        self.raw = False
+        """whether somebody wants what the provider sends too"""
 
         self.observed: Observed | None = None
         """how observers are told of the task, if there are any"""
@@ -196,7 +211,7 @@ class Channel:
         with self._lock:
             return (self._items[place - self._first :] if place >= self._first else None), self.end
 
-    def join(self, *, deltas: bool) -> Watcher:
+    def join(self, *, deltas: bool, raw: bool = False) -> Watcher:
         """Return a new watcher."""
         loop = asyncio.get_running_loop()
         bell = next((bell for bell in self._bells if bell.loop is loop and bell.deltas == deltas), None)
@@ -204,7 +219,7 @@ class Channel:
             bell = Bell(loop, deltas=deltas)
             self._bells = (*self._bells, bell)
         bell.watchers += 1
-        watcher = Watcher(self, bell)
+        watcher = Watcher(self, bell, raw=raw)
         self.watchers.add(watcher)
         self._look_for_listeners()
         return watcher
@@ -219,6 +234,7 @@ class Channel:
         self.listeners = any(bell.deltas for bell in self._bells) or (
             self.observed is not None and self.observed.deltas
         )
+        self.raw = any(watcher.raw for watcher in self.watchers)
 
     def leave(self, watcher: Watcher) -> None:
         """Forget a watcher, if it is there; of what nobody watches nothing is kept."""
@@ -228,6 +244,7 @@ class Channel:
         watcher.bell.watchers -= 1
         if not watcher.bell.watchers:
             self._bells = tuple(bell for bell in self._bells if bell is not watcher.bell)
+        if not watcher.bell.watchers or watcher.raw:
             self._look_for_listeners()
         if not self.watchers:
             with self._lock:
@@ -249,11 +266,11 @@ class Channels:
             channel.driven = True
             return channel
 
-    def subscribe(self, task_id: str, *, deltas: bool = True) -> Watcher:
+    def subscribe(self, task_id: str, *, deltas: bool = True, raw: bool = False) -> Watcher:
         """Return a new watcher; what is published from now on reaches it, deltas only if it wants them."""
         with self._lock:
             channel = self._channels.setdefault(task_id, Channel())
-            return channel.join(deltas=deltas)
+            return channel.join(deltas=deltas, raw=raw)
 
     def unsubscribe(self, task_id: str, watcher: Watcher) -> None:
         """Forget a watcher."""

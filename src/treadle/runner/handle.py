@@ -37,15 +37,18 @@ class RunHandle:
         self._driven, self._epoch = asyncio.ensure_future(work), epoch
         self._runner.hold(self._driven)
 
-    def events(self, *, after: int = 0, deltas: bool = True) -> AsyncGenerator[Event | Ephemeral, None]:
+    def events(
+        self, *, after: int = 0, deltas: bool = True, raw: bool = False
+    ) -> AsyncGenerator[Event | Ephemeral, None]:
         """Yield the task's events with sequence numbers greater than `after`, until it stops; can be opened again.
 
         Args:
             after: sequence number of the last event already seen.
             deltas: also yield what the model is writing just now, which is never stored.
+            raw: and also what its provider sends, as it sends it, in requests that begin from now on.
         """
         at_rest = partial(self._runner.at_rest, self.task_id)
-        return watch(self._runner.desk, self.task_id, after=after, deltas=deltas, over=at_rest)
+        return watch(self._runner.desk, self.task_id, after=after, deltas=deltas, raw=raw, over=at_rest)
 
     async def partials(self) -> AsyncGenerator[Json, None]:
         """Yield the answer that is being written, each time that there is more of it; see `EventStream.partials`.

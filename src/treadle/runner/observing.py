@@ -18,7 +18,7 @@ from typing import Any, Final
 from weakref import WeakSet, finalize
 
 from treadle.core.data import frozen
-from treadle.core.events import Ephemeral, Event
+from treadle.core.events import Ephemeral, Event, RawChunk
 from treadle.core.state import TaskState
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, Observer
 from treadle.runner.channel import Item, Stopped
@@ -235,7 +235,9 @@ class Observed:
                 self._to.hear(Notice(self._task, DriveEnded(word, self._state.seq)))
 
     def tell(self, item: Ephemeral) -> None:
-        """Tell of a delta."""
+        """Tell of a delta; what a provider sends is for those who ask for it."""
+        if isinstance(item, RawChunk):
+            return
         self._to.hear_delta(Notice(self._whose(), item))
 
     def _whose(self) -> ObservedTask:

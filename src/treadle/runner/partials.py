@@ -41,9 +41,9 @@ class _Written:
     def hear(self, delta: e.Delta) -> bool:
         """Take a delta in; return whether there is more of the answer now."""
         if self._tool is None:
-            if delta.channel == "text":
+            if delta.is_text:
                 self._text += delta.text
-            return delta.channel == "text"
+            return delta.is_text
         if delta.channel != "arguments":
             return False
         self._names[delta.index] += delta.tool

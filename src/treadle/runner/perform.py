@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from treadle.agents.agent import Agent
@@ -19,7 +19,15 @@ from treadle.core.codec import is_writable
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import CallModel, CallTool, ConsultWorker, Effect, Reconcile, RunFunction, UndoCall
 from treadle.core.messages import Content, File, Image, Message, Text
-from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta, Tries
+from treadle.core.model import (
+    ModelAnswer,
+    ModelRequest,
+    RawDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Tries,
+)
 from treadle.core.observation import as_text, error_text, observation
 from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened, ToolSpec
@@ -85,6 +93,9 @@ class Stage:
     desk: StepDesk | None = None
     """where steps that are functions hand in what they want"""
 
+    shown: set[str] = field(default_factory=set[str])
+    """requests of whose answers something was told to watchers, and which have no answer yet"""
+
 
 @mutable
 class Flight:
@@ -131,17 +142,25 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
             from treadle.runner.functions import asked_request
 
             request = asked_request(stage, effect.asked)
+        key, text = call or step.id, text_channel(effect, request)
+        request.raw = channel.raw
+        if key in stage.shown:
+            stage.shown.discard(key)
+            model, seq = stage.kit.model.name, stage.state.seq
+            channel.tell(e.ModelRestarted(step.id, model, request.attempt, call, seq))
         async for item in stage.kit.model.stream(request):
             if isinstance(item, ModelAnswer):
                 if answer is not None:
                     raise WrongAnswer("it answered twice")
                 answer = item
-            elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
             elif channel.listeners:
-                channel.tell(delta(step.id, item, stage.state.seq))
+                stage.shown.add(key)
+                channel.tell(delta(step.id, call, text, item, stage.state.seq))
         if answer is not None:
             check_answer(answer)
+            stage.shown.discard(key)
     except asyncio.CancelledError:
         if flight.cut is None and not being_cancelled():
             failure = e.Failure("model", "unknown", "the model adapter cancelled itself")
@@ -243,13 +262,23 @@ def standing(kit: Kit, state: TaskState) -> str:
     return told if kit.typed is None else f"{told}\n\n{kit.typed.told}".strip()
 
 
-def delta(step: str, item: Any, after: int) -> e.Delta:
-    """Return a model's delta as watchers see it."""
+def text_channel(effect: CallModel, request: ModelRequest) -> e.Channel:
+    """Return what the words of an answer are: final if the model can do nothing but answer, and that ends the task."""
+    if effect.asked is None and (not request.tools or request.tool_choice == "none"):
+        return "final"
+    return "draft"
+
+
+def delta(step: str, call: str | None, text: e.Channel, item: Any, after: int) -> e.Ephemeral:
+    """Return a model's delta as watchers see it; its words go to the channel `text` if nothing better is known."""
     if type(item) is TextDelta:
-        return e.Delta(step, "text", item.text, after)
+        known = "final" if item.final and call is None else text
+        return e.Delta(step, known, item.text, after, 0, "", call)
     if type(item) is ReasoningDelta:
-        return e.Delta(step, "reasoning", item.text, after)
-    return e.Delta(step, "arguments", item.arguments, after, item.index, item.name)
+        return e.Delta(step, "reasoning", item.text, after, 0, "", call)
+    if type(item) is RawDelta:
+        return e.RawChunk(step, item.data, call, after)
+    return e.Delta(step, "arguments", item.arguments, after, item.index, item.name, call)
 
 
 # ---------------------------------------------------------------------------------------------- tools

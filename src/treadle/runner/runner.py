@@ -190,10 +190,12 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         task_id: str | None = None,
         options: RunOptions | None = None,
         context: Any = None,
+        raw: bool = False,
     ) -> EventStream:
         """Run like `run`, with the events on the way: `async with ... as stream: async for event in stream`.
 
-        Leaving the block early interrupts the task; afterwards `stream.result` is what `run` would have returned.
+        With `raw`, also what the model's provider sends, as it sends it. Leaving the block early interrupts the task;
+        afterwards `stream.result` is what `run` would have returned.
         """
         new = NewRun(agent, parts_of(input), thread_id, task_id or new_id(), options)
 
@@ -210,7 +212,12 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             return await self.result(str(new.task_id))
 
         return EventStream(
-            self._driving.desk, str(new.task_id), work, standing, lambda: self._driving.typed_of(agent)
+            self._driving.desk,
+            str(new.task_id),
+            work,
+            standing,
+            lambda: self._driving.typed_of(agent),
+            raw=raw,
         )
 
     @verb

@@ -144,11 +144,12 @@ class Stepping(Views):
         input: Input | None = None,
         agent: Agent[Any] | None = None,
         context: Any = None,
+        raw: bool = False,
     ) -> StepStream:
         """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns."""
         task_id = id_of(task)
         return StepStream(
-            self._driving.desk, task_id, lambda: self._step(task_id, input, None, agent, context)
+            self._driving.desk, task_id, lambda: self._step(task_id, input, None, agent, context), raw=raw
         )
 
     @verb

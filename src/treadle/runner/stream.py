@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from treadle.core.events import Ephemeral, Event
+from treadle.core.events import Ephemeral, Event, RawChunk
 from treadle.core.journal import unfold
 from treadle.core.messages import Json
 from treadle.errors import TaskNotFound, TaskUnfinished
@@ -31,6 +31,7 @@ async def watch(
     *,
     after: int,
     deltas: bool,
+    raw: bool = False,
     over: Callable[[bool], Awaitable[bool]],
 ) -> AsyncGenerator[Event | Ephemeral, None]:
     """Yield a task's events after a sequence number, each once and in order, until it is over.
@@ -41,7 +42,7 @@ async def watch(
     whether it is known to have been given back here.
     """
     behind = watcher is None
-    watcher = watcher if watcher is not None else desk.channels.subscribe(task_id, deltas=deltas)
+    watcher = watcher if watcher is not None else desk.channels.subscribe(task_id, deltas=deltas, raw=raw)
     last = after
     held: deque[Ephemeral] = deque()
     stopped, final = False, None
@@ -54,6 +55,8 @@ async def watch(
             stopped = False
             for item in watcher.take():
                 if isinstance(item, Ephemeral):
+                    if not watcher.raw and isinstance(item, RawChunk):
+                        continue
                     if deltas and item.after <= last:
                         yield item
                     elif deltas:
@@ -103,8 +106,11 @@ class Stream(Generic[R]):
         task_id: str,
         work: Callable[[], Awaitable[R]],
         standing: Callable[[], Awaitable[R]] | None = None,
+        *,
+        raw: bool = False,
     ) -> None:
         self._desk = desk
+        self._raw = raw
         self.task_id = task_id
         self._work = work
         self._standing = standing
@@ -116,7 +122,7 @@ class Stream(Generic[R]):
     async def __aenter__(self) -> Self:
         await self._desk.store.open()
         after = await self._head()
-        self._watcher = watcher = self._desk.channels.subscribe(self.task_id)
+        self._watcher = watcher = self._desk.channels.subscribe(self.task_id, raw=self._raw)
 
         async def work() -> R:
             return await self._work()
@@ -181,8 +187,10 @@ class EventStream(Stream[RunResult]):
         work: Callable[[], Awaitable[RunResult]],
         standing: Callable[[], Awaitable[RunResult]] | None = None,
         typed: Callable[[], TypedAnswers | None] = lambda: None,
+        *,
+        raw: bool = False,
     ) -> None:
-        super().__init__(desk, task_id, work, standing)
+        super().__init__(desk, task_id, work, standing, raw=raw)
         self._typed = typed
 
     def partials(self) -> AsyncGenerator[Json, None]:

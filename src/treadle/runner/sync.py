@@ -106,9 +106,11 @@ class SyncHandle:
     def __repr__(self) -> str:
         return f"SyncHandle({self.task_id!r})"
 
-    def events(self, *, after: int = 0, deltas: bool = True) -> Iterator[Event | Ephemeral]:
+    def events(
+        self, *, after: int = 0, deltas: bool = True, raw: bool = False
+    ) -> Iterator[Event | Ephemeral]:
         """See `RunHandle.events`."""
-        return one_by_one(self._handle.events(after=after, deltas=deltas))
+        return one_by_one(self._handle.events(after=after, deltas=deltas, raw=raw))
 
     def partials(self) -> Iterator[Json]:
         """See `RunHandle.partials`."""
@@ -208,6 +210,7 @@ class SyncRunner:
         task_id: str | None = None,
         options: RunOptions | None = None,
         context: Any = None,
+        raw: bool = False,
     ) -> SyncRun:
         """See `Runner.run_stream`."""
         how: dict[str, Any] = {
@@ -215,14 +218,21 @@ class SyncRunner:
             "task_id": task_id,
             "options": options,
             "context": context,
+            "raw": raw,
         }
         return SyncRun(self._runner.run_stream(agent, input, **how))
 
     def stream_step(
-        self, task: Ref, *, input: Input | None = None, agent: Agent[Any] | None = None, context: Any = None
+        self,
+        task: Ref,
+        *,
+        input: Input | None = None,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        raw: bool = False,
     ) -> SyncStep:
         """See `Runner.stream_step`."""
-        return SyncStep(self._runner.stream_step(task, input=input, agent=agent, context=context))
+        return SyncStep(self._runner.stream_step(task, input=input, agent=agent, context=context, raw=raw))
 
     def start(
         self,

@@ -1,0 +1,221 @@
+"""What is being written, as watchers see it: which words are drafts and which the answer, what is void, what is raw."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, StepContext, StepResult, events, tool
+from treadle.cli.screen import Screen
+from treadle.cli.timeline import Timeline
+from treadle.core.events import Delta, ModelRestarted, RawChunk
+from treadle.core.model import ModelAnswer, ModelRequest, RawDelta, TextDelta
+from treadle.llm.layers.retry import Retry
+from treadle.llm.scripted import call, fail, text, turn
+from treadle.models import OpenAIChat
+from treadle.testing import provider
+from treadle.testing.compare import assert_same_journal, journal_of
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(read_only=True)
+async def look(n: int) -> str:
+    """Look."""
+    return f"found {n}"
+
+
+async def streamed(agent, **how):
+    async with Runner("memory:") as runner, runner.run_stream(agent, "Go.", **how) as stream:
+        seen = [event async for event in stream]
+    return seen, stream.result
+
+
+def words(seen, channel):
+    return "".join(e.text for e in seen if isinstance(e, Delta) and e.channel == channel)
+
+
+SCRIPT = [turn("I look first.", call("look", n=1)), text("It is here.")]
+
+
+async def test_words_are_drafts_as_long_as_the_model_may_call_tools():
+    seen, _ = await streamed(Agent(ScriptedModel(SCRIPT), tools=[look]))
+    assert words(seen, "draft") == "I look first.It is here."
+    assert words(seen, "final") == ""
+
+
+async def test_words_are_final_where_no_tool_is_offered():
+    seen, result = await streamed(Agent(ScriptedModel([turn("It is here.", reasoning="Hm.", chunk=3)])))
+    assert words(seen, "final") == result.final_text == "It is here."
+    assert (words(seen, "draft"), words(seen, "reasoning")) == ("", "Hm.")
+
+
+async def test_the_last_answer_at_a_limit_is_final():
+    options = RunOptions(limits=Limits(steps=1))
+    seen, result = await streamed(Agent(ScriptedModel(SCRIPT), tools=[look]), options=options)
+    assert result.state == "degraded"
+    assert (words(seen, "draft"), words(seen, "final")) == ("I look first.", "It is here.")
+
+
+async def test_a_dialect_knows_which_words_are_the_answer():
+    script = [
+        text('Thought: I look.\nAction: look\nAction Input: {"n": 1}', chunk=5),
+        text("Thought: I know.\nAnswer: It is here.", chunk=5),
+    ]
+    seen, _ = await streamed(Agent(ScriptedModel(script), tools=[look], worker="react"))
+    assert (words(seen, "final"), words(seen, "draft")) == ("It is here.", "")
+    assert words(seen, "reasoning") == "I look.I know."
+    assert words(seen, "arguments") == '{"n": 1}'
+
+
+async def test_words_that_a_function_asks_for_are_drafts_and_say_which_request_they_answer():
+    async def twice(ctx: StepContext) -> StepResult:
+        first = await ctx.call_model("One?", key="one")
+        other = await ctx.call_model("Two?", key="two")
+        return StepResult(first.message.text + other.message.text, is_last=True)
+
+    seen, result = await streamed(Agent(ScriptedModel(lambda request: "Yes."), worker=twice))
+    assert result.final_text == "Yes.Yes."
+    told = [e for e in seen if isinstance(e, Delta)]
+    assert {e.channel for e in told} == {"draft"}
+    assert [e.call for e in told] == [e.call for e in seen if isinstance(e, events.ModelStarted)]
+    assert len({e.call for e in told}) == 2
+
+
+async def test_a_model_of_ones_own_may_say_which_words_are_final():
+    class Sure:
+        name = "sure"
+
+        async def stream(self, request: ModelRequest):
+            yield TextDelta("Perhaps. ")
+            yield TextDelta("Yes.", final=True)
+            yield ModelAnswer(_message("Perhaps. Yes."))
+
+    seen, _ = await streamed(Agent(Sure(), tools=[look]))
+    assert (words(seen, "draft"), words(seen, "final")) == ("Perhaps. ", "Yes.")
+
+
+def _message(said: str) -> Any:
+    from treadle.core.messages import Message, Text
+
+    return Message("assistant", (Text(said),))
+
+
+# ---------------------------------------------------------------------------------------- void words
+
+
+def hasty(model):
+    """A model with a layer around it that asks again at once."""
+    return Retry(model, base=0)
+
+
+async def test_words_of_a_failed_attempt_are_said_to_be_void_before_the_next_one_speaks():
+    model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
+    seen, result = await streamed(Agent(hasty(model)))
+    assert result.final_text == "It is here."
+    (at,) = [n for n, e in enumerate(seen) if isinstance(e, ModelRestarted)]
+    assert (seen[at].attempt, seen[at].step) == (2, "s1")
+    assert (words(seen[:at], "final"), words(seen[at:], "final")) == ("It is th", "It is here.")
+    before = [e.kind for e in seen[:at] if not isinstance(e, Delta)]
+    assert before[-2:] == ["model_failed", "model_started"]
+
+
+async def test_nothing_is_void_if_nothing_was_said():
+    seen, _ = await streamed(Agent(hasty(ScriptedModel([fail(503), text("It is here.")]))))
+    assert [e.attempt for e in seen if isinstance(e, events.ModelStarted)] == [1, 2]
+    assert not any(isinstance(e, ModelRestarted) for e in seen)
+
+
+async def test_partial_answers_begin_anew_when_the_model_does():
+    model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
+    async with Runner("memory:") as runner, runner.run_stream(Agent(hasty(model)), "Go.") as stream:
+        said = [piece async for piece in stream.partials()]
+    assert said[0] == "It is th"
+    assert [len(piece) for piece in said[1:]] == sorted(len(piece) for piece in said[1:])
+    assert said[1] in ("It", "It ")
+    assert said[-1] == "It is here."
+
+
+def test_a_terminal_says_which_words_were_void_and_the_answer_once():
+    model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
+    out = io.StringIO()
+    screen = Screen(json=False)
+    screen.out = Console(file=out, force_terminal=True, color_system=None, soft_wrap=True)
+    timeline = Timeline(screen, live=True)
+    with Runner("memory:").sync as runner, runner.run_stream(Agent(hasty(model)), "Go.") as stream:
+        for event in stream:
+            timeline.show(event)
+    void, _, told = out.getvalue().partition("from its beginning")
+    assert void.count("It is th") == 1
+    assert told.count("It is here.") == 1
+
+
+async def test_a_task_streamed_is_the_task_not_streamed():
+    agent = Agent(ScriptedModel(SCRIPT), tools=[look])
+    async with Runner("memory:") as runner:
+        plain = await runner.run(agent, "Go.")
+        async with runner.run_stream(agent, "Go.", raw=True) as stream:
+            async for _ in stream:
+                pass
+        journals = [await journal_of(runner.store, r.task_id) for r in (plain, stream.result)]
+    assert_same_journal(*journals)
+
+
+# --------------------------------------------------------------------------------------------- chunks
+
+
+class Chatty:
+    """A model that shows what its provider sends, if it is asked to."""
+
+    name = "chatty"
+
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+
+    async def stream(self, request: ModelRequest):
+        self.asked.append(request.raw)
+        if request.raw:
+            yield RawDelta({"chunk": 1})
+        yield TextDelta("Hi.")
+        yield ModelAnswer(_message("Hi."))
+
+
+async def test_raw_chunks_flow_only_to_who_asks_for_them():
+    model = Chatty()
+    async with Runner("memory:") as runner:
+        async with runner.run_stream(Agent(model), "Go.", raw=True, task_id="t") as stream:
+            plain = runner.handle("t").events()
+            seen = [event async for event in stream]
+            others = [event async for event in plain]
+        assert [e.data for e in seen if isinstance(e, RawChunk)] == [{"chunk": 1}]
+        assert not any(isinstance(e, RawChunk) for e in others)
+        async with runner.run_stream(Agent(model), "Go.") as stream:
+            assert not any([isinstance(e, RawChunk) async for e in stream])
+        with runner.sync.run_stream(Agent(model), "Go.", raw=True) as plain_stream:
+            assert any(isinstance(e, RawChunk) for e in plain_stream)
+    assert model.asked == [True, False, True]
+
+
+@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+async def test_raw_chunks_are_what_the_provider_sent_over_http(wire, monkeypatch):
+    from treadle.models import Anthropic
+
+    with provider.ProviderServer([provider.text("Hello there.")]) as server:
+        model = (
+            OpenAIChat("any", base_url=server.openai_base_url, api_key="any-key")
+            if wire == "openai"
+            else Anthropic("any", base_url=server.anthropic_base_url, api_key="any-key")
+        )
+        seen, result = await streamed(Agent(model), raw=True)
+    assert result.final_text == "Hello there."
+    chunks = [e.data for e in seen if isinstance(e, RawChunk)]
+    if wire == "openai":
+        assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+        said = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"]]
+    else:
+        assert {"message_start", "message_stop"} <= {chunk["type"] for chunk in chunks}
+        said = [chunk["delta"].get("text", "") for chunk in chunks if chunk["type"] == "content_block_delta"]
+    assert "".join(said) == "Hello there."
+    first = next(n for n, e in enumerate(seen) if isinstance(e, RawChunk))
+    assert first < next(n for n, e in enumerate(seen) if isinstance(e, Delta))
