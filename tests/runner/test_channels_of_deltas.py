@@ -118,7 +118,8 @@ async def test_words_of_a_failed_attempt_are_said_to_be_void_before_the_next_one
     assert (seen[at].attempt, seen[at].step) == (2, "s1")
     assert (words(seen[:at], "final"), words(seen[at:], "final")) == ("It is th", "It is here.")
     before = [e.kind for e in seen[:at] if not isinstance(e, Delta)]
-    assert before[-2:] == ["model_failed", "model_started"]
+    assert "model_failed" in before
+    assert before[-1] == "model_started"
 
 
 async def test_nothing_is_void_if_nothing_was_said():

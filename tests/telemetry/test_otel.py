@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.telemetry.collector import Collector, collecting
 from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.telemetry import OpenTelemetry
 
@@ -236,3 +237,16 @@ async def test_a_collector_that_is_away_neither_hurts_nor_holds_up_a_run(monkeyp
     async with asyncio.timeout(10):
         async with Runner("memory:", observers=[OpenTelemetry.over_otlp()]) as runner:
             assert (await runner.run(worker(), "Go.")).state == "completed"
+
+
+async def test_attempts_that_a_layer_asks_for_are_spans_of_one_step_with_the_wait_between(collector):
+    model = ScriptedModel([fail(503), text("Fine.")], name="openai:gpt-5.4-mini")
+    async with Runner("memory:", observers=[OpenTelemetry.over_otlp()]) as runner:
+        result = await runner.run(Agent(Retry(model, base=0.05), name="worker"), "Go.")
+    assert result.state == "completed"
+    chats = sorted(collector.named("chat gpt-5.4-mini"), key=lambda span: span.start)
+    assert [(s.attributes["treadle.attempt"], s.error) for s in chats] == [(1, True), (2, False)]
+    assert {s.parent for s in chats} == {collector.one("step").id}
+    assert chats[0].end <= chats[1].start
+    counted = {facts.get(ERROR_OF): total for facts, total, _ in collector.metrics["treadle.model.calls"]}
+    assert counted == {None: 1, chats[0].attributes[ERROR_OF]: 1}

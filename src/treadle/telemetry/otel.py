@@ -13,7 +13,7 @@ happens is an event of the drive's span. What each event becomes is told here; t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -23,7 +23,7 @@ from opentelemetry.trace import TracerProvider
 
 from treadle.core import events as e
 from treadle.core.events import END_STATES, Ephemeral
-from treadle.core.model import Usage
+from treadle.core.model import SideCall, Usage
 from treadle.errors import MissingExtra
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
 from treadle.telemetry import semconv as names
@@ -130,7 +130,11 @@ class OpenTelemetry:
                 spans.model_started(event)
             case e.ModelReturned():
                 self._measures.model(spans.model_returned(event), event.usage)
-            case e.ModelFailed() | e.ModelStopped():
+                self._measure_also(spans, event.also)
+            case e.ModelFailed():
+                self._measures.model(spans.model_failed(event), None)
+                self._measure_also(spans, event.also)
+            case e.ModelStopped():
                 self._measures.model(spans.model_failed(event), None)
             case e.ToolStarted():
                 spans.tool_started(event)
@@ -141,6 +145,14 @@ class OpenTelemetry:
             case _:
                 if event.kind not in _UNTOLD:
                     spans.happened(event)
+
+    def _measure_also(self, spans: Spans, calls: Sequence[SideCall]) -> None:
+        """Count requests that were sent on the way to another's answer, such as a hedge that lost."""
+        for call in calls:
+            facts = {**spans.chat_with(call.model), **spans.agent}
+            if call.error:
+                facts[names.ERROR_TYPE] = call.error
+            self._measures.model((None, facts), call.usage)
 
     def _before(self, task_id: str, event: DriveBegan) -> trace.SpanContext | None:
         """Return the span of the task's drive before this one, if there was one that can be known."""

@@ -175,18 +175,20 @@ class Spans:
 
     # ------------------------------------------------------------------------------------------ models
 
-    def model_started(self, event: e.ModelStarted) -> None:
-        """Start the span of an attempt of a request."""
-        provider, colon, model = event.model.partition(":")
-        if not colon:
-            provider, model = event.model, event.model
-        facts: dict[str, Any] = {
+    def chat_with(self, name: str) -> dict[str, Any]:
+        """Return what spans and metrics say of a request to a model of this name."""
+        provider, colon, model = name.partition(":")
+        return {
             names.OPERATION: names.CHAT,
             names.PROVIDER: names.PROVIDERS.get(provider, provider),
-            names.REQUEST_MODEL: model,
+            names.REQUEST_MODEL: model if colon else name,
         }
+
+    def model_started(self, event: e.ModelStarted) -> None:
+        """Start the span of an attempt of a request."""
+        facts = self.chat_with(event.model)
         span = self._tracer.start_span(
-            f"{names.CHAT} {model}",
+            f"{names.CHAT} {facts[names.REQUEST_MODEL]}",
             _below(self._step(event.step, {})),
             SpanKind.CLIENT,
             {**facts, **self.agent, names.STEP: event.step, names.ATTEMPT: event.attempt},

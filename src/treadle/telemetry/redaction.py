@@ -19,11 +19,12 @@ from treadle.core.events import Ephemeral, Event, ModelStopped, ToolStopped
 from treadle.core.messages import Json, Message
 
 FACTS: Final = frozenset({
-    *("action", "after_conversation", "agent", "allowed", "asked", "attempt", "base", "branch", "by", "call", "calls"),
+    *("action", "after_conversation", "agent", "allowed", "also", "asked", "attempt", "base", "branch", "by", "call"),
+    "calls",
     *("channel", "command", "covers", "deltas", "depth", "digest", "direct", "due", "effect", "epoch", "error"),
     *("estimated", "events", "final", "fingerprint", "finish", "follows", "forced", "inbox", "index", "join"),
     "kept",
-    *("kind", "last", "limit", "model", "name", "next", "offered", "outcome", "parent", "parent_call"),
+    *("kind", "last", "limit", "model", "name", "next", "next_route", "offered", "outcome", "parent", "parent_call"),
     *("retry_after", "retry_at", "role", "route", "seq", "source", "state", "status", "step", "steps", "tag", "thread"),
     *("thread_version", "time", "to", "tool", "tools", "undo", "undoes", "usage", "used", "verdict", "version"),
     *("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"),
