@@ -89,9 +89,6 @@ class Owned:
     writer: JournalWriter
     channel: Channel
     drive: Drive | None = None
-    drive_waits: bool = False
-    """something arrived before there was a drive to take it"""
-
     place: Place | None = None
     """in its thread, as the claim found it"""
 
@@ -379,10 +376,8 @@ class Desk:
         owned = self.owned.get(task_id) if self.is_owned(task_id) else None
         if owned is None:
             return False
-        if owned.drive is not None:
+        if owned.drive is not None:  # one that is to come reads the inbox when it begins
             owned.drive.poke()
-        else:
-            owned.drive_waits = True
         return True
 
     def _others_wrote(self, with_mail: Sequence[str]) -> None:

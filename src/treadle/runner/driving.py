@@ -468,8 +468,6 @@ class Driving:
         wanted = owned.wanted
         drive = Drive(self.store, writer, owned.channel, state, terms, stage, entrance, was_wanted=wanted)
         owned.drive = drive
-        if owned.drive_waits:
-            drive.poke()
         inside = INSIDE.set((*INSIDE.get(), state.task_id))
         try:
             await drive.run()

@@ -89,7 +89,7 @@ class Stepping(Views):
         Args:
             task: the task, or its id.
             input: a person's words, put before the step's model call.
-            step: id of the step to run; it must be the next one.
+            step: id of the step to run; it must be one that is ready: see `get_upcoming_steps`.
             agent: the task's agent, if this runner was not given it.
             context: handed to tools; never stored.
 
