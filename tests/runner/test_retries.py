@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, StepContext, StepResult
+from treadle import Agent, Limits, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
 from treadle.core.messages import Message, Text
 from treadle.core.model import ModelAnswer, SideCall, TextDelta, Usage
 from treadle.errors import ModelError, TaskParked
-from treadle.models import fail, text
+from treadle.models import call, fail, text
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing import clock
 from treadle.testing.audit import audit_store
@@ -34,6 +34,12 @@ class Again:
             if len(request.failures) < len(self.waits):
                 error.again_in = self.waits[len(request.failures)]
             raise
+
+
+@tool(read_only=True)
+def look() -> str:
+    """Look."""
+    return "seen"
 
 
 def kinds(events):
@@ -111,6 +117,31 @@ def test_a_long_wait_gives_the_task_back_and_whoever_adopts_drives_it_on_when_it
             await asyncio.sleep(40)
             assert (await two.get_task("t")).state == "completed"
             assert await audit_store(two.store) == []
+
+    clock.run(story())
+
+
+def test_a_wait_of_a_minute_is_waited_out_and_a_longer_one_gives_the_task_back():
+    async def story():
+        async with clock.runner() as runner:
+            for seconds, state in ((60.0, "completed"), (61.0, "waiting")):
+                agent = Agent(Again([fail(429), text("Yes.")], [seconds]))
+                assert (await runner.run(agent, "Now?")).state == state
+
+    clock.run(story())
+
+
+def test_trying_begins_anew_with_each_driver_and_what_failed_stays_known():
+    async def story():
+        model = Again([fail(429), fail(503), text("Yes.")], [600.0, 1.0])
+        agent = Agent(model, name="a")
+        async with clock.runner(agents=[agent], adopt=True) as runner:
+            await runner.run(agent, "Now?", task_id="t")
+            await asyncio.sleep(700)
+            assert (await runner.get_task("t")).state == "completed"
+            begun = [event.time for event in await journal(runner, "t") if event.kind == "model_started"]
+            assert [request.asked_at for request in model.requests] == [begun[0], begun[1], begun[1]]
+            assert [len(request.failures) for request in model.requests] == [0, 1, 2]
 
     clock.run(story())
 
@@ -193,6 +224,66 @@ def test_a_function_waits_for_its_request_while_its_siblings_go_on():
     clock.run(story())
 
 
+async def asks_or_works(ctx: StepContext) -> StepResult:
+    """Two steps ask the model, one works for a minute beside them, one has the answer."""
+    if ctx.name == "start":
+        beside = NextStep("40"), NextStep("5"), NextStep("work")
+        return StepResult(next_steps=(*beside, NextStep("end", after=("40", "5", "work"))))
+    if ctx.name == "work":
+        await asyncio.sleep(60)
+    elif ctx.name != "end":
+        await ctx.call_model(messages=[Message("user", (Text(ctx.name),))])
+    return StepResult("done", is_last=ctx.name == "end")
+
+
+class Timed:
+    """Fails once at each question, wants it asked again after the seconds it names, and knows when it was asked."""
+
+    name = "timed"
+
+    def __init__(self):
+        self.asked = []
+
+    async def stream(self, request):
+        word = request.messages[-1].text
+        self.asked.append((word, round(asyncio.get_running_loop().time(), 2)))
+        if not request.failures:
+            raise ModelError("down", kind="server", again_in=float(word))
+        yield ModelAnswer(Message("assistant", (Text("Hi"),)))
+
+
+IN_TIME = [("40", 0.0), ("5", 0.0), ("5", 5.0), ("40", 40.0)]
+
+
+def test_questions_are_asked_again_in_time_while_another_step_is_at_work():
+    async def story():
+        model = Timed()
+        async with clock.runner() as runner:
+            assert (await runner.run(Agent(model, worker=asks_or_works), "Go.")).state == "completed"
+        assert model.asked == IN_TIME
+
+    clock.run(story())
+
+
+def test_a_timer_that_fires_between_two_looks_at_the_clock_is_not_waited_for():
+    async def story():
+        due, looks = clock.BEGIN + 5 * SECOND, []
+
+        def ticking() -> int:
+            """Be a moment early once, as a clock that is slowed down is when a wait has ended."""
+            now = clock.now()
+            if now >= due:
+                looks.append(now)
+            return due - 1 if len(looks) == 1 else now
+
+        model = Timed()
+        async with Runner("memory:", clock=ticking) as runner:
+            assert (await runner.run(Agent(model, worker=asks_or_works), "Go.")).state == "completed"
+        assert model.asked == IN_TIME
+
+    clock.run(story())
+
+
 def test_a_function_whose_request_waits_long_is_left_and_entered_again(tmp_path):
     async def story():
         entered = []
@@ -259,24 +350,131 @@ class Sides:
         side = SideCall("one:b", Usage(10, 5, estimated=True), "it was slower")
         if not request.failures:
             raise ModelError(
-                "down", kind="server", again_in=0.0, route="0", next_route="1", model="one:a", also=(side,)
+                "down",
+                kind="server",
+                again_in=0.0,
+                route="0",
+                next_route="1",
+                model="one:a",
+                also=(side, side),
             )
         yield TextDelta("Hi")
         answer = Message("assistant", (Text("Hi"),))
         yield ModelAnswer(answer, usage=Usage(1, 1), model="one:c", also=(side,))
 
 
+async def asks(ctx: StepContext) -> StepResult:
+    """One question of a function."""
+    answer = await ctx.call_model(messages=[Message("user", (Text("Now?"),))])
+    return StepResult(answer.message.text, is_last=True)
+
+
+BY_WORKER_OR_FUNCTION = pytest.mark.parametrize(
+    "worker", ["function_calling", asks], ids=["worker", "function"]
+)
+
+
+@BY_WORKER_OR_FUNCTION
 async def test_who_failed_who_answered_and_what_was_sent_besides_is_in_the_journal_and_counted(
-    runner: Runner,
+    runner: Runner, worker
 ):
-    result = await runner.run(Agent(Sides()), "Go.", task_id="t")
-    assert (result.usage.model_calls, result.usage.input_tokens, result.usage.estimated) == (4, 21, True)
+    result = await runner.run(Agent(Sides(), worker=worker), "Go.", task_id="t")
+    assert (result.usage.model_calls, result.usage.input_tokens, result.usage.estimated) == (5, 31, True)
+    assert (await runner.get_step("t", 1)).usage.input_tokens == 31
     events = await journal(runner, "t")
     failed = next(event for event in events if event.kind == "model_failed")
     returned = next(event for event in events if event.kind == "model_returned")
-    assert (failed.model, failed.route, failed.next_route, len(failed.also)) == ("one:a", "0", "1", 1)
+    assert (failed.model, failed.route, failed.next_route, len(failed.also)) == ("one:a", "0", "1", 2)
     assert (returned.model, returned.also[0].error) == ("one:c", "it was slower")
     assert (await runner.get_task("t")).state == "completed"
+
+
+class Rerouted:
+    """Models of which each fails in turn, and the last answers."""
+
+    name = "many"
+
+    def __init__(self):
+        self.requests = []
+
+    async def stream(self, request):
+        self.requests.append(request)
+        here = len(request.failures)
+        if here < 3:
+            raise ModelError("down", kind="server", again_in=0.0, route=str(here), next_route=str(here + 1))
+        yield ModelAnswer(Message("assistant", (Text("Hi"),)))
+
+
+@BY_WORKER_OR_FUNCTION
+async def test_each_attempt_goes_where_the_last_one_said_and_knows_of_all_before_it(runner: Runner, worker):
+    model = Rerouted()
+    await runner.run(Agent(model, worker=worker), "Go.", task_id="t")
+    assert [request.route for request in model.requests] == ["", "1", "2", "3"]
+    failed = [event for event in await journal(runner, "t") if event.kind == "model_failed"]
+    assert [(f.route, f.at) for f in model.requests[-1].failures] == [
+        (str(place), event.time) for place, event in enumerate(failed)
+    ]
+    started = next(event for event in await journal(runner, "t") if event.kind == "model_started")
+    assert [request.asked_at for request in model.requests] == [started.time] * 4
+
+
+class Refuses:
+    """Fails for good, or says of other requests what cannot be kept."""
+
+    name = "no"
+
+    def __init__(self, **said):
+        self.said = said
+
+    async def stream(self, request):
+        raise ModelError("down", kind="server", route="1", model="one:b", **self.said)
+        yield
+
+
+async def test_a_failure_that_is_the_last_one_says_too_whose_it_was_and_what_was_sent_besides(runner: Runner):
+    side = SideCall("one:a", Usage(10, 5))
+    result = await runner.run(Agent(Refuses(also=(side,))), "Go.", task_id="t")
+    failed = next(event for event in await journal(runner, "t") if event.kind == "model_failed")
+    assert (failed.model, failed.route, failed.also, failed.retry_at) == ("one:b", "1", (side,), None)
+    assert (result.state, result.usage.model_calls, result.usage.input_tokens) == ("failed", 2, 10)
+
+
+async def test_other_requests_that_cannot_be_kept_are_a_failure_of_their_model(runner: Runner):
+    result = await runner.run(Agent(Refuses(also=["one:a"], again_in=0.0)), "Go.", task_id="t")
+    assert result.state == "failed"
+    assert "must be a tuple of SideCall" in result.error.message
+    assert "down" in result.error.message
+
+
+def test_a_wait_below_nothing_is_none_and_none_is_longer_than_a_year():
+    async def story():
+        async with clock.runner() as runner:
+            assert (
+                await runner.run(Agent(Again([fail(429), text("Yes.")], [-5.0])), "?")
+            ).state == "completed"
+            result = await runner.run(Agent(Again([fail(429), text("Yes.")], [1e15])), "?")
+            assert result.pending[0].due == clock.BEGIN + 366 * 86_400 * SECOND
+
+    clock.run(story())
+
+
+def test_a_task_that_another_version_of_its_agent_takes_up_does_not_wait_for_the_one_before():
+    async def story():
+        async with clock.runner() as runner:
+            first = Agent(Again([fail(429)], [600.0]), instructions="Be kind.", name="a")
+            assert (await runner.run(first, "?", task_id="t")).state == "waiting"
+            second = Agent(Again([text("Yes.")], []), instructions="Be brief.", name="a")
+            assert (await runner.resume("t", agent=second)).final_text == "Yes."
+            assert asyncio.get_running_loop().time() < 1.0
+
+    clock.run(story())
+
+
+async def test_a_last_answer_in_the_same_step_knows_nothing_of_failures_before_the_one_ahead(runner: Runner):
+    model = Again([fail(503), call("look"), text("So.")], [0.0])
+    result = await runner.run(Agent(model, tools=[look]), "?", options=RunOptions(limits=Limits(steps=1)))
+    assert (result.state, result.final_text) == ("degraded", "So.")
+    assert [len(request.failures) for request in model.requests] == [0, 1, 0]
 
 
 async def test_a_task_killed_while_it_waits_for_a_timer_waits_on_where_it_is_taken_up(tmp_path):

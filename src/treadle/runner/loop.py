@@ -351,18 +351,18 @@ class Drive:
         left = self._fire_timers()
         if left is not None and left > PATIENCE:
             return await self._park("waiting")
-        if left is not None:
+        if left:
             self._writer.flush()
             await self._wait(left)
         return False
 
     def _fire_timers(self) -> float | None:
-        """Take down which timers have fired; return the seconds until the next, None if one fired or there is none."""
+        """Take down a timer that has fired; return the seconds until the next, 0 if one fired, or None."""
         now, left = self._writer.clock(), None
         for timer in tuple(self.state.timers()):
             if timer.due <= now:
                 self._record(e.TimerFired(timer.step, timer.call))
-                return None
+                return 0.0
             seconds = (timer.due - now) / 1e6
             left = seconds if left is None else min(left, seconds)
         return left
