@@ -10,12 +10,13 @@ from typing import ClassVar
 import psycopg
 import pytest
 
+from tests.stores.queued_cases import QueuedCases
 from treadle.ports import JournalStore
 from treadle.testing.conformance.durability import CALLS, PersistentStoreConformance
 from treadle.testing.postgres import PostgresServer
 
 
-class TestPostgresStore(PersistentStoreConformance):
+class TestPostgresStore(PersistentStoreConformance, QueuedCases):
     factory: ClassVar[str] = "treadle.wiring:open_store"
     server: PostgresServer
 

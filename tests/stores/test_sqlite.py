@@ -5,11 +5,12 @@ from typing import ClassVar
 
 import apsw
 
+from tests.stores.queued_cases import QueuedCases
 from treadle.ports import JournalStore
 from treadle.testing.conformance.durability import PersistentStoreConformance
 
 
-class TestSQLiteStore(PersistentStoreConformance):
+class TestSQLiteStore(PersistentStoreConformance, QueuedCases):
     factory: ClassVar[str] = "treadle.wiring:open_store"
 
     def address(self, place: Path) -> str:

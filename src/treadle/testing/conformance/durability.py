@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import pytest
 
 from treadle.errors import Fenced, StoreError, TaskBusy
-from treadle.ports import Committed, InboxItem, JournalStore, Record, TaskFilter, ThreadChange
+from treadle.ports import Committed, InboxItem, JournalStore, Record, TaskExists, TaskFilter, ThreadChange
 from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.crashing import script
 from treadle.testing.conformance.owner import Owner, dump, item, new_task, send, until
@@ -300,6 +300,15 @@ class PersistentStoreConformance(StoreConformance):
                 claim = await store.claim(row.task_id)
                 assert (claim.epoch, claim.head) == (row.epoch + 1, row.head)
                 await Owner.of(store, row.task_id, claim).write()
+
+    async def test_a_creation_that_another_instance_made_is_not_this_ones(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+            owner = Owner(one, "t")
+            made = owner.commit(owner.record(), create=new_task("t"))
+            await send(one, made)
+            with pytest.raises(TaskExists):
+                await send(two, made)
+            assert await send(one, made) == Committed()
 
     async def test_a_commit_sent_again_through_another_instance_is_recognised(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:

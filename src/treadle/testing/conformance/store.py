@@ -22,7 +22,7 @@ import pytest
 
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import AT_ONCE, Committed, TaskFilter
-from treadle.testing.conformance.owner import Owner, item, send
+from treadle.testing.conformance.owner import Owner, item, new_task, send
 from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
@@ -145,6 +145,13 @@ class StoreConformance(
             await store.delete("t")
             assert await store.orphans(10) == []
 
+    async def test_a_deleted_task_that_a_fork_needs_is_no_orphan(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t")).send(release=True, wanted=AT_ONCE)
+            await (await Owner.create(store, "f", base="t", base_seq=1)).release()
+            await store.delete("t")
+            assert await store.orphans(10) == []
+
     async def test_refused_commits_of_a_former_owner_are_counted(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             stale = await Owner.create(store, "t")
@@ -177,6 +184,17 @@ class StoreConformance(
         await store.close()
         await store.open()
         assert [row.task_id for row in await store.orphans(10)] == ["t"]
+        await store.close()
+
+    async def test_a_thread_is_free_once_the_store_of_its_holder_was_closed(self, tmp_path: Path) -> None:
+        store = self.make(tmp_path)
+        await store.open()
+        await Owner(store, "t").write(create=new_task("t"), enter="enqueue")
+        await store.close()
+        await store.open()
+        committed = await Owner(store, "u").write(create=new_task("u"), enter="enqueue")
+        assert committed.place is not None
+        assert committed.place.held
         await store.close()
 
     async def test_close_writes_what_is_queued(self, tmp_path: Path) -> None:
@@ -218,6 +236,30 @@ class StoreConformance(
         async with self.opened(tmp_path) as store:
             assert ":" in store.url
             assert "\n" not in store.url
+
+    async def test_all_who_watch_one_store_are_woken_by_a_release_and_by_mail(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            one, two = list[str](), list[str]()
+            ends = [store.watch(lambda mail, heard=heard: heard.extend(["", *mail])) for heard in (one, two)]
+            await asyncio.sleep(0.2)  # a store may look around when somebody begins to watch
+            one.clear()
+            two.clear()
+            await owner.release()
+            assert one
+            assert two
+            one.clear()
+            two.clear()
+            await store.post("t", item("i"))
+            assert "t" in one
+            assert "t" in two
+            ends[0]()
+            one.clear()
+            two.clear()
+            await store.post("t", item("j"))
+            assert not one
+            assert "t" in two
+            ends[1]()
 
     async def test_a_watch_can_be_ended_twice(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

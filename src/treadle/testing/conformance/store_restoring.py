@@ -24,7 +24,7 @@ class RestoringConformance(StoreSubject):
             owner = await Owner.create(one, "t", agent="bot", labels={"a": "ü"}, parent="p")
             await owner.write(3, blobs={"b": b"1" * 9_000}, state="running", release=True)
             owner = await Owner.claim(one, "t")
-            await owner.write(2, release=True, thread=add(0))
+            await owner.write(2, release=True, thread=add(0), wanted=1_800_000_000_000_000)
             await one.post("t", item("i", text="a"))
             fork = await Owner.create(one, "f", base="t", base_seq=2, thread_id="other")
             await fork.write(2, release=True)
@@ -98,6 +98,26 @@ class RestoringConformance(StoreSubject):
             await two.delete("f")
             with pytest.raises(TaskNotFound):
                 await two.row("t", deleted=True)
+
+    async def test_a_restored_task_that_ends_with_another_record_than_its_row_knows_of_is_not_claimed(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            row, records = await self._task(store, "t")
+            assert row.mark is not None
+            other = replace(row, task_id="u", mark=replace(row.mark, digest=b"another"))
+            await store.restore(other, records)
+            with pytest.raises(JournalCorrupt, match="was replaced"):
+                await store.claim("u")
+
+    async def test_a_restored_summary_covers_what_it_covered(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            for name in ("t", "s"):
+                await self._task(store, name)
+            members = [ThreadMember(1, "t", 6), ThreadMember(2, "s", 6, covers=1)]
+            await store.restore_thread("talk", 2, members)
+            assert await store.thread("talk") == (2, members)
+            assert [(row.version, row.members) for row in await store.threads(10)] == [(2, 1)]
 
     async def test_a_restored_thread_has_its_whole_history(self, tmp_path: Path) -> None:
         (tmp_path / "one").mkdir()

@@ -48,6 +48,7 @@ class ThreadConformance(StoreSubject):
             members = [ThreadMember(1, "t", 3), ThreadMember(2, "u", 3), ThreadMember(3, "v", 3)]
             assert await store.thread("talk") == (4, [*members, ThreadMember(4, "s", 2, covers=2)])
             assert await store.thread("talk", version=3) == (3, members)
+            assert await store.thread("talk", version=99) == await store.thread("talk")
             assert await store.threads(10) == [ThreadRow("talk", 4, 3)]
 
     async def test_a_member_can_be_taken_out_past_a_summary_that_does_not_cover_it(

@@ -95,6 +95,15 @@ class TurnConformance(StoreSubject):
             await three.release()
             assert (await asked(two)).held
 
+    async def test_who_waits_and_then_interrupts_stands_before_those_who_wait(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await entering(store, "t", "enqueue")
+            (first, ahead), (later, _) = [await entering(store, name, "enqueue") for name in ("u", "v")]
+            place = await asked(later, "interrupt")
+            assert (place.held, place.holders) == (False, ("t",))
+            assert place.number < ahead.number
+            assert place.number < (await asked(first)).number
+
     async def test_who_comes_beside_others_keeps_those_waiting_who_come_after(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             one, _ = await entering(store, "t", "enqueue")
