@@ -119,6 +119,27 @@ class PersistentStoreConformance(StoreConformance):
                 assert output.split() == [str(seq) for seq in range(2, 102)]
             assert [row.head for row in await store.rows(TaskFilter())] == [101] * 3
 
+    async def test_a_watcher_whose_loop_is_closed_is_forgotten_and_harms_nobody(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
+            loop, woken, tried = asyncio.get_running_loop(), asyncio.Event(), list[int]()
+
+            def left_behind(task_ids: Sequence[str]) -> None:
+                tried.append(1)
+                raise RuntimeError("Event loop is closed")
+
+            def wake(task_ids: Sequence[str]) -> None:
+                loop.call_soon_threadsafe(woken.set)
+
+            ends = [one.watch(left_behind), one.watch(wake)]
+            for name in ("t", "u"):
+                await Owner.create(two, name)
+                await asyncio.wait_for(woken.wait(), 5)
+                woken.clear()
+            await Owner.create(one, "v")
+            for end in ends:
+                end()
+            assert len(tried) == 1
+
     async def test_a_watcher_is_woken_by_another_instance(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
             loop, woken = asyncio.get_running_loop(), asyncio.Event()

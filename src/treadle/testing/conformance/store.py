@@ -162,6 +162,9 @@ class StoreConformance(
                 with pytest.raises(Fenced):
                     await stale.write()
             assert store.fenced == 2
+            await store.close()
+            await store.open()
+            assert store.fenced == 2
 
     # --------------------------------------------------------------------------------------- opening, closing
 
