@@ -65,6 +65,15 @@ class PydanticAIModel:
             )  # reading a response needs its tables, which take a while to load
         return self._model
 
+    async def prepare(self) -> None:
+        """Load what the first request needs, and so does not have to wait for.
+
+        Raises:
+            MissingExtra: a package is not installed.
+            ModelError: there is no key.
+        """
+        await self._ready()
+
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         model = await self._ready()
         from treadle.llm import mapping

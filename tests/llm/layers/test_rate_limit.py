@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from treadle.core.model import ModelSettings, Usage
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.layers.turnstile import Window
-from treadle.models import OpenAIChat, RateLimit, ScriptedModel, turn
+from treadle.models import OpenAIChat, RateLimit, ScriptedModel, Timeout, turn
 from treadle.testing import clock
 from treadle.testing.conformance.model import ask, request
 
@@ -257,6 +257,54 @@ async def test_a_line_moves_on_when_an_event_loop_in_it_was_closed():
     await ask(limited, asked_by("alive", 1))
     assert model.who[1:] == ["alive"]
     assert not dead.done()
+
+
+@pytest.mark.anyio
+async def test_what_a_first_request_has_to_load_is_loaded_before_its_turn():
+    class Cold(Model):
+        loaded = False
+
+        async def prepare(self):
+            await asyncio.sleep(0.01)
+            self.loaded = True
+
+        async def stream(self, asked):
+            assert self.loaded
+            async for item in super().stream(asked):
+                yield item
+
+    model = Cold()
+    await ask(RateLimit(Timeout(model), requests_per_second=100), request())
+    assert len(model.times) == 1
+
+
+def test_a_request_that_is_held_back_further_in_takes_nobody_s_turn():
+    model = Model()
+    ready = [0.0]
+
+    class Resting(Model):
+        def ready_in(self):
+            return ready[0]
+
+        async def stream(self, asked):
+            if asked.task_id == "refused":
+                raise ModelError("not now", kind="not_sent", retry_after=3)
+            async for item in model.stream(asked):
+                yield item
+
+    async def main():
+        limited = RateLimit(Resting(), clock=loop_time, requests_per_second=1)
+        with pytest.raises(ModelError, match="not now"):
+            await ask(limited, asked_by("refused"))
+        await ask(limited, request())
+        assert model.times == [0.0]
+        ready[0] = 7.0
+        with pytest.raises(ModelError, match=r"takes no requests for 7\.0 s more") as caught:
+            await ask(limited, request())  # and does not stand in line for that
+        assert (caught.value.kind, caught.value.retry_after, loop_time()) == ("not_sent", 7, 0)
+        assert limited.ready_in() == 7
+
+    clock.run(main())
 
 
 def test_accounts_are_told_apart_by_their_key_which_is_not_shown():

@@ -178,6 +178,23 @@ def test_a_model_that_ignores_its_cancellation_has_timed_out_when_it_speaks_agai
     clock.run(main())
 
 
+def test_a_model_that_ignores_its_cancellation_and_answers_has_answered():
+    class Deaf(Model):
+        async def stream(self, asked):
+            try:
+                await asyncio.sleep(50)
+            except asyncio.CancelledError:
+                yield [item async for item in ScriptedModel(["so"]).stream(asked)][-1]
+
+    async def main():
+        assert (await ask(Timeout(Deaf(), first_byte=5), request()))[1].message.text == "so"
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+    clock.run(main())
+
+
 @pytest.mark.anyio
 async def test_a_reader_who_leaves_early_closes_the_model():
     model = Model(0, 0, 0)

@@ -17,6 +17,7 @@ from treadle.llm.layers.layer import (
     kinds,
     limit_waits,
     number,
+    prepare,
     ready_in,
     require,
 )
@@ -62,6 +63,10 @@ class Fallback(Layer):
     def require(self) -> None:
         for model in self.models:
             require(model)
+
+    async def prepare(self) -> None:
+        for model in self.models:
+            await prepare(model)
 
     def ready_in(self) -> float:
         return min(map(ready_in, self.models))

@@ -53,6 +53,10 @@ class Layer:
         """Raise `MissingExtra` when the packages that the model inside needs are not installed."""
         require(self.model)
 
+    async def prepare(self) -> None:
+        """Load what the first request needs, and so does not have to wait for."""
+        await prepare(self.model)
+
     def ready_in(self) -> float:
         """Return after how many seconds the model would take a request; 0 if it takes one now."""
         return ready_in(self.model)
@@ -100,6 +104,12 @@ def require(model: Model) -> None:
     """Raise `MissingExtra` when packages that a model needs are not installed, if it can tell."""
     if (check := getattr(model, "require", None)) is not None:
         check()
+
+
+async def prepare(model: Model) -> None:
+    """Load what the first request to a model needs, if it can say."""
+    if (make_ready := getattr(model, "prepare", None)) is not None:
+        await make_ready()
 
 
 def limit_waits(model: Model, connect: float | None, silence: float | None) -> None:

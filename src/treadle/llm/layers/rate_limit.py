@@ -6,9 +6,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.layers.estimate import estimated_input
-from treadle.llm.layers.layer import Layer, closed, count, number, ready_in
+from treadle.llm.layers.layer import Layer, closed, count, number, prepare, ready_in
 from treadle.llm.layers.turnstile import Turnstile, turnstile_of
 from treadle.ports import Model
 
@@ -17,7 +17,8 @@ class RateLimit(Layer):
     """A model that is sent no more than so many requests, or tokens, in any stretch of time.
 
     In any second no more than `requests_per_second` leave, in any minute no more than `requests_per_minute`: also not
-    once, not after a pause, and not at the seam of two seconds. All limits of a process with the same numbers around
+    once, not after a pause, and not at the seam of two. Those of a second leave evenly, those of a minute as they come;
+    both may be stated. All limits of a process with the same numbers around
     models of one account (the service and its key) are one, for all runners, agents, event loops and threads. Who comes
     first goes first, by when trying began. Who would have to wait for longer than `hold` is told so at once: a
     `ModelError` of the kind `not_sent`, with `again_in`, so that the wait is journalled and holds nothing open.
@@ -58,6 +59,7 @@ class RateLimit(Layer):
             raise ConfigurationError(f"RateLimit: clock must be a function, got {clock!r}")
         self._clock = clock
         self._found: Turnstile | None = None
+        self._is_prepared = False
 
     def _shown(self) -> list[str]:
         return [shown for shown in super()._shown() if not shown.endswith("=None")]
@@ -67,18 +69,27 @@ class RateLimit(Layer):
         return max(0.0 if wait <= self.hold else wait, ready_in(self.model))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        turnstile = self._turnstile()
-        most = self.tokens_per_minute
+        if not self._is_prepared:  # what a first request waits for would come between its turn and its way
+            await prepare(self.model)
+            self._is_prepared = True
+        if (wait := ready_in(self.model)) > 0.0:
+            words = f"not sent: {self.name} takes no requests for {wait:.1f} s more"
+            raise ModelError(words, kind="not_sent", retry_after=wait)
+        turnstile, most = self._turnstile(), self.tokens_per_minute
         tokens = 0 if most is None else min(most, _estimated(request))
-        slot = turnstile.take(tokens) or await turnstile.wait(tokens, request.asked_at, self.hold)
+        slots = turnstile.take(tokens) or await turnstile.wait(tokens, request.asked_at, self.hold)
         inner = self.model.stream(request)
         item: ModelDelta | ModelAnswer | None = None
         try:
             async for item in inner:
                 yield item
+        except ModelError as error:
+            if error.kind == "not_sent":
+                turnstile.give_back(slots)
+            raise
         finally:
             if tokens and type(item) is ModelAnswer:
-                turnstile.correct(slot, item.usage.total_tokens)
+                turnstile.correct(slots, item.usage.total_tokens)
             await closed(inner)
 
     def _turnstile(self) -> Turnstile:

@@ -13,8 +13,11 @@ from threading import Lock
 from treadle.errors import ModelError
 
 SLACK = 0.05
-"""Seconds that a stretch of time is taken for longer than it is: what a request may be under way for longer than the
-next one, so that those who count where requests arrive find no more of them."""
+"""Seconds that a second, or a minute, is taken for longer than it is: as much longer than the next one a request may be
+under way, and who counts where they arrive still finds no more of them."""
+
+GROUPS = 20
+"""Into how many groups the requests of a second are divided, at least, if there are as many."""
 
 _KEPT = 1_000
 
@@ -36,7 +39,7 @@ class Window:
 
     def __init__(self, most: int, seconds: float, *, of_tokens: bool = False) -> None:
         self._most = most
-        self._seconds = seconds + SLACK
+        self._seconds = seconds
         self._passed: deque[Slot] = deque()
         self._sum = 0
         self.of_tokens = of_tokens
@@ -178,6 +181,12 @@ class Turnstile:
                     window.change(slot, tokens)
         self._serve()
 
+    def give_back(self, slots: list[Slot]) -> None:
+        """Say that a request was not sent after all."""
+        with self._lock:
+            self._take_back(slots)
+        self._serve()
+
     def ready_in(self) -> float:
         """Return after about how many seconds a further request would pass."""
         with self._lock:
@@ -282,11 +291,13 @@ def turnstile_of(
         if (found := _turnstiles.get(key)) is None:
             windows: list[Window] = []
             if per_second is not None:
-                windows.append(Window(per_second, 1.0))
+                # Not all at once: whoever sends many requests in one moment has them arrive at any.
+                group = max(1, per_second // GROUPS)
+                windows.append(Window(group, group / per_second * (1.0 + SLACK)))
             if per_minute is not None:
-                windows.append(Window(per_minute, 60.0))
+                windows.append(Window(per_minute, 60.0 + SLACK))
             if tokens_per_minute is not None:
-                windows.append(Window(tokens_per_minute, 60.0, of_tokens=True))
+                windows.append(Window(tokens_per_minute, 60.0 + SLACK, of_tokens=True))
             found = _turnstiles[key] = Turnstile(account.partition(" #")[0], windows, clock)
             if len(_turnstiles) > _KEPT:  # limits that are still used keep theirs
                 _turnstiles.popitem(last=False)
