@@ -31,6 +31,7 @@ _BY_STATUS: dict[int, ModelErrorKind] = {
 }
 
 _BY_CODE: dict[str, ModelErrorKind] = {
+    "API_KEY_INVALID": "authentication",
     "billing_error": "permission",
     "content_filter": "refused",
     "context_length_exceeded": "too_large",
@@ -177,6 +178,10 @@ def _codes(error: Exception) -> Iterable[str]:
     for place in (_object(body.get("error")), body):
         for name in ("code", "type"):
             if isinstance(code := place.get(name), str):
+                yield code
+        details = place.get("details")
+        for detail in cast("list[Any]", details) if isinstance(details, list) else ():
+            if isinstance(code := _object(detail).get("reason"), str):
                 yield code
 
 

@@ -97,7 +97,8 @@ def gemini(name: str, api_key: str, base_url: str | None, *, connect: float, sil
 async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
     """The lines of a stream of events, as the SDK wants them.
 
-    It would take comments for data, and lines to end also where text in them has a separator of Unicode.
+    It would take comments and all fields but `data` for data, and lines to end also where text has a separator of
+    Unicode.
     """
     held: list[bytes] = []
     async for piece in response.aiter_bytes():
@@ -115,10 +116,11 @@ async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
 
 
 _END = re.compile(rb"\r\n|\n|\r(?!\Z)")
+_NO_DATA = re.compile(rb":|(event|id|retry)(:|\Z)")
 _DATA = re.compile(r"data: ?")
 
 
 def _said(line: bytes) -> str | None:
-    if line.startswith(b":"):
+    if _NO_DATA.match(line):
         return None
     return _DATA.sub("data: ", line.decode(), count=1) if line.startswith(b"data:") else line.decode()

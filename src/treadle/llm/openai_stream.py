@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from openai.types.chat.chat_completion_chunk import Choice, ChoiceDeltaToolCall
 from pydantic_ai.messages import ModelResponseStreamEvent
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
+from pydantic_ai.usage import RequestUsage
 
 
 @dataclass
@@ -22,7 +23,7 @@ class _Open:
 
 @dataclass
 class _Apart(OpenAIStreamedResponse):
-    """A stream in which each call has an index of its own."""
+    """A stream in which each call has an index of its own, and usage is not counted twice."""
 
     _open: dict[int, _Open] = field(default_factory=dict[int, _Open], init=False)
     _numbers: set[int] = field(default_factory=set[int], init=False)
@@ -31,6 +32,11 @@ class _Apart(OpenAIStreamedResponse):
         for piece in choice.delta.tool_calls or ():
             piece.index = self._number(piece)
         return super()._map_tool_call_delta(choice)
+
+    def _add_usage(self, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
+        # Each report is of the whole answer so far, and some servers report more than once.
+        if reported:
+            super()._add_usage(usage, reported=True, cumulative=True)
 
     def _number(self, piece: ChoiceDeltaToolCall) -> int:
         name = (piece.function and piece.function.name) or ""

@@ -255,13 +255,13 @@ class OpenAI(_AtOpenAI):
         stream: see `NamedModel`.
     """
 
-    provider, home = "openai-responses", "pydantic_ai.models.openai"
+    provider, home = "openai-responses", "treadle.llm.responses_stream"
     _defaults: ClassVar[Mapping[str, Any]] = {"openai_store": False}
 
     def _make(self) -> TheirModel:
-        from pydantic_ai.models.openai import OpenAIResponsesModel
+        from treadle.llm.responses_stream import ResponsesModel
 
-        return OpenAIResponsesModel(self._model_name, provider=self._provider())
+        return ResponsesModel(self._model_name, provider=self._provider())
 
 
 class OpenAIChat(_AtOpenAI):
@@ -308,14 +308,14 @@ class Anthropic(NamedModel):
         stream: see `NamedModel`.
     """
 
-    provider, extra, packages, home = "anthropic", "anthropic", ("anthropic",), "pydantic_ai.models.anthropic"
+    provider, extra, packages, home = "anthropic", "anthropic", ("anthropic",), "treadle.llm.anthropic_stream"
     key_variables, url_variable = ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL"
 
     def _make(self) -> TheirModel:
         from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient, Timeout
-        from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
+        from treadle.llm.anthropic_stream import MessagesModel
         from treadle.llm.connections import tls
 
         client = AsyncAnthropic(
@@ -325,7 +325,7 @@ class Anthropic(NamedModel):
             timeout=Timeout(self._silence, connect=self._connect or CONNECT),
             http_client=DefaultAsyncHttpxClient(verify=tls()),
         )
-        return AnthropicModel(self._model_name, provider=AnthropicProvider(anthropic_client=client))
+        return MessagesModel(self._model_name, provider=AnthropicProvider(anthropic_client=client))
 
 
 _TAKES_SCHEMA_WITH_TOOLS = re.compile(r"gemini-([3-9]|\d\d)")

@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from treadle.errors import MissingExtra
@@ -92,7 +93,8 @@ def _shaped(pieces: Sequence[bytes], how: Delivery, events: bool) -> list[bytes]
     if size is None:
         return shaped
     body = b"".join(shaped)
-    return [body[start : start + size] for start in range(0, len(body), size)]
+    places = range(size, len(body), size) if isinstance(size, int) else sorted(set(size))
+    return [body[start:end] for start, end in pairwise((0, *places, len(body))) if body[start:end]]
 
 
 def _cut(pieces: list[bytes], how: Delivery) -> list[bytes]:

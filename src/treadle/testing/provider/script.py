@@ -57,7 +57,7 @@ class How(TypedDict, total=False):
     delay: float
     chunk_delay: float
     chunk_size: int
-    split: int | None
+    split: int | Sequence[int] | None
     crlf: bool
     comments: bool
     interleave: bool
@@ -73,7 +73,8 @@ class Delivery:
         delay: seconds before the first byte, headers included.
         chunk_delay: seconds between two pieces.
         chunk_size: characters of text or arguments in one streamed delta.
-        split: when set, the body is cut anew into pieces of so many bytes, across events and characters.
+        split: when set, the body is cut anew, across events and characters: into pieces of so many bytes, or at
+            these places, counted in bytes.
         crlf: end the lines of a stream with CR LF.
         comments: put a comment line before each streamed event.
         interleave: OpenAI streams only: send the arguments of parallel calls in turns, not one after another.
@@ -85,7 +86,7 @@ class Delivery:
     delay: float = 0.0
     chunk_delay: float = 0.0
     chunk_size: int = 8
-    split: int | None = None
+    split: int | Sequence[int] | None = None
     crlf: bool = False
     comments: bool = False
     interleave: bool = False
@@ -95,7 +96,8 @@ class Delivery:
     def __post_init__(self) -> None:
         if self.delay < 0 or self.chunk_delay < 0:
             raise ConfigurationError("delay and chunk_delay are seconds, 0 or more")
-        if self.chunk_size < 1 or (self.split is not None and self.split < 1):
+        sizes = (self.split,) if isinstance(self.split, int) else self.split or ()
+        if self.chunk_size < 1 or any(size < 1 for size in sizes):
             raise ConfigurationError("chunk_size and split are 1 or more")
         if self.cut is not None and self.cut not in get_args(Cut):
             raise ConfigurationError(f"cut is one of {', '.join(get_args(Cut))}, not {self.cut!r}")

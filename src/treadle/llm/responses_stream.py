@@ -1,0 +1,81 @@
+"""The stream of OpenAI's Responses put in order: pieces that came before their call, pieces that got lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, cast
+
+from openai.types.responses import ResponseStreamEvent
+from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesStreamedResponse
+
+_DELTA = "response.function_call_arguments.delta"
+_DONE = "response.function_call_arguments.done"
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+_ITEM_BEGUN = "response.output_item.added"
+_ITEM_DONE = "response.output_item.done"
+
+
+class ResponsesModel(OpenAIResponsesModel):
+    """OpenAI's Responses, whose streams are read in order."""
+
+    async def _process_streamed_response(
+        self, response: Any, *args: Any, **options: Any
+    ) -> OpenAIResponsesStreamedResponse:
+        return await super()._process_streamed_response(cast("Any", _Ordered(response)), *args, **options)
+
+
+class _Ordered:
+    """The events of a stream, each piece of a call's arguments after the call itself."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._events = self._in_order()
+
+    def __aiter__(self) -> AsyncIterator[ResponseStreamEvent]:
+        return self._events
+
+    def __anext__(self) -> Any:
+        return self._events.__anext__()
+
+    async def close(self) -> None:
+        """Close the stream."""
+        await self._stream.close()
+
+    async def _in_order(self) -> AsyncGenerator[ResponseStreamEvent]:
+        written: dict[str, str] = {}
+        early: dict[str, list[ResponseStreamEvent]] = {}
+        ended = False
+        async for event in self._stream:
+            if ended:
+                continue  # what is repeated would be counted twice; read to its end, a connection can be used again
+            ended = event.type in _ENDS
+            item_id, whole = _call_of(event)
+            if item_id is None:
+                yield event
+            elif event.type == _ITEM_BEGUN:
+                yield event
+                written[item_id] = whole
+                for piece in early.pop(item_id, ()):
+                    written[item_id] += cast("Any", piece).delta
+                    yield piece
+            elif event.type == _DELTA:
+                if item_id not in written:
+                    early.setdefault(item_id, []).append(event)
+                    continue
+                written[item_id] += event.delta
+                yield event
+            else:
+                if not whole.startswith(written.get(item_id, "")):
+                    raise ValueError(
+                        "the pieces of a call's arguments are not what they are said to be as a whole"
+                    )
+                yield event
+
+
+def _call_of(event: Any) -> tuple[str | None, str]:
+    """Return the item of the call that an event is about, if any, and its arguments as the event has them."""
+    if event.type in (_DELTA, _DONE):
+        return event.item_id, getattr(event, "arguments", None) or ""
+    if event.type in (_ITEM_BEGUN, _ITEM_DONE) and event.item.type == "function_call":
+        return event.item.id, event.item.arguments or ""
+    return None, ""

@@ -1,0 +1,212 @@
+"""A stream means the same however its bytes are cut, whatever ends its lines, and in whatever order its pieces come."""
+
+import asyncio
+import json
+import os
+import random
+import secrets
+from dataclasses import replace
+
+import pytest
+
+from tests.llm.wires import WIRES
+from treadle.core.messages import Reasoning, Text, ToolCall, user
+from treadle.testing.conformance.model import ask, request
+from treadle.testing.provider import ProviderServer, call, raw, reasoning, text, turn
+from treadle.testing.provider.anthropic import AnthropicMessages
+from treadle.testing.provider.google import GoogleGemini
+from treadle.testing.provider.openai_chat import OpenAIChat
+from treadle.testing.provider.openai_responses import OpenAIResponses
+
+SPEAKS = {
+    "chat": OpenAIChat(),
+    "responses": OpenAIResponses(),
+    "anthropic": AnthropicMessages(),
+    "google": GoogleGemini("gemini-3-x", streamed=True, events=True),
+}
+BODY = {
+    "model": "m",
+    "messages": [],
+    "include": ["reasoning.encrypted_content"],
+    "stream_options": {"include_usage": True},
+}
+WORDS = "naïve 你好 🎉\u2028 next \u0085 line\r\n: no comment\n\ndata: none é🎉"
+THOUGHT = "Adding 🧮 \u2029 up."
+CALLS = [{"a": "é🎉\u2028", "b": n} for n in range(3)]
+SPOKEN = (reasoning(THOUGHT), text(WORDS), *(call("add", **arguments) for arguments in CALLS))
+
+
+def events(wire, **how):
+    """The pieces of one answer on a wire; ids are the same each time, as of one answer that is sent again."""
+    counter = iter(range(1000))
+    fixed = pytest.MonkeyPatch()
+    for module in ("anthropic", "google", "openai_chat", "openai_responses"):
+        fixed.setattr(
+            f"treadle.testing.provider.{module}.fresh_id", lambda prefix: f"{prefix}{next(counter):08}"
+        )
+        if module.startswith("openai"):
+            fixed.setattr(f"treadle.testing.provider.{module}.time.time", lambda: 1_767_225_600)
+    try:
+        return SPEAKS[wire].events(turn(*SPOKEN, **{"chunk_size": 5, **how}), BODY)
+    finally:
+        fixed.undo()
+
+
+def interleaved(wire):
+    return events(wire, interleave=True)
+
+
+def last_twice(wire):
+    there = events(wire)
+    again = -2 if wire == "chat" else -1  # after `[DONE]` nothing is read
+    return [*there[:again], there[again], *there[again:]]
+
+
+ENDS = (
+    b'"stop_reason":"tool_use"',
+    b'"finish_reason":"tool',
+    b'"finishReason":"S',
+    b'"type":"response.completed"',
+)
+
+
+def end_twice(wire):
+    """The piece that says why the answer ends."""
+    there = events(wire)
+    place = next(place for place, event in enumerate(there) if any(end in event for end in ENDS))
+    return [*there[: place + 1], *there[place:]]
+
+
+def arguments_before_the_name(wire):
+    there = [json.loads(event.removeprefix(b"data: ")) for event in events(wire)[:-1]]
+    for place, chunk in reversed(list(enumerate(there))):
+        for piece in (chunk["choices"] or [{"delta": {}}])[0]["delta"].get("tool_calls", ()):
+            if "name" in piece["function"]:
+                following = there[place + 1]["choices"][0]["delta"]["tool_calls"][0]["function"]
+                following["name"] = piece["function"].pop("name")
+                piece["function"]["arguments"], following["arguments"] = following["arguments"], ""
+    return [*(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in there), b"data: [DONE]\n\n"]
+
+
+def deltas_before_the_item(wire):
+    """Arguments come before the item they belong to; the item is told whole at its end."""
+    there = events(wire)
+    added = [
+        i for i, event in enumerate(there) if b"output_item.added" in event and b"function_call" in event
+    ]
+    for place in added:
+        there[place], there[place + 1] = there[place + 1], there[place]
+    return there
+
+
+def commented(wire):
+    return [b": keep-alive\n\n" + event + b":\n" for event in events(wire)]
+
+
+def of_lines(end):
+    return lambda wire: [event.replace(b"\n", end) for event in commented(wire)]
+
+
+def without_spaces(wire):
+    return [event.replace(b"data: ", b"data:").replace(b"event: ", b"event:") for event in events(wire)]
+
+
+def with_other_fields(wire):
+    return [b"id: 7\nretry: 100\n" + event for event in events(wire)]
+
+
+SHAPES = {
+    "plain": events,
+    "comments": commented,
+    "CR LF": of_lines(b"\r\n"),
+    "CR": of_lines(b"\r"),
+    "no space after the colon": without_spaces,
+    "ids and retry times": with_other_fields,
+    "end twice": end_twice,
+    "last twice": last_twice,
+}
+OF_SOME = {
+    ("chat", "interleaved"): interleaved,
+    ("chat", "arguments before the name"): arguments_before_the_name,
+    ("responses", "interleaved"): interleaved,
+    ("responses", "deltas before the item"): deltas_before_the_item,
+}
+CASES = {(wire, shape): make for wire in WIRES for shape, make in SHAPES.items()} | OF_SOME
+
+
+def of_wire(wire):
+    return {shape: b"".join(make(wire)) for (name, shape), make in CASES.items() if name == wire}
+
+
+async def answers(wire, bodies, splits):
+    """The answers to streams of these bytes, each cut at these places."""
+
+    def script(request):
+        number = int(json.dumps(request.messages[-1]).partition("trial ")[2].partition('"')[0])
+        return raw(bodies[number], content_type="text/event-stream", split=splits[number], answers=True)
+
+    with ProviderServer(script) as server:
+        model = WIRES[wire](server)
+        return [comparable((await ask(model, request(user(f"trial {n}"))))[1]) for n in range(len(bodies))]
+
+
+def comparable(answer):
+    """The answer without ids that were made here, where the server gives calls none."""
+    parts = (
+        replace(part, id="") if isinstance(part, ToolCall) and part.id.startswith("pyd_ai_") else part
+        for part in answer.message.parts
+    )
+    return replace(answer, message=replace(answer.message, parts=tuple(parts)))
+
+
+def check(wire, answer):
+    said = [part.text for part in answer.message.parts if isinstance(part, Text)]
+    thought = [part.text for part in answer.message.parts if isinstance(part, Reasoning)]
+    calls = [part for part in answer.message.parts if isinstance(part, ToolCall)]
+    assert (said, thought, answer.finish) == ([WORDS], [THOUGHT], "tool_calls")
+    assert [(asked.name, asked.arguments, asked.problem) for asked in calls] == [
+        ("add", arguments, None) for arguments in CALLS
+    ]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_stream_means_the_same_in_every_shape(wire):
+    shapes = of_wire(wire)
+    told = await answers(wire, list(shapes.values()), [None] * len(shapes))
+    for shape, answer in zip(shapes, told, strict=True):
+        check(wire, answer)
+        assert answer == told[0], shape
+
+
+async def cut_at_random(wire, trials, seed):
+    shapes = list(of_wire(wire).items())
+    chosen = [shapes[n % len(shapes)] for n in range(trials)]
+    splits = []
+    for number, (_, body) in enumerate(chosen):
+        chance = random.Random(f"{seed}:{wire}:{number}")
+        splits.append(chance.sample(range(1, len(body)), chance.randint(1, 60)))
+    (whole,) = await answers(wire, [shapes[0][1]], [None])
+    check(wire, whole)
+    told = await answers(wire, [body for _, body in chosen], splits)
+    for number, answer in enumerate(told):
+        assert answer == whole, f"seed {seed}, {wire}, trial {number}, {chosen[number][0]}"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("wire", WIRES)
+async def test_bytes_cut_at_random_places_mean_the_same(wire):
+    await cut_at_random(wire, 16, seed_of_this_run())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("wire", WIRES)
+def test_bytes_cut_at_random_places_mean_the_same_500_times(wire):
+    seed = seed_of_this_run()
+    print(f"seed {seed}")
+    asyncio.run(cut_at_random(wire, 500, seed))
+
+
+def seed_of_this_run():
+    """Printed with what fails; `TREADLE_SPLIT_SEED` repeats it."""
+    return os.environ.get("TREADLE_SPLIT_SEED") or secrets.token_hex(4)
