@@ -3,7 +3,8 @@
 TreadleError
 ├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
 │   ├── MissingExtra                an optional package is not installed
-│   └── ModelUnknown                no provider answers to this model name
+│   ├── ModelUnknown                no provider answers to this model name
+│   └── PriceUnknown                a limit on cost, and a model whose price nobody knows
 ├── MisusedVerb                     called on the class, or used without `await` (also a TypeError)
 ├── NotFound                        (also a LookupError)
 │   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound
@@ -79,6 +80,19 @@ class MissingExtra(ConfigurationError):
 
 class ModelUnknown(ConfigurationError):
     """A model name has no provider that Treadle knows."""
+
+
+class PriceUnknown(ConfigurationError):
+    """A limit on cost was asked for, and nobody knows what a model costs.
+
+    Args:
+        message: what to say.
+        model: `provider:model`.
+    """
+
+    def __init__(self, message: str, *, model: str) -> None:
+        super().__init__(message)
+        self.model = model
 
 
 class MisusedVerb(TreadleError, TypeError):
@@ -262,6 +276,7 @@ class ModelError(TreadleError):
         route: which of several models the attempt went to, and `next_route` which one the next is to go to: places of
             choices, outermost first, such as `1` or `0.2`.
         also: other requests that were sent on the way, each a `SideCall`.
+        usage: the tokens (`Usage`) of an answer that came whole and was of no use, if the provider told them.
     """
 
     def __init__(
@@ -276,6 +291,7 @@ class ModelError(TreadleError):
         route: str = "",
         next_route: str = "",
         also: tuple[Any, ...] = (),
+        usage: Any = None,
     ) -> None:
         super().__init__(message)
         self.kind: ModelErrorKind = kind
@@ -286,6 +302,7 @@ class ModelError(TreadleError):
         self.route = route
         self.next_route = next_route
         self.also = also
+        self.usage = usage
 
 
 class WorkerError(TreadleError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, cast, runtime_checkable
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES, Ephemeral, Event
@@ -67,6 +67,19 @@ def output_mode_of(model: Model) -> Literal["native", "tool", "prompt"]:
             f"the model {model.name} says output_mode={said!r}: it must be 'native', 'tool' or 'prompt'"
         )
     return said
+
+
+def model_names(model: Model) -> tuple[str, ...]:
+    """Return the names of all models that may be asked when this one is: those inside of it, or its own.
+
+    A layer has what is inside of it in `models`, if it is several, or in `model`.
+    """
+    several: Any = getattr(model, "models", None)
+    if isinstance(several, (list, tuple)):
+        inside = cast("Sequence[Model]", several)
+        return tuple(dict.fromkeys([name for one in inside for name in model_names(one)]))
+    inner: Any = getattr(model, "model", None)
+    return model_names(inner) if hasattr(inner, "stream") else (model.name,)
 
 
 # ----------------------------------------------------------------------------------------------- tools

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Any, Self
 from treadle.agents.agent import Agent, ModelText
 from treadle.core.messages import Content, File, Message, Text
 from treadle.errors import ConfigurationError
+from treadle.llm.prices import Price, PriceFunction, pricing
 from treadle.llm.registry import resolve, shown
 from treadle.memory.recall import Recall
 from treadle.ports import JournalStore, Notice, Observer
@@ -44,6 +45,9 @@ class Runner(TaskRunner):
             somebody should: those of drivers that died, were shut down, or let their lease pass, and those that a
             person's decision lets go on.
         clock: tells the time of events, in microseconds since 1970, UTC; for tests.
+        prices: what answers cost: a function `(model, usage)` to US dollars, or None where nobody knows; or a table
+            from `provider:model` (or `provider:*`) to `Price(...)`, beside what providers publish. By default that
+            alone.
         count_tokens: how many tokens a message is, for `RunOptions(context_tokens=)`; by default an estimate: a token
             for three bytes of text.
 
@@ -61,6 +65,7 @@ class Runner(TaskRunner):
         context_factory: Callable[[], Any] | None = None,
         adopt: bool = False,
         clock: Callable[[], int] = system_time,
+        prices: PriceFunction | Mapping[str, Price] | None = None,
         count_tokens: Callable[[Message], int] | None = None,
     ) -> None:
         if not isinstance(adopt, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -90,6 +95,7 @@ class Runner(TaskRunner):
                 context_factory,
                 clock,
                 tuple([as_observer(observer) for observer in observers]) if observers else (),
+                pricing(prices),
             )
         )
         self._adopts = adopt

@@ -424,7 +424,7 @@ async def test_room_is_kept_for_the_tools_of_the_request_and_not_for_all(runner:
 
 
 async def test_tools_that_take_more_room_leave_less_for_words(runner: Runner) -> None:
-    from treadle.memory.tokens import message_tokens, request_tokens
+    from treadle.core.tokens import message_tokens, request_tokens
 
     @tool(read_only=True)
     async def read(page: int) -> str:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.runner.cases import assert_well_formed, said
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle.core.tokens import message_tokens, request_tokens
 from treadle.llm.scripted import call, turn
-from treadle.memory.tokens import message_tokens, request_tokens
 
 pytestmark = pytest.mark.anyio
 

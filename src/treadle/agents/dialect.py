@@ -268,7 +268,7 @@ class TextDialect:
         if not _is_name(read.name, request):
             read = replace(read, name=UNREADABLE)
         message = Message("assistant", own + _parts(read, said, text), answer.message.meta)
-        return ModelAnswer(message, finish, answer.usage)
+        return ModelAnswer(message, finish, answer.usage, answer.model, answer.also)
 
     def _ended_early(self, read: Reading, finish: Finish, *, last: bool) -> str | None:
         """Return why what was read is not used, since the model had not come to the end of its words."""

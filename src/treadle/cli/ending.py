@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.cli.opening import CODES, command_line
-from treadle.cli.screen import STYLES, Screen, clean
+from treadle.cli.screen import STYLES, Screen, clean, dollars
 from treadle.cli.timeline import arguments
 from treadle.runner.results import Pending, RunResult, TaskUsage
 
@@ -76,4 +76,8 @@ def usage_words(usage: TaskUsage) -> str:
     counted = [(usage.model_calls, "model call"), (usage.tool_calls, "tool call")]
     calls = " · ".join(f"{n} {what}{'s' if n != 1 else ''}" for n, what in counted)
     about = "about " if usage.estimated else ""
-    return clean(f"{calls} · {about}{usage.input_tokens} + {usage.output_tokens} tokens")
+    words = f"{calls} · {about}{usage.input_tokens} + {usage.output_tokens} tokens"
+    if usage.cost is not None and usage.model_calls:
+        return clean(f"{words} · {about}{dollars(usage.cost)}")
+    named = [model for model in usage.unpriced if ":" in model]
+    return clean(f"{words} · cost unknown: {', '.join(named)} has no price" if named else words)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from math import isfinite
 from typing import Any, cast
 
@@ -20,13 +21,16 @@ def as_json(value: Any) -> Json:
     """Return a value as plain JSON data.
 
     A dataclass becomes an object of its fields; a message part says which it is in `type`, an event says so in `kind`
-    beside its `seq` and `time`. Bytes are base64 text, numbers that JSON does not know are null, what pydantic has a
-    JSON form for (its models, dates, enums: typed answers) is in that, and anything else is its `repr`.
+    beside its `seq` and `time`. Bytes are base64 text, money is a number, numbers that JSON does not know are null,
+    what pydantic has a JSON form for (its models, dates, enums: typed answers) is in that, and anything else is its
+    `repr`.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if isfinite(value) else None
+    if isinstance(value, Decimal):
+        return as_json(float(value))
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
     if is_dataclass(value) and not isinstance(value, type):

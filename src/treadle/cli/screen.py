@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, redirect_stdout
+from decimal import Decimal
 from typing import Any, Final, TextIO, cast
 
 from rich.console import Console
@@ -45,6 +46,13 @@ def _shown(character: str) -> str:
     if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character != "\u200d":
         return character.encode("unicode_escape").decode("ascii")
     return character
+
+
+def dollars(cost: Decimal) -> str:
+    """Return an amount of US dollars as people read it: cents, and of less than a dollar what is there to see."""
+    if cost >= 1 or cost == 0:
+        return f"${cost:,.2f}"
+    return f"${cost:.4f}" if cost >= Decimal("0.01") else f"${cost:.6f}"
 
 
 def short(text: str, limit: int = 300) -> str:

@@ -8,11 +8,12 @@ from typing import Final, cast
 from rich.text import Text as RichText
 
 from treadle.cli.graph import Names, why_skipped
-from treadle.cli.screen import Screen, clean, short
+from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.core import events as e
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
 from treadle.core.scheduling import ITSELF, UNNEEDED
+from treadle.core.spending import as_dollars
 from treadle.runner.results import moment
 
 _LOUD: Final = 300
@@ -142,6 +143,10 @@ class Timeline:
             )
             if call.problem and call.meta == IN_WORDS:
                 self._line(("    it wrote: ", "dim"), (short(call.raw or "", _LOUD), "dim"))
+        if event.cost is not None and not self._live:
+            about = "about " if event.usage.estimated else ""
+            used = f"{event.usage.input_tokens} + {event.usage.output_tokens} tokens"
+            self._line((f"  {about}{used}, {dollars(as_dollars(event.cost))}", "dim"))
 
     def _think(self, message: Message) -> None:
         """Print what the model wrote that it thought; what was thought out of sight stays there."""

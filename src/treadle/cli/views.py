@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.table import Table
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from treadle.cli.ending import pending, spent
 from treadle.cli.graph import draw
+from treadle.cli.json_form import as_json
 from treadle.cli.opening import (
     JsonOption,
     StoreOption,
@@ -19,10 +20,11 @@ from treadle.cli.opening import (
     row_named,
     runner_on,
 )
-from treadle.cli.screen import STYLES, Screen, clean, short
+from treadle.cli.screen import STYLES, Screen, clean, dollars, short
 from treadle.cli.timeline import Timeline, words
 from treadle.core.events import Event, Rewound, UndoRequested
 from treadle.core.journal import unfold
+from treadle.core.messages import Json
 from treadle.errors import JournalCorrupt
 from treadle.runner.results import Task, TaskStepOutput, TaskSummary
 from treadle.runner.runner import TaskRunner
@@ -47,9 +49,9 @@ def tasks(
             page = await runner.list_tasks(
                 state=state, agent=agent, thread_id=thread, limit=limit, cursor=cursor
             )
-            screen.document(page)
-            rows = [_row(item, await _snapshot(runner, item.task_id)) for item in page.items]
-            _table(screen, rows)
+            found = [(item, await _snapshot(runner, item.task_id)) for item in page.items]
+            screen.document({"items": [_item(*one) for one in found], "cursor": page.cursor})
+            _table(screen, [_row(*one) for one in found])
             if page.cursor is not None:
                 screen.note(f"more: --cursor {page.cursor}")
         return 0
@@ -64,10 +66,29 @@ async def _snapshot(runner: TaskRunner, task_id: str) -> Task | None:
         return None  # shown as damaged; `verify` says where
 
 
-def _row(item: TaskSummary, task: Task | None) -> tuple[str, str, str, str, str, str]:
-    steps = str(task.steps) if task is not None else "?"
-    said = short(words(task.input), 60) if task is not None else "(damaged: see `treadle verify`)"
-    return item.task_id, item.state, item.agent, steps, _age(item.created), said
+Row: TypeAlias = tuple[str, str, str, str, str, str, str]
+
+
+def _row(item: TaskSummary, task: Task | None) -> Row:
+    if task is None:
+        damaged = "(damaged: see `treadle verify`)"
+        return item.task_id, item.state, item.agent, "?", "?", _age(item.created), damaged
+    cost = task.usage.cost
+    return (
+        item.task_id,
+        item.state,
+        item.agent,
+        str(task.steps),
+        "?" if cost is None else dollars(cost),
+        _age(item.created),
+        short(words(task.input), 60),
+    )
+
+
+def _item(item: TaskSummary, task: Task | None) -> Json:
+    """Return a task of a list as JSON: what the list knows of it, and what it spent."""
+    spent = {"steps": task.steps, "usage": task.usage, "cost": task.usage.cost} if task is not None else {}
+    return {**as_json(item), **as_json(spent)}
 
 
 def _age(created: int) -> str:
@@ -78,12 +99,12 @@ def _age(created: int) -> str:
     return f"{seconds:.0f}s"
 
 
-def _table(screen: Screen, rows: list[tuple[str, str, str, str, str, str]]) -> None:
+def _table(screen: Screen, rows: list[Row]) -> None:
     if not screen.out.is_terminal:
         for row in rows:
             screen.row(row)
         return
-    table = Table("task", "state", "agent", "steps", "age", "input", box=None, padding=(0, 2, 0, 0))
+    table = Table("task", "state", "agent", "steps", "cost", "age", "input", box=None, padding=(0, 2, 0, 0))
     for task_id, state, *others in rows:
         table.add_row(
             Text(clean(task_id)), Text(state, STYLES.get(state, "")), *[Text(clean(x)) for x in others]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final, cast, get_args
 
 from treadle.core.codec import is_writable
@@ -11,7 +12,7 @@ from treadle.core.model import NO_USAGE, Finish, ModelAnswer, SideCall, Usage
 
 FINISHES: Final = frozenset(get_args(Finish))
 
-_COUNTED: Final = tuple([item.name for item in fields(Usage) if item.name.endswith("_tokens")])
+_counts: Final = attrgetter(*[item.name for item in fields(Usage) if item.name.endswith("_tokens")])
 
 
 class WrongAnswer(ValueError):
@@ -26,7 +27,7 @@ def check_answer(answer: ModelAnswer) -> None:
             f"its message must be a Message with a tuple of parts, got a {type(message).__name__}"
         )
     usage: Any = answer.usage
-    if usage is not NO_USAGE and not _is_usage(usage):
+    if usage is not NO_USAGE and not is_usage(usage):
         raise WrongAnswer(f"its usage must be a Usage of whole numbers, got {usage!r:.200}")
     if answer.finish not in FINISHES:
         raise WrongAnswer(
@@ -45,14 +46,17 @@ def check_answer(answer: ModelAnswer) -> None:
 def check_side_calls(also: Any) -> None:
     """Raise `WrongAnswer` for side calls that could not be journalled."""
     sound = isinstance(also, tuple) and all(
-        isinstance(side, SideCall) and _is_usage(side.usage) for side in cast("tuple[Any, ...]", also)
+        isinstance(side, SideCall) and is_usage(side.usage) for side in cast("tuple[Any, ...]", also)
     )
     if not sound:
         raise WrongAnswer(f"the other requests sent with it must be a tuple of SideCall, got {also!r:.200}")
 
 
-def _is_usage(usage: Any) -> bool:
-    return isinstance(usage, Usage) and all(type(getattr(usage, name)) is int for name in _COUNTED)
+def is_usage(usage: Any) -> bool:
+    """Whether a value is a `Usage` that can be journalled and added up."""
+    if not isinstance(usage, Usage) or type(cast("object", usage.tier)) is not str:
+        return False
+    return set(map(type, _counts(usage))) == {int}
 
 
 def _check_part(part: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from treadle.core.events import IllegalEvent, ModelFailed, ModelStarted, TimerFired
 from treadle.core.graph import Asked
-from treadle.core.model import FailedAttempt, SideCall, Tries
+from treadle.core.model import NO_USAGE, FailedAttempt, SideCall, Tries, Usage
 from treadle.core.state import StepState, TaskState
 
 NOT_SENT: Final = "not_sent"
@@ -30,6 +30,7 @@ def begin(state: TaskState, question: StepState | Asked, event: ModelStarted) ->
         )
     if tries is None or tries.epoch != state.epoch:
         question.asked_at = event.time
+    state.model = event.model
 
 
 def fire(state: TaskState, question: StepState | Asked, event: TimerFired) -> None:
@@ -44,6 +45,7 @@ def count_failure(state: TaskState, step: StepState, event: ModelFailed) -> None
     """Count what an attempt that failed came to: nothing if a layer held it back, more if others were sent besides."""
     if event.error.kind == NOT_SENT:
         state.model_calls -= 1
+    spend(state, step, event.model, event.usage, event.cost)
     if event.also:
         count_side_calls(state, step, event.also)
 
@@ -52,5 +54,25 @@ def count_side_calls(state: TaskState, step: StepState, also: tuple[SideCall, ..
     """Count other requests that were sent on the way to an answer, or to none."""
     state.model_calls += len(also)
     for side in also:
-        step.usage = step.usage + side.usage
-        state.usage = state.usage + side.usage
+        spend(state, step, side.model, side.usage, side.cost)
+
+
+def spend(state: TaskState, step: StepState, model: str, usage: Usage, cost: int | None) -> None:
+    """Take down what a request came to; of one that came to nothing there is nothing to say."""
+    if usage == NO_USAGE:
+        return
+    step.usage, state.usage = step.usage + usage, state.usage + usage
+    pay(state, step, model, cost)
+
+
+def pay(state: TaskState, step: StepState, model: str, cost: int | None) -> None:
+    """Take down what an answer cost, or whose cost nobody knows; without a model it is that of the one asked."""
+    if cost is not None:
+        step.cost += cost
+        state.cost += cost
+        return
+    name = model or state.model
+    if name not in state.unpriced:
+        state.unpriced = (*state.unpriced, name)
+    if name not in step.unpriced:
+        step.unpriced = (*step.unpriced, name)

@@ -270,7 +270,8 @@ class ModelReturned(Event):
     """The model answered; ids of the calls in `message` are their places in the task.
 
     `typed` is there if the answer is to be of a type, and is one: not when it calls tools, and not when it was refused.
-    `model` is who answered, if not the one that was asked; `also` are other requests that were sent on the way.
+    `model` is who answered, if not the one that was asked; `also` are other requests that were sent on the way. `cost`
+    is in pico-dollars (see `treadle.core.spending`), as worked out when the answer came; None: nobody knows.
     """
 
     step: str
@@ -281,6 +282,7 @@ class ModelReturned(Event):
     call: str | None = None
     model: str = ""
     also: tuple[SideCall, ...] = ()
+    cost: int | None = None
 
 
 @mutable
@@ -288,7 +290,8 @@ class ModelFailed(Event):
     """The model did not answer. With `retry_at` it is asked again, not before that: microseconds since 1970, UTC.
 
     `model` is who failed, if not the one that was asked; `route` says which of several it was, and `next_route` which
-    is to be asked next (see `FailedAttempt`). `also` are other requests that were sent on the way.
+    is to be asked next (see `FailedAttempt`). `also` are other requests that were sent on the way. `usage` and `cost`
+    are those of an answer that came and was of no use.
     """
 
     step: str
@@ -299,6 +302,8 @@ class ModelFailed(Event):
     route: str = ""
     next_route: str = ""
     also: tuple[SideCall, ...] = ()
+    usage: Usage = NO_USAGE
+    cost: int | None = None
 
 
 @mutable

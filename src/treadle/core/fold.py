@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from treadle.core import events as e
 from treadle.core import scheduling
-from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire
+from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire, pay
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
@@ -220,9 +220,10 @@ def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
     step.tries = None
     step.usage = step.usage + event.usage
     state.usage = state.usage + event.usage
+    pay(state, step, event.model, event.cost)
     if event.also:
         count_side_calls(state, step, event.also)
-    state.last_request_tokens = event.usage.total_tokens
+    state.last_request_tokens, state.last_request_cost = event.usage.total_tokens, event.cost or 0
     state.turn += 1
     step.answer_at, step.answered_calls = len(state.messages), len(step.calls)
     state.messages.append(message)

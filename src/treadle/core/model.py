@@ -109,11 +109,15 @@ class FailedAttempt:
 
 @frozen
 class SideCall:
-    """Another request that was sent on the way to an answer, such as a hedge that lost; it is counted and paid for."""
+    """Another request that was sent on the way to an answer, such as a hedge that lost; it is counted and paid for.
+
+    `usage` left out, of one that did not fail, is estimated. `cost` is in pico-dollars; whoever asked works it out.
+    """
 
     model: str
     usage: Usage = NO_USAGE
     error: str | None = None
+    cost: int | None = None
 
 
 @mutable
@@ -192,7 +196,7 @@ class ModelAnswer:
     """The whole answer. Ids of its tool calls may be the provider's own: the core puts its own in their place.
 
     `model` is who answered, as `provider:model`, if it is not the model that was asked; `also` are other requests sent
-    on the way.
+    on the way. `usage` left out is estimated; of an answer that took no tokens it is `Usage(0, 0)`.
     """
 
     message: Message

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from treadle.core import events as e
-from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire
+from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire, pay
 from treadle.core.graph import Asked, Graph, Kept, Keyed, Node, Place
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
@@ -429,8 +429,9 @@ def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> N
         count_side_calls(state, step, event.also)
     del node.asked[request.id]
     step.usage, state.usage = step.usage + event.usage, state.usage + event.usage
+    pay(state, step, event.model, event.cost)
     step.model_attempt += 1
-    state.last_request_tokens = event.usage.total_tokens
+    state.last_request_tokens, state.last_request_cost = event.usage.total_tokens, event.cost or 0
     state.turn += 1
     node.answers += 1
     if request.own:

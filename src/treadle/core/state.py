@@ -113,6 +113,10 @@ class StepState:
     calls: list[CallState] = field(default_factory=list[CallState])
     open: dict[str, CallState] = field(default_factory=dict[str, CallState])
     usage: Usage = NO_USAGE
+    cost: int = 0
+    unpriced: tuple[str, ...] = ()
+    """as in `TaskState`"""
+
     input: tuple[Content, ...] = ()
     first_message: int = 0
     answer_at: int = 0
@@ -225,6 +229,9 @@ class TaskState:
     tool_calls: int = 0
     rejected: int = 0
     """how many answers in a row were not of the agent's output type"""
+
+    model: str = ""
+    """the one that was asked last"""
 
     model_calls: int = 0
     usage: Usage = NO_USAGE

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from treadle.core.messages import Message
 from treadle.core.state import TaskState
+from treadle.core.tokens import message_tokens
 from treadle.core.tools import ToolSpec
 from treadle.memory import summaries, window
-from treadle.memory.tokens import message_tokens
 
 
 class Recall:

@@ -8,7 +8,7 @@ from typing import Final
 
 from treadle.core.messages import Message, Part, Text, ToolCall, ToolResult
 from treadle.core.observation import bounded
-from treadle.memory.tokens import text_tokens
+from treadle.core.tokens import text_tokens
 
 PART_CHARS: Final = 2_000
 """How much of one part of a message is told, in characters."""

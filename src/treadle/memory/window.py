@@ -18,9 +18,9 @@ from typing import overload
 from treadle.core.messages import Content, Message, Part, Text, ToolResult
 from treadle.core.observation import bounded, observation
 from treadle.core.state import TaskState
+from treadle.core.tokens import BYTES_PER_TOKEN, message_tokens, request_tokens
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError
-from treadle.memory.tokens import BYTES_PER_TOKEN, message_tokens, request_tokens
 
 Count = Callable[[Message], int]
 LEAST_CHARS = 200

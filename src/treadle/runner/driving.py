@@ -31,6 +31,7 @@ from treadle.errors import (
     UndoUnfinished,
     VersionRefused,
 )
+from treadle.policy.limits import Limits
 from treadle.ports import (
     Commit,
     InboxItem,
@@ -45,6 +46,7 @@ from treadle.ports import (
     TaskFilter,
     TaskRow,
     ThreadChange,
+    model_names,
 )
 from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
@@ -52,7 +54,8 @@ from treadle.runner.inbox import SURVIVED, as_event
 from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.observing import Observing
-from treadle.runner.options import RunOptions, from_json, setup_for, to_json
+from treadle.runner.options import RunOptions, from_json, limits_of, setup_for, to_json
+from treadle.runner.paying import Pricing, check_prices, nobody_knows
 from treadle.runner.perform import Kit, Stage, standing
 from treadle.runner.writer import Ownership
 
@@ -79,6 +82,7 @@ class Parts:
     context_factory: Callable[[], Any] | None = None
     clock: Callable[[], int] = system_time
     observers: tuple[Observer, ...] = ()
+    price: Pricing = nobody_knows
 
 
 @mutable
@@ -207,6 +211,19 @@ class Driving:
             model = self._models[agent.model] = self.parts.resolve_model(agent.model)
         return model
 
+    async def check_prices(
+        self, agent: Agent[Any], state: TaskState, options: RunOptions | None = None
+    ) -> None:
+        """Raise `PriceUnknown` if a task, with options given with a resume, has a limit on cost that cannot hold."""
+        limits, stored = options.limits if options is not None else None, state.options
+        if limits is None:
+            limits = limits_of(agent, from_json(stored), raised=bool(stored and stored.get("raised")))
+        await self._check_limits(agent, limits, state)
+
+    async def _check_limits(self, agent: Agent[Any], limits: Limits, state: TaskState | None = None) -> None:
+        if limits.cost is not None:
+            await check_prices(self.parts.price, model_names(self.model_of(agent)), state)
+
     def _spoken_with(self, agent: Agent[Any]) -> Model:
         """Return the agent's model, behind an interpreter if it is spoken with in a dialect."""
         model = self.model_of(agent)
@@ -266,11 +283,12 @@ class Driving:
         the agent's model must be there, before a task is. Raises `TaskExists` only when the caller chose the id.
         """
         await self.store.open()
+        options = self.parts.options if new.options is None else new.options.over(self.parts.options)
         if drives:
             self.model_of(new.agent)
+            await self._check_limits(new.agent, limits_of(new.agent, options))
         self.know(new.agent)
         parts = self.parts.load_parts(new.input)
-        options = self.parts.options if new.options is None else new.options.over(self.parts.options)
         task_id = new.task_id or made_id or new_id()
         state = start(task_id)
         base = 0
@@ -453,8 +471,10 @@ class Driving:
             if context is None and self.parts.context_factory is not None:
                 context = self.parts.context_factory()
             if goal in ("end", "step"):
+                await self._check_limits(kit.agent, kit.setup.limits, state)
                 self.introduce(owned, kit.agent, context, terms.options)
-            stage = Stage(state, kit, owned.channel, context, writer.durable, self.parts.clock)
+            parts = self.parts
+            stage = Stage(state, kit, owned.channel, context, writer.durable, parts.clock, parts.price)
             if kit.agent.own is not None and kit.agent.own.runs_functions:
                 from treadle.runner.step_desk import StepDesk
 

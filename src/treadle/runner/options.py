@@ -218,15 +218,20 @@ def _kept(cls: type[Any], document: dict[str, Any]) -> Any:
     return cls(**{name: value for name, value in document.items() if name in known})
 
 
+def limits_of(agent: Agent[Any], options: RunOptions, *, raised: bool = False) -> Limits:
+    """Return the limits of a task: the smaller of each, or those of the options if they were raised."""
+    if options.limits is None:
+        return agent.limits
+    return options.limits if raised else agent.limits.tightest(options.limits)
+
+
 def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Setup:
     """Return what a drive goes by. With `raised`, the options' limits take the place of the agent's."""
     if agent is None:
         return Setup(
             limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False
         )
-    limits = agent.limits
-    if options.limits is not None:
-        limits = options.limits if raised else limits.tightest(options.limits)
+    limits = limits_of(agent, options, raised=raised)
     failure = options.on_failure or FailurePolicy()
     own = agent.own if agent.own is not None and agent.own.runs_functions else None
     return Setup(

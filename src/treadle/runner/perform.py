@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from treadle.agents.agent import Agent
 from treadle.agents.setup import Setup
 from treadle.core import events as e
-from treadle.core.answer import WrongAnswer, check_answer, check_side_calls, with_places
+from treadle.core.answer import WrongAnswer, check_answer, check_side_calls, is_usage, with_places
 from treadle.core.codec import is_writable
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import CallModel, CallTool, ConsultWorker, Effect, Reconcile, RunFunction, UndoCall
 from treadle.core.messages import Content, File, Image, Message, Text
 from treadle.core.model import (
+    NO_USAGE,
     ModelAnswer,
     ModelRequest,
     RawDelta,
@@ -38,6 +39,7 @@ from treadle.runner.abandoned import refuse_if_too_many
 from treadle.runner.artifacts import checked_artifacts, checked_sources
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
+from treadle.runner.paying import Pricing, cost_of, paid, used
 
 if TYPE_CHECKING:
     from treadle.runner.step_desk import StepDesk
@@ -86,6 +88,7 @@ class Stage:
     context: Any
     durable: Callable[[], Awaitable[None]]
     clock: Callable[[], int]
+    price: Pricing
 
     show: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
     """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
@@ -135,6 +138,7 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     channel = stage.channel
     call = None if effect.asked is None else effect.asked.id
     answer: ModelAnswer | None = None
+    request: ModelRequest | None = None
     try:
         if effect.asked is None:
             request = model_request(stage, effect)
@@ -167,10 +171,11 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
             return [e.ModelFailed(step.id, failure, call)]
         return [e.ModelStopped(step.id, "interrupted", call)]
     except ModelError as error:
-        return [_model_failed(stage, step.id, call, error)]
+        return [_model_failed(stage, step.id, call, error, request)]
     except WrongAnswer as error:
         why = f"{stage.kit.model.name} does not answer as models do: {error}"
-        return [e.ModelFailed(step.id, e.Failure("model", "unknown", why), call)]
+        failed = e.ModelFailed(step.id, e.Failure("model", "unknown", why), call)
+        return [_with_usage(stage, failed, answer.usage if answer is not None else None)]
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a model raises is its failure, not the runner's
         return [e.ModelFailed(step.id, e.Failure("model", "unknown", error_text(error)), call)]
     if answer is None:
@@ -178,34 +183,50 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
             "model", "connection", f"{stage.kit.model.name} ended its stream without an answer"
         )
         return [e.ModelFailed(step.id, failure, call)]
+    assert request is not None, "it was answered"
+    return [_returned(stage, effect, request, answer)]
+
+
+def _returned(stage: Stage, effect: CallModel, request: ModelRequest, answer: ModelAnswer) -> e.ModelReturned:
+    """Return an answer as it is journalled: with ids of our own, read if it is to be of a type, and priced."""
+    step, typed = effect.step, None
+    call = None if effect.asked is None else effect.asked.id
     if call is not None:
         message = with_places(answer.message, call, answer.finish)
-        return [
-            e.ModelReturned(
-                step.id, message, answer.finish, answer.usage, None, call, answer.model, answer.also
-            )
-        ]
-    message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
-    reads = stage.kit.typed
-    typed = reads.read(message, answer.finish) if reads is not None else None
-    return [
-        e.ModelReturned(step.id, message, answer.finish, answer.usage, typed, None, answer.model, answer.also)
-    ]
+    else:
+        message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
+        reads = stage.kit.typed
+        typed = reads.read(message, answer.finish) if reads is not None else None
+    usage = used(answer.usage, request, message)
+    cost = cost_of(stage.price, answer.model or stage.kit.model.name, usage)
+    also = paid(stage.price, answer.also, request) if answer.also else ()
+    return e.ModelReturned(step.id, message, answer.finish, usage, typed, call, answer.model, also, cost)
 
 
-def _model_failed(stage: Stage, step: str, call: str | None, error: ModelError) -> e.ModelFailed:
+def _with_usage(stage: Stage, failed: e.ModelFailed, usage: Any) -> e.ModelFailed:
+    """Return a failed attempt with the tokens it is known to have taken, and what they cost."""
+    if is_usage(usage) and usage != NO_USAGE:
+        failed.usage = usage
+        failed.cost = cost_of(stage.price, failed.model or stage.kit.model.name, usage)
+    return failed
+
+
+def _model_failed(
+    stage: Stage, step: str, call: str | None, error: ModelError, request: ModelRequest | None
+) -> e.ModelFailed:
     """Return the end of an attempt that failed, and when another is to follow if a layer of the model says so."""
     failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
     try:
         check_side_calls(error.also)
     except WrongAnswer as wrong:
         return e.ModelFailed(step, e.Failure("model", "unknown", f"{wrong}; and it failed: {error}"), call)
-    if error.again_in is None:
-        return e.ModelFailed(step, failure, call, None, error.model, error.route, also=error.also)
-    wait = min(max(0.0, error.again_in), LONGEST_WAIT)
-    retry_at = stage.clock() + int(wait * 1e6)
-    who = error.model or stage.kit.model.name
-    return e.ModelFailed(step, failure, call, retry_at, who, error.route, error.next_route, error.also)
+    also = paid(stage.price, error.also, request) if error.also and request is not None else ()
+    failed = e.ModelFailed(step, failure, call, None, error.model, error.route, also=also)
+    if error.again_in is not None:
+        wait = min(max(0.0, error.again_in), LONGEST_WAIT)
+        failed.retry_at = stage.clock() + int(wait * 1e6)
+        failed.model, failed.next_route = error.model or stage.kit.model.name, error.next_route
+    return _with_usage(stage, failed, error.usage)
 
 
 def model_request(stage: Stage, effect: CallModel) -> ModelRequest:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json, Message
-from treadle.core.model import Usage
 from treadle.core.observation import as_text
+from treadle.core.spending import as_dollars
 from treadle.core.state import CallState, StepState, TaskState, Timer
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import TaskRow
@@ -38,8 +39,9 @@ StateWord = Literal[
 class TaskUsage:
     """What a task spent, over all its attempts and branches.
 
-    `cached_tokens` is part of the input and `reasoning_tokens` of the output; `estimated` is true if a provider did
-    not say. `per_agent` holds the same for each agent that took part.
+    `cached_tokens` and `cache_write_tokens` are part of the input, `reasoning_tokens` of the output; `estimated` is
+    true if a provider did not say. `cost` is in US dollars, None if some of it is not known: `unpriced` names the
+    models that have no price. `per_agent` holds the same for each agent that took part.
     """
 
     input_tokens: int = 0
@@ -50,6 +52,9 @@ class TaskUsage:
     tool_calls: int = 0
     estimated: bool = False
     per_agent: dict[str, TaskUsage] = field(default_factory=dict[str, "TaskUsage"])
+    cache_write_tokens: int = 0
+    cost: Decimal | None = None
+    unpriced: tuple[str, ...] = ()
 
     @property
     def total_tokens(self) -> int:
@@ -57,12 +62,27 @@ class TaskUsage:
         return self.input_tokens + self.output_tokens
 
 
-def _usage(tokens: Usage, model_calls: int, tool_calls: int, agent: str | None = None) -> TaskUsage:
-    parts = (tokens.input_tokens, tokens.output_tokens, tokens.cached_tokens, tokens.reasoning_tokens)
-    mine = TaskUsage(*parts, model_calls, tool_calls, tokens.estimated)
-    if agent is None:
-        return mine
-    return TaskUsage(*parts, model_calls, tool_calls, tokens.estimated, {agent: mine})
+def _usage(spent: StepState | TaskState, model_calls: int, tool_calls: int) -> TaskUsage:
+    """Return what a step or a task spent."""
+    tokens = spent.usage
+    return TaskUsage(
+        tokens.input_tokens,
+        tokens.output_tokens,
+        tokens.cached_tokens,
+        tokens.reasoning_tokens,
+        model_calls,
+        tool_calls,
+        tokens.estimated,
+        cache_write_tokens=tokens.cache_write_tokens,
+        cost=None if spent.unpriced else as_dollars(spent.cost),
+        unpriced=spent.unpriced,
+    )
+
+
+def usage_of(state: TaskState) -> TaskUsage:
+    """Return what a task spent, and each of its agents."""
+    mine = _usage(state, state.model_calls, state.tool_calls)
+    return replace(mine, per_agent={state.agent: mine})
 
 
 @frozen
@@ -132,6 +152,11 @@ class TaskStepOutput:
     usage: TaskUsage
     duration: float
 
+    @property
+    def cost(self) -> Decimal | None:
+        """What the step cost, in US dollars; None if some of it is not known."""
+        return self.usage.cost
+
     def __str__(self) -> str:
         if self.output is not None:
             return as_text(self.output)
@@ -158,6 +183,7 @@ class Task:
     labels: dict[str, str]
     head: int
     extra_state: Json = None
+    usage: TaskUsage = field(default_factory=TaskUsage)
 
     def __str__(self) -> str:
         return self.task_id
@@ -270,8 +296,9 @@ class RunResult:
     """How a task stands where it stopped.
 
     `final_text` is the answer as text (never error prose), `output` the answer, `error` what went wrong, if it did;
-    `degraded_reasons` say why an answer is only a best effort; `pending` is what the task waits for. `cost` is None as
-    long as nothing prices the tokens. `sources` and `artifacts` are those of the present branch, in call order.
+    `degraded_reasons` say why an answer is only a best effort; `pending` is what the task waits for. `cost` is in US
+    dollars, None if some of it is not known: `usage.unpriced` names the models without a price. `sources` and
+    `artifacts` are those of the present branch, in call order.
     """
 
     task_id: str
@@ -286,7 +313,7 @@ class RunResult:
     tool_executions: tuple[ToolExecution, ...]
     subagent_executions: tuple[Any, ...]
     usage: TaskUsage
-    cost: float | None
+    cost: Decimal | None
     pending: tuple[Pending, ...]
     sources: tuple[Json, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
@@ -418,7 +445,7 @@ def step_output(
         upcoming,
         tuple(said),
         executions(state, [step]),
-        _usage(step.usage, step.model_attempt, sum(not call.answers for call in step.calls)),
+        _usage(step, step.model_attempt, sum(not call.answers for call in step.calls)),
         max(0, (step.ended or state.time) - step.started) / 1e6,
     )
 
@@ -454,6 +481,7 @@ def snapshot(state: TaskState, row: TaskRow) -> Task:
         row.labels,
         state.seq,
         state.extra_state,
+        usage_of(state),
     )
 
 
@@ -465,6 +493,7 @@ def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> R
     if typed is not None and has_answer:
         output = typed.load(output)
     reasons = state.end_reasons if state.ended is not None else tuple(state.reasons)
+    usage = usage_of(state)
     return RunResult(
         state.task_id,
         state.thread,
@@ -477,8 +506,8 @@ def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> R
         tuple(state.messages[state.own_from :]) if state.forked_from is None else tuple(state.messages),
         executions(state, steps),
         (),
-        _usage(state.usage, state.model_calls, state.tool_calls, state.agent),
-        None,
+        usage,
+        usage.cost,
         pending_of(state),
         sources_of(steps),
         artifacts_of(steps),

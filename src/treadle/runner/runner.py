@@ -328,10 +328,11 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         by: str | None,
     ) -> RunResult:
         state = owned.state
+        known = agent or self._driving.version_for(state, known)
+        await self._driving.check_prices(known, state, options)
         if state.ended is not None:
             await self._driving.reopen(owned, "resume", by)
         self._driving.set_options(owned, options)
         self._driving.go_on(owned, by)
-        known = agent or self._driving.version_for(state, known)
         await self._driving.drive(owned, "end", known, context)
         return self._result_of(state, results.resting_word(state))

@@ -113,10 +113,12 @@ class Stepping(Views):
         row = await self._driving.row(task_id)
         known = self._driving.agent_for(row.agent, agent, task_id)
         async with self._driving.own_outside_undo(task_id, enter=True) as owned:
+            known = agent or self._driving.version_for(owned.state, known)
+            if owned.state.ended in (None, "failed"):
+                await self._driving.check_prices(known, owned.state)
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
-            known = agent or self._driving.version_for(owned.state, known)
             if owned.state.graph is not None and only is None:
                 wanted = [step] if step is not None else _may_run(owned.state)[:1]
                 only = frozenset(wanted) or None

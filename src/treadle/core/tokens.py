@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from treadle.core.messages import File, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.model import ModelRequest, Usage
 from treadle.core.tools import ToolSpec
 
 BYTES_PER_TOKEN: Final = 3
@@ -36,6 +37,13 @@ def request_tokens(instructions: str, tools: Sequence[ToolSpec]) -> int:
     """Estimate the tokens of what goes with every request: instructions and the tools' schemas."""
     described = [text_tokens(f"{tool.name}{tool.description}{_json(tool.parameters)}") for tool in tools]
     return PER_MESSAGE + text_tokens(instructions) + sum(described) + PER_MESSAGE * len(tools)
+
+
+def estimated_usage(request: ModelRequest, answer: Message | None) -> Usage:
+    """Estimate what a request came to whose model does not say; without an answer, what was asked alone."""
+    asked = request_tokens(request.instructions, request.tools)
+    asked += sum([message_tokens(message) for message in request.messages])
+    return Usage(asked, message_tokens(answer) if answer is not None else 0, estimated=True)
 
 
 def _part_tokens(part: Part) -> int:

@@ -1,0 +1,395 @@
+"""What a task costs: worked out when an answer comes, journalled, added up, shown, and limited."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import assert_journal_makes_sense, assert_well_formed, only
+from treadle import (
+    Agent,
+    Limits,
+    Message,
+    ModelAnswer,
+    NextStep,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    Text,
+    tool,
+)
+from treadle.core.model import SideCall, Usage
+from treadle.errors import ConfigurationError, ModelError, PriceUnknown
+from treadle.llm.scripted import call, text, turn
+from treadle.models import Price
+from treadle.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+DOLLAR_A_CALL = {"scripted": Price(100_000, 0)}
+"""A dollar for ten tokens of input, which is what a scripted answer reads."""
+
+
+@tool(read_only=True)
+async def look() -> str:
+    return "seen"
+
+
+def looker(turns: int = 99, **options: Any) -> Agent[Any]:
+    """An agent that looks so many times and then answers; without tools it answers at once. Each answer is a dollar."""
+
+    def say(request: Any) -> Any:
+        if not request.tools or request.turn + 1 >= turns:
+            return turn(f"answer {request.turn + 1}", usage=Usage(10, 2))
+        return turn("", [call("look")], usage=Usage(10, 2))
+
+    return Agent(ScriptedModel(say), name="looker", tools=[look], **options)
+
+
+def asked(agent: Any) -> int:
+    return len(agent.model.requests)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+# --------------------------------------------------------------------------------------- what it costs
+
+
+async def test_a_result_says_what_the_task_its_agent_and_each_step_cost(store: Any) -> None:
+    prices = {"scripted": Price(3, 15, cached=0.3, cache_write=3.75)}
+    script = [
+        turn("", [call("look")], usage=Usage(1_000, 100, cached_tokens=600, cache_write_tokens=300)),
+        turn("Done.", usage=Usage(2_000, 50, cached_tokens=900)),
+    ]
+    async with Runner(store, prices=prices) as runner:
+        result = await runner.run(Agent(ScriptedModel(script), name="a", tools=[look]), "go")
+        # 100 x 3 + 600 x 0.3 + 300 x 3.75 + 100 x 15, and 1,100 x 3 + 900 x 0.3 + 50 x 15, in millionths.
+        first, second = Decimal("0.003105"), Decimal("0.00432")
+        assert result.cost == result.usage.cost == first + second
+        assert result.usage.per_agent["a"].cost == first + second
+        assert result.usage.cache_write_tokens == 300
+        assert result.usage.unpriced == ()
+        steps = await runner.get_completed_steps(result.task_id)
+        assert [step.cost for step in steps] == [first, second]
+        returned = await only(runner, result.task_id, "model_returned")
+        assert [event.cost for event in returned] == [3_105_000_000, 4_320_000_000]
+        assert (await runner.get_task(result.task_id)).usage.cost == result.cost
+
+
+async def test_what_was_paid_stays_what_it_was_when_prices_change(store: Any) -> None:
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        result = await runner.run(looker(2), "go")
+    for prices in (None, {"scripted": Price(1, 1)}, lambda model, usage: None):
+        async with Runner(store, prices=prices) as later:
+            assert (await later.result(result.task_id)).cost == result.cost == 2
+
+
+async def test_a_price_is_asked_once_for_each_answer(store: Any) -> None:
+    told: list[Any] = []
+
+    def price(model: str, usage: Usage) -> Decimal:
+        told.append((model, usage.total_tokens))
+        return Decimal("0.1")
+
+    async with Runner(store, prices=price) as runner:
+        result = await runner.run(looker(3), "go")
+        for _ in range(3):
+            await runner.result(result.task_id)
+    assert told == [("scripted", 12)] * 3
+    assert result.cost == Decimal("0.3"), "three tenths of a dollar, and not 0.30000000000000004"
+
+
+async def test_one_answer_without_a_price_leaves_the_cost_unknown_and_names_the_model(store: Any) -> None:
+    """Unknown is None and never 0, also when the rest is known."""
+
+    class Two(ScriptedModel):
+        async def stream(self, request: Any) -> Any:
+            async for item in super().stream(request):
+                if isinstance(item, ModelAnswer) and request.turn == 1:
+                    item.model = "nobody:knows"
+                yield item
+
+    model = Two([call("look"), call("look"), "Done."])
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        result = await runner.run(Agent(model, name="two", tools=[look]), "go")
+        assert (result.cost, result.usage.cost) == (None, None)
+        assert result.usage.unpriced == ("nobody:knows",)
+        steps = await runner.get_completed_steps(result.task_id)
+        assert [step.cost for step in steps] == [1, None, 1]
+        returned = await only(runner, result.task_id, "model_returned")
+        assert [event.cost for event in returned] == [10**12, None, 10**12]
+
+
+async def test_a_model_that_needs_no_money_says_so_by_its_price(store: Any) -> None:
+    async with Runner(store, prices={"scripted": Price(0, 0)}) as runner:
+        assert (await runner.run(looker(2), "go")).cost == 0
+    async with Runner(store) as runner:
+        assert (await runner.run(looker(2), "go")).cost is None
+
+
+async def test_a_task_that_asked_no_model_cost_nothing(store: Any) -> None:
+    async def own(ctx: StepContext) -> StepResult:
+        return StepResult("done", is_last=True)
+
+    async with Runner(store) as runner:
+        assert (await runner.run(Agent(ScriptedModel([]), name="own", worker=own), "go")).cost == 0
+
+
+async def test_other_requests_on_the_way_are_counted_and_paid_for(store: Any) -> None:
+    class Hedged:
+        name = "a:1"
+
+        async def stream(self, request: Any) -> Any:
+            if request.attempt == 1:
+                lost = SideCall("b:2", Usage(5, 0))
+                raise ModelError("busy", kind="overloaded", again_in=0, also=(lost,), usage=Usage(7, 0))
+            also = (SideCall("b:2", Usage(20, 0)), SideCall("c:3", error="refused"))
+            yield ModelAnswer(Message("assistant", (Text("Hello."),)), usage=Usage(10, 0), also=also)
+
+    def price(model: str, usage: Usage) -> Decimal:
+        return usage.input_tokens * {"a:1": Decimal(1), "b:2": Decimal(10)}[model]
+
+    async with Runner(store, prices=price) as runner:
+        result = await runner.run(Agent(Hedged(), name="h"), "go")
+        assert result.final_text == "Hello."
+        assert result.usage.model_calls == 2 + 3
+        assert result.usage.input_tokens == 5 + 7 + 10 + 20
+        assert result.cost == 7 + 50 + 10 + 200
+        (step,) = await runner.get_completed_steps(result.task_id)
+        assert step.cost == result.cost
+        await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_tokens_a_model_does_not_tell_are_estimated_and_flagged(store: Any) -> None:
+    class Silent:
+        name = "silent"
+
+        def __init__(self, usage: Usage | None = None) -> None:
+            self.usage = usage
+
+        async def stream(self, request: Any) -> Any:
+            answer = ModelAnswer(Message("assistant", (Text("A word or two."),)))
+            if self.usage is not None:
+                answer.usage = self.usage
+            yield answer
+
+    async with Runner(store, prices={"silent": Price(1, 1)}) as runner:
+        result = await runner.run(Agent(Silent(), name="s"), "Say a word or two, please.")
+        assert result.usage.estimated
+        assert result.usage.input_tokens > 5
+        assert result.usage.output_tokens > 3
+        assert result.cost == Decimal(result.usage.total_tokens) / 10**6
+        none = await runner.run(Agent(Silent(Usage(0, 0)), name="s"), "Say it from memory.")
+        assert (none.usage.estimated, none.usage.total_tokens, none.cost) == (False, 0, 0)
+
+
+async def test_an_answer_of_no_use_was_paid_for_too(store: Any) -> None:
+    class Wrong:
+        name = "wrong"
+
+        async def stream(self, request: Any) -> Any:
+            yield ModelAnswer(Message("assistant", ("no part",)), usage=Usage(10, 0))  # type: ignore[arg-type]
+
+    async with Runner(store, prices={"wrong": Price(100_000, 0)}) as runner:
+        result = await runner.run(Agent(Wrong(), name="w"), "go")
+        assert (result.state, result.cost, result.usage.input_tokens) == ("failed", 1, 10)
+
+
+async def test_an_undo_gives_no_money_back_and_a_fork_begins_with_what_its_past_cost(store: Any) -> None:
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        task = await runner.create_task(looker(), "go")
+        await runner.run_step(task)
+        await runner.run_step(task)
+        await runner.undo_step(task)
+        assert (await runner.result(task)).cost == 2
+        fork = await runner.fork(task)
+        assert (await runner.result(fork)).cost == 1, "it begins where its last step had ended"
+        assert (await runner.run_step(fork)).cost == 1
+        assert (await runner.result(fork)).cost == 2
+        assert (await runner.result(task)).cost == 2
+
+
+async def test_steps_that_run_beside_each_other_add_up(store: Any) -> None:
+    async def own(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return StepResult(next_steps=[NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b"))])
+        answer = await ctx.call_model([Message("user", (Text(ctx.name),))])
+        return StepResult(answer.message.text, is_last=ctx.name == "end")
+
+    def say(request: Any) -> Any:
+        return turn("x", usage=Usage(10, 0))
+
+    agent = Agent(ScriptedModel(say), name="own", worker=own)
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        result = await runner.run(agent, "go")
+        assert (result.state, result.cost) == ("completed", 3)
+        steps = await runner.get_completed_steps(result.task_id)
+        assert sorted(step.cost or 0 for step in steps) == [0, 1, 1, 1]
+
+
+# ---------------------------------------------------------------------------------------------- limits
+
+STATES = {"final_answer": "degraded", "fail": "failed", "pause": "paused"}
+
+
+@pytest.mark.parametrize("on_limit", ["final_answer", "fail", "pause"])
+@pytest.mark.parametrize("dollars", [0, 0.5, 1, 1.5, 2, 5])
+async def test_a_limit_is_overrun_by_at_most_the_request_in_flight(
+    store: Any, dollars: float, on_limit: Any
+) -> None:
+    agent = looker()
+    options = RunOptions(limits=Limits(cost=dollars), on_limit=on_limit)
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        result = await runner.run(agent, "go", options=options)
+        assert result.state == STATES[on_limit]
+        assert result.cost is not None
+        assert result.cost == asked(agent)
+        assert result.cost < dollars + 1
+        if on_limit == "final_answer" and dollars > 1:
+            assert result.final_text == f"answer {asked(agent)}", "the last answer was kept back for"
+        reached = await only(runner, result.task_id, "limit_reached")
+        assert [(event.limit, event.allowed) for event in reached] == [("cost", dollars)]
+        assert_well_formed(result.messages)
+        await assert_journal_makes_sense(runner, result.task_id)
+
+
+@pytest.mark.parametrize("on_limit", ["final_answer", "fail", "pause"])
+async def test_a_raised_limit_lets_the_task_go_on(store: Any, on_limit: Any) -> None:
+    options = RunOptions(limits=Limits(cost=2), on_limit=on_limit)
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        first = await runner.run(looker(4), "go", options=options)
+        assert first.state == STATES[on_limit]
+        result = await runner.resume(first.task_id, options=RunOptions(limits=Limits(cost=Decimal("9.5"))))
+        assert (result.state, result.degraded_reasons) == ("completed", ())
+        await assert_journal_makes_sense(runner, first.task_id)
+
+
+async def test_requests_beside_each_other_keep_back_what_the_newest_one_came_to(store: Any) -> None:
+    """A task that knows what a request comes to begins no more of them than there is money for."""
+
+    async def own(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            await ctx.call_model([Message("user", (Text("how much?"),))])
+            return StepResult(next_steps=[NextStep(f"n{n}") for n in range(20)])
+        await ctx.call_model([Message("user", (Text(ctx.name),))])
+        return StepResult(ctx.name)
+
+    model = ScriptedModel(lambda request: turn("x", usage=Usage(10, 0), delay=0.01))
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        options = RunOptions(limits=Limits(cost=5))
+        result = await runner.run(Agent(model, name="own", worker=own), "go", options=options)
+        assert (result.state, result.degraded_reasons) == ("degraded", ("limit reached: cost",))
+        assert (result.cost, len(model.requests)) == (5, 5)
+
+
+async def test_requests_whose_size_nobody_knows_yet_are_overrun_by_what_is_in_flight(store: Any) -> None:
+    async def own(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return StepResult(next_steps=[NextStep(f"n{n}") for n in range(20)])
+        for again in range(3):
+            await ctx.call_model([Message("user", (Text(f"{ctx.name} {again}"),))])
+        return StepResult(ctx.name)
+
+    model = ScriptedModel(lambda request: turn("x", usage=Usage(10, 0), delay=0.01))
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        options = RunOptions(limits=Limits(cost=5), max_parallel_steps=8)
+        result = await runner.run(Agent(model, name="own", worker=own), "go", options=options)
+        assert result.state == "degraded"
+        assert len(model.requests) == 8, "those in flight when the first price was known, and no more"
+
+
+@pytest.mark.parametrize("given", ["agent", "runner", "run"])
+async def test_a_limit_without_a_price_is_refused_before_there_is_a_task(store: Any, given: str) -> None:
+    limits = Limits(cost=1)
+    agent = looker(limits=limits) if given == "agent" else looker()
+    async with Runner(store, options=RunOptions(limits=limits) if given == "runner" else None) as runner:
+        with pytest.raises(PriceUnknown, match=r"'scripted'.*Runner\(prices=\{'scripted': Price\(") as caught:
+            await runner.run(agent, "go", options=RunOptions(limits=limits) if given == "run" else None)
+        assert isinstance(caught.value, ConfigurationError)
+        assert caught.value.model == "scripted"
+        assert (await runner.list_tasks()).items == ()
+    assert asked(agent) == 0
+
+
+async def test_every_model_inside_needs_a_price(store: Any) -> None:
+    class Either:
+        name = "a:1"
+
+        def __init__(self, *models: Any) -> None:
+            self.models = models
+
+        async def stream(self, request: Any) -> Any:
+            raise AssertionError("it is not asked")
+            yield
+
+    class Around:
+        def __init__(self, model: Any) -> None:
+            self.model = model
+            self.name = model.name
+
+        stream = Either.stream
+
+    inside = Around(Either(Around(ScriptedModel([], name="a:1")), ScriptedModel([], name="b:2")))
+    async with Runner(store, prices={"a:1": Price(1, 1)}) as runner:
+        with pytest.raises(PriceUnknown, match="'b:2'"):
+            await runner.run(Agent(inside, name="x"), "go", options=RunOptions(limits=Limits(cost=1)))
+
+
+async def test_a_limit_without_a_price_is_refused_when_resuming(store: Any) -> None:
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        pause = RunOptions(limits=Limits(cost=1), on_limit="pause")
+        task = (await runner.run(looker(), "go", options=pause)).task_id
+        plain = await runner.create_task(looker(), "go")
+    agent = looker()
+    async with Runner(store, agents=[agent]) as runner:
+        for one in (task, plain.task_id):
+            with pytest.raises(PriceUnknown):
+                await runner.resume(one, options=RunOptions(limits=Limits(cost=9)))
+        assert asked(agent) == 0
+        assert (await runner.result(task)).state == "paused"
+        tokens = RunOptions(limits=Limits(tokens=40))
+        assert (await runner.resume(task, options=tokens)).state == "paused", (
+            "a limit on tokens needs no price"
+        )
+
+
+async def test_what_was_spent_before_there_was_a_price_cannot_be_limited(store: Any) -> None:
+    async with Runner(store) as runner:
+        task = await runner.create_task(looker(), "go")
+        await runner.run_step(task)
+    async with Runner(store, agents=[looker()], prices=DOLLAR_A_CALL) as runner:
+        with pytest.raises(PriceUnknown, match=r"'scripted' cost: .*Limit tokens instead"):
+            await runner.resume(task, options=RunOptions(limits=Limits(cost=9)))
+
+
+async def test_an_answer_whose_cost_turns_out_unknown_reaches_the_limit(store: Any) -> None:
+    def price(model: str, usage: Usage) -> Decimal | None:
+        return Decimal(1) if usage.total_tokens == 2 else None  # only what is asked beforehand has a price
+
+    agent = looker()
+    async with Runner(store, prices=price) as runner:
+        result = await runner.run(agent, "go", options=RunOptions(limits=Limits(cost=5)))
+        assert (result.state, asked(agent), result.cost) == ("degraded", 1, None)
+        assert "what was spent is not known" in result.degraded_reasons[0]
+
+
+async def test_a_limit_holds_for_the_last_answer_and_all_attempts(store: Any) -> None:
+    agent = looker()
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        result = await runner.run(agent, "go", options=RunOptions(limits=Limits(cost=3)))
+        assert (result.state, asked(agent)) == ("degraded", 3)
+        again = await runner.resume(result.task_id)
+        assert asked(agent) == 3, "nothing was left"
+        assert again.state == "degraded"
+
+
+async def test_text_alone_needs_no_price(store: Any) -> None:
+    agent = Agent(ScriptedModel([text("Hello.")]), name="plain")
+    async with Runner(store) as runner:
+        result = await runner.run(agent, "go", options=RunOptions(limits=Limits(tokens=100)))
+        assert (result.state, result.usage.unpriced) == ("completed", ("scripted",))
