@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from treadle.llm.layers.timeout import Timeout
     from treadle.llm.prices import Price, published_price
     from treadle.llm.providers import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel
+    from treadle.llm.replay import ReplayModel
     from treadle.llm.scripted import ScriptedModel, call, call_raw, fail, text, turn
 
 _HOMES = {
@@ -35,6 +36,7 @@ _HOMES = {
     "PydanticAIModel": "treadle.llm.providers",
     "RateLimit": "treadle.llm.layers.rate_limit",
     "Retry": "treadle.llm.layers.retry",
+    "ReplayModel": "treadle.llm.replay",
     "ScriptedModel": "treadle.llm.scripted",
     "Timeout": "treadle.llm.layers.timeout",
     "breakers": "treadle.llm.layers.circuit_breaker",
@@ -60,6 +62,7 @@ __all__ = [
     "Price",
     "PydanticAIModel",
     "RateLimit",
+    "ReplayModel",
     "Retry",
     "ScriptedModel",
     "Timeout",

@@ -1,6 +1,9 @@
 """`export` and `import`: tasks from one store to another."""
 
 import io
+import os
+import runpy
+import subprocess
 import sys
 
 
@@ -36,3 +39,34 @@ def test_a_file_that_was_changed_is_refused_with_its_line(treadle, project):
 
 def test_a_document_and_an_export_do_not_share_standard_output(treadle, project):
     assert treadle("export", "--json").code == 2
+
+
+def test_replay_turns_a_task_into_a_test_and_names_what_changed_since(treadle, project):
+    assert treadle("run", "math", "1 + 2?").code == 0
+    ended = treadle("replay", "last", "--out", "replays")
+    assert ended.code == 0, ended.err
+    assert "goes as it was recorded" in ended.out
+    (test,) = (project / "replays").glob("test_replay_math_*.py")
+    (recording,) = (project / "replays").glob("math_*.jsonl")
+    assert treadle("replay", str(recording)).code == 0
+    runpy.run_path(str(test))[test.stem]()  # raises nothing
+
+    team = project / "team.py"
+    team.write_text(team.read_text().replace('"""Add two numbers."""', '"""Sum up."""'))
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
+    env = {**os.environ, "PYTHONPATH": str(project)}
+    done = subprocess.run(run, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "tools.add.description" in done.stdout
+    assert "recorded: Add two numbers." in done.stdout
+    del sys.modules["team"]
+    told = treadle("replay", str(recording), "--json")
+    assert told.code == 1
+    (drift,) = told.document["drifts"]
+    assert (drift["kind"], drift["recorded"], drift["now"]) == ("tools", "Add two numbers.", "Sum up.")
+
+
+def test_replay_says_what_it_cannot_do(treadle):
+    assert treadle("run", "math", "1 + 2?").code == 0
+    assert treadle("replay", "nothing-there").code == 2
+    assert "not of" in treadle("replay", "last", "--agent", "steppy").err

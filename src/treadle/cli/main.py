@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.cli import branching, control, doctor, driving, keeping, running, threads, views
+from treadle.cli import branching, control, doctor, driving, keeping, replaying, running, threads, views
 from treadle.cli.json_form import error_json
 from treadle.cli.opening import CODES, OUR_BUG, USAGE, StoreOption
 from treadle.cli.screen import Screen
@@ -51,6 +51,7 @@ for _command in (
     views.diff,
     keeping.verify,
     keeping.export,
+    replaying.replay,
     doctor.doctor,
 ):
     app.command()(_command)

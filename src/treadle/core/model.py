@@ -160,6 +160,9 @@ class ModelRequest:
     route: str = ""
     asked_at: int = 0
     spare_calls: int | None = None
+    call: str | None = None
+    """of a request that a step which is a function made: which of the step's requests it is"""
+
     raw: bool = False
     """whether somebody wants to see what the provider sends: then `RawDelta` may be yielded too"""
 

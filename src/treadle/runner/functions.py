@@ -147,4 +147,5 @@ def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
         asked.attempt,
         None,
     )
+    request.call = asked.id
     return for_layers(request, stage, asked.asked_at, asked.tries)

@@ -1,0 +1,164 @@
+"""What a task did, without what no two runs share: its steps with their requests, calls, results and outcome.
+
+A trail is made of a journal. What was undone is not in it, nor is what only a crash, a wait or a person brought about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import cast
+
+from treadle.core import events as e
+from treadle.core.data import mutable
+from treadle.core.messages import Content, Json, Message, Text
+from treadle.core.observation import as_text
+
+_UNDO = "-undo"
+
+
+@mutable
+class CallTrail:
+    """A call: what was asked for, what came of each try, and what the model was shown."""
+
+    name: str
+    arguments: Json
+    failures: list[str] = field(default_factory=list[str])
+    """errors after which it was tried again"""
+
+    end: e.ToolEnded | None = None
+
+    @property
+    def text(self) -> str:
+        """The call as one writes it."""
+        given = cast("dict[str, Json] | str", self.arguments)
+        if not isinstance(given, dict):
+            return f"{self.name}({given!r})"
+        return f"{self.name}({', '.join([f'{key}={value!r}' for key, value in given.items()])})"
+
+    @property
+    def seen(self) -> str | None:
+        """What the model was shown of its end; None if it did not end."""
+        if self.end is None:
+            return None
+        if self.end.observation is not None:
+            return words(self.end.observation)
+        return self.end.error.message if self.end.error is not None else as_text(self.end.output)
+
+
+@mutable
+class RequestTrail:
+    """A request to the model, as far as it does not follow from what was said before it."""
+
+    final: bool
+    offered: tuple[str, ...] | None
+    instructions: str | None = None
+    tools: tuple[str, ...] | None = None
+    messages: str | None = None
+    """of a function: its own words"""
+
+
+@mutable
+class StepTrail:
+    """A step."""
+
+    id: str
+    index: int
+    name: str = ""
+    inputs: list[e.InputReceived] = field(default_factory=list[e.InputReceived])
+    """what somebody said before it"""
+
+    requests: dict[str, RequestTrail] = field(default_factory=dict[str, RequestTrail])
+    calls: dict[str, CallTrail] = field(default_factory=dict[str, CallTrail])
+    end: e.StepCompleted | e.StepFailed | e.StepSkipped | None = None
+
+
+@mutable
+class Trail:
+    """A task."""
+
+    created: e.TaskCreated | None = None
+    options: Json = None
+    instructions: str = ""
+    fingerprint: str = ""
+    steps: dict[str, StepTrail] = field(default_factory=dict[str, StepTrail])
+    end: e.TaskEnded | None = None
+
+
+def trail_of(events: Sequence[e.Event]) -> Trail:
+    """Return what a task did, from its events."""
+    trail, unread = Trail(), list[e.InputReceived]()
+    for event in events:
+        match event:
+            case e.TaskCreated():
+                trail.created, trail.options, trail.fingerprint = event, event.options, event.fingerprint
+            case e.TaskForked():
+                trail.options, trail.fingerprint, trail.end = event.options, event.fingerprint, None
+            case e.OptionsChanged():
+                trail.options = event.options
+            case e.VersionChanged():
+                trail.fingerprint = event.fingerprint
+            case e.InstructionsSet():
+                trail.instructions = event.text
+            case e.InputReceived():
+                unread.append(event)
+            case e.StepStarted():
+                step = trail.steps.setdefault(event.step, StepTrail(event.step, event.index))
+                step.inputs += unread
+                unread = []
+            case e.Rewound():
+                trail.steps = {
+                    name: step
+                    for name, step in trail.steps.items()
+                    if (name not in event.steps if event.steps else step.index <= event.to)
+                }
+            case e.TaskEnded():
+                trail.end = event
+            case e.TaskReopened():
+                trail.end = None
+            case _:
+                _in_step(trail, event)
+    return trail
+
+
+def _in_step(trail: Trail, event: e.Event) -> None:
+    step = trail.steps.get(getattr(event, "step", ""))
+    match event:
+        case e.ResultReplaced():
+            for one in trail.steps.values():
+                call = one.calls.get(event.call)
+                if call is not None:
+                    call.end = e.ToolEnded(one.id, event.call, "ok", event.output)
+        case _ if step is None:
+            return
+        case e.ModelRequested():
+            said = None if event.messages is None else "\n".join([words(m.parts) for m in event.messages])
+            step.requests[event.call] = RequestTrail(False, None, event.instructions, event.tools, said)
+        case e.ModelStarted() if event.call is None:
+            step.requests[str(len(step.calls))] = RequestTrail(event.final, event.offered)
+        case e.ModelReturned() if event.call is None:
+            _asked_for(step, event.message)
+        case e.CallRequested():
+            step.calls[event.call] = CallTrail(event.name, event.arguments)
+        case e.CallEdited() if event.call in step.calls:
+            step.calls[event.call].arguments = event.arguments
+        case e.ToolStopped() if event.call in step.calls and event.error is not None:
+            step.calls[event.call].failures.append(event.error.message)
+        case e.ToolEnded() if event.call in step.calls and not event.call.endswith(_UNDO):
+            step.calls[event.call].end = event
+        case e.StepCompleted() | e.StepFailed() | e.StepSkipped():
+            step.end = event
+        case _:
+            pass
+
+
+def _asked_for(step: StepTrail, message: Message) -> None:
+    for call in message.tool_calls:
+        step.calls[call.id] = CallTrail(call.name, call.arguments if call.problem is None else call.raw)
+
+
+def words(parts: Sequence[object] | tuple[Content, ...]) -> str:
+    """Return parts as text; what is no text is named."""
+    return "\n".join(
+        [part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts]
+    )

@@ -1,0 +1,330 @@
+"""Recorded tasks as tests: what did not change passes, and what did is named with both values."""
+
+import asyncio
+
+import pytest
+
+from treadle import Agent, Limits, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle.core.events import ModelFailed
+from treadle.errors import AgentUnknown, ConfigurationError, ImportRefused
+from treadle.llm.layers.retry import Retry
+from treadle.llm.scripted import call, fail, text, turn
+from treadle.models import ReplayModel
+from treadle.testing.compare import journal_of
+from treadle.testing.replay import assert_replays, load, record, replay, save
+
+pytestmark = pytest.mark.anyio
+
+RAN: list[str] = []
+
+
+@tool(read_only=True)
+async def stock(item: str) -> dict:
+    """Tell how much there is of an item."""
+    RAN.append(item)
+    if item == "gold":
+        raise LookupError("no such item")
+    await asyncio.sleep(0.01 if item == "tea" else 0)
+    return {"item": item, "left": len(RAN)}
+
+
+@tool
+async def order(item: str, pieces: int) -> str:
+    """Order an item."""
+    RAN.append(f"order {item}")
+    return f"ordered {pieces} {item}"
+
+
+@tool
+async def order_by_weight(item: str, grams: int) -> str:
+    """Order an item, by weight."""
+    return "never"
+
+
+SCRIPT = [
+    turn("I look.", [call("stock", item="tea"), call("stock", item="gold"), call("stock", item="cake")]),
+    fail(503, message="busy"),
+    call("order", item="tea", pieces=3),
+    call("order", item="tea", pieces="many"),
+    text("Three teas are on their way."),
+]
+
+
+def shop(**changes):
+    agent = Agent(
+        Retry(ScriptedModel(SCRIPT), base=0),
+        name="shop",
+        instructions="Sell what there is.",
+        tools=[stock, order],
+    )
+    return agent.replace(**changes)
+
+
+@pytest.fixture
+async def recorded(tmp_path):
+    """A task as in production: several steps, parallel calls, an error, a retry, a wrong argument, from a thread."""
+    async with Runner(tmp_path / "journal.db") as runner:
+        await runner.run(Agent(ScriptedModel(["Good day."]), name="greeter"), "Hello", thread_id="ann")
+        result = await runner.run(shop(), "Three teas, please.", thread_id="ann")
+        assert result.state == "completed"
+        assert any(isinstance(e, ModelFailed) for e in await journal_of(runner.store, result.task_id))
+        path = tmp_path / "task.jsonl"
+        await save(runner, await record(runner, result.task_id, shop()), path)
+    RAN.clear()
+    return path
+
+
+async def test_an_agent_that_did_not_change_goes_as_recorded_and_runs_no_tool(recorded):
+    report = await replay(await load(recorded), shop())
+    assert report.drifts == ()
+    assert (report.steps, report.requests, report.calls) == (4, 5, 5)
+    assert RAN == []
+    assert "goes as it was recorded" in str(report)
+    assert assert_replays(recorded, shop()).ok  # also inside a running event loop
+
+
+async def test_a_changed_prompt_and_a_changed_tool_are_both_named_with_both_values(recorded):
+    @tool(name="order")
+    async def order_now(item: str, pieces: float, express: bool = False) -> str:
+        """Order an item at once."""
+        return ""
+
+    today = shop(instructions="Sell dear.", tools=[stock, order_now])
+    report = await replay(await load(recorded), today)
+    told = {drift.what: (drift.kind, drift.recorded, drift.now) for drift in report.drifts}
+    assert told["the instructions"] == ("instructions", "Sell what there is.", "Sell dear.")
+    assert told["tools.order.description"] == ("tools", "Order an item.", "Order an item at once.")
+    assert told["tools.order.parameters.properties.pieces.type"] == ("tools", "integer", "number")
+    assert told["tools.order.parameters.properties.express"][1] is None
+    with pytest.raises(AssertionError, match=r"recorded: Sell what there is\.\n +now: +Sell dear\."):
+        assert_replays(recorded, today)
+
+
+async def test_a_tool_that_is_gone_drifts_in_the_request_and_in_the_call(recorded):
+    report = await replay(await load(recorded), shop(tools=[stock, order_by_weight]))
+    assert {"tools.order", "tools.order_by_weight"} <= {drift.what for drift in report.drifts}
+    shown = next(drift for drift in report.drifts if drift.kind == "result")
+    assert shown.where == "step 2, call 1"
+    assert shown.recorded == "ordered 3 tea"
+    assert "no tool 'order'" in str(shown.now)
+
+
+async def test_what_the_model_is_shown_of_a_result_drifts_when_it_is_cut_shorter(tmp_path):
+    @tool(read_only=True)
+    async def read() -> str:
+        return "word " * 400
+
+    agent = Agent(ScriptedModel([call("read"), text("Long.")]), name="reader", tools=[read])
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent, "Read.")
+        recording = await record(runner, result.task_id, agent)
+    assert (await replay(recording, agent)).ok
+
+
+async def test_tools_that_are_run_may_return_something_else(recorded):
+    report = await replay(await load(recorded), shop(), run_tools=True)
+    assert "order tea" in RAN
+    assert {drift.kind for drift in report.drifts} <= {"result"}
+
+
+async def test_a_model_a_worker_and_settings_that_changed_are_named(recorded):
+    report = await replay(await load(recorded), shop(model="openai:gpt-5.4-mini"))
+    (drift,) = report.drifts
+    assert (drift.kind, drift.what, drift.recorded, drift.now) == (
+        "agent",
+        "model",
+        "scripted",
+        "openai:gpt-5.4-mini",
+    )
+
+
+async def test_without_a_declaration_a_changed_prompt_is_told_from_a_changed_agent(recorded):
+    recording = await load(recorded)
+    bare = type(recording)(recording.task_id, recording.events, recording.history)
+    assert (await replay(bare, shop())).ok
+    (drift,) = (await replay(bare, shop(instructions="Sell dear."))).drifts
+    assert drift.kind == "instructions"
+    kinds = [drift.kind for drift in (await replay(bare, shop(tools=[stock, order, order_by_weight]))).drifts]
+    assert kinds == ["agent"]
+
+
+async def test_what_was_said_undone_and_failed_on_the_way_is_gone_through_as_it_counted():
+    script = [call("stock", item="tea"), call("order", item="tea", pieces=1), text("Done.")]
+    agent = Agent(
+        ScriptedModel(lambda request: script[request.turn]),
+        name="shop",
+        tools=[stock, order],
+        instructions="Sell.",
+    )
+    async with Runner("memory:", agents=[agent]) as runner:
+        task = await runner.create_task(agent, "Tea.")
+        await runner.run_step(task)
+        await runner.run_step(task)
+        await runner.undo_step(task, force=True)
+        await runner.run_step(task, input="One is enough.")
+        await runner.resume(task)
+        recording = await record(runner, task.task_id, agent)
+    RAN.clear()
+    report = await replay(recording, agent)
+    assert report.drifts == ()
+    assert (report.steps, RAN) == (3, [])
+
+
+async def test_a_task_that_failed_fails_again_and_a_paused_one_stops_where_it_was():
+    agent = Agent(
+        ScriptedModel([call("stock", item="tea"), fail(400, message="no")]), name="shop", tools=[stock]
+    )
+    async with Runner("memory:") as runner:
+        failed = await record(runner, (await runner.run(agent, "Tea.")).task_id, agent)
+        task = await runner.create_task(agent, "Tea.")
+        await runner.run_step(task)
+        begun = await record(runner, task.task_id, agent)
+    report = await replay(failed, agent)
+    assert (report.drifts, report.requests) == ((), 2)
+    report = await replay(begun, agent)
+    assert (report.drifts, report.requests) == ((), 1)
+
+
+@pytest.mark.parametrize("worker", ["react", "planner"])
+async def test_a_task_of_a_worker_that_speaks_in_words_replays(worker):
+    script = {
+        "react": [
+            'Action: stock\nAction Input: {"item": "tea"}',
+            "Action: stock {",
+            "Thought: So.\nAnswer: One.",
+        ],
+        "planner": [
+            '{"thought": "a", "name": "stock", "arguments": {"item": "tea"}}',
+            '{"name": "sto',
+            '{"thought": "b", "name": "finish", "arguments": {"answer": "One."}}',
+        ],
+    }[worker]
+    agent = Agent(ScriptedModel(script), name="shop", tools=[stock], worker=worker)
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent, "Tea?")
+        assert result.final_text == "One."
+        recording = await record(runner, result.task_id, agent)
+    assert (await replay(recording, agent)).drifts == ()
+    other = await replay(recording, agent.replace(worker="react" if worker == "planner" else "planner"))
+    assert {drift.what.partition(".")[0] for drift in other.drifts} >= {"worker"}
+
+
+async def two_calls(ctx: StepContext) -> StepResult:
+    if ctx.name == "look":
+        await ctx.call_tool("stock", {"item": "tea"})
+        await ctx.call_tool("stock", {"item": "cake"})
+        return StepResult(next_steps=[NextStep("say")])
+    answer = await ctx.call_model("How much?", key="ask")
+    return StepResult(answer.message.text, is_last=True)
+
+
+async def other_order(ctx: StepContext) -> StepResult:
+    if ctx.name == "look":
+        await ctx.call_tool("stock", {"item": "cake"})
+        await ctx.call_tool("stock", {"item": "tea"})
+        return StepResult(next_steps=[NextStep("say")])
+    return await two_calls(ctx)
+
+
+async def other_call(ctx: StepContext) -> StepResult:
+    if ctx.name == "look":
+        await ctx.call_tool("stock", {"item": "tea"})
+        await ctx.call_tool("stock", {"item": "pie"})
+        return StepResult(next_steps=[NextStep("say")])
+    return await two_calls(ctx)
+
+
+async def other_words(ctx: StepContext) -> StepResult:
+    if ctx.name == "look":
+        return await two_calls(ctx)
+    answer = await ctx.call_model("How many?", key="ask")
+    return StepResult(answer.message.text, is_last=True)
+
+
+class Walk:
+    def __init__(self, run):
+        self.run_step = run
+
+    def initialize_step(self, task):
+        return NextStep("look")
+
+    def finalize_task(self, task, output):
+        return None
+
+
+async def test_calls_their_order_and_requests_of_a_worker_of_ones_own_are_compared():
+    def walker(run):
+        return Agent(ScriptedModel(lambda r: "Two."), name="walker", tools=[stock], worker=Walk(run))
+
+    async with Runner("memory:") as runner:
+        result = await runner.run(walker(two_calls), "Go.")
+        assert result.final_text == "Two."
+        recording = await record(runner, result.task_id, walker(two_calls))
+    RAN.clear()
+    assert (await replay(recording, walker(two_calls))).drifts == ()
+
+    async def drift(run, kind):
+        report = await replay(recording, walker(run))
+        return next(drift for drift in report.drifts if drift.kind == kind)
+
+    found = await drift(other_order, "order")
+    assert (found.recorded, found.now) == (
+        ["stock(item='tea')", "stock(item='cake')"],
+        ["stock(item='cake')", "stock(item='tea')"],
+    )
+    found = await drift(other_call, "call")
+    assert (found.what, found.recorded, found.now) == (
+        "its arguments",
+        "stock(item='cake')",
+        "stock(item='pie')",
+    )
+    found = await drift(other_words, "request")
+    assert (found.recorded, found.now) == ("How much?", "How many?")
+    assert RAN == []
+
+
+async def test_the_last_answer_at_a_limit_replays():
+    agent = Agent(ScriptedModel([call("stock", item="tea"), text("I stop.")]), name="shop", tools=[stock])
+    async with Runner("memory:") as runner:
+        result = await runner.run(agent, "Go.", options=RunOptions(limits=Limits(steps=1)))
+        assert result.state == "degraded"
+        recording = await record(runner, result.task_id, agent)
+    assert (await replay(recording, agent)).drifts == ()
+
+
+async def test_a_replay_model_makes_the_very_same_journal_and_knows_only_what_was_recorded(recorded):
+    recording = await load(recorded)
+    model = ReplayModel(recording.events)
+    agent = shop(model=model)
+    async with Runner("memory:") as runner:
+        await runner.import_thread("ann", recording.history)
+        first = await runner.run(agent, "Three teas, please.", thread_id="ann")
+        RAN.clear()
+        again = await runner.run(
+            shop(model=ReplayModel(recording.events)), "Three teas, please.", thread_id="ann"
+        )
+        assert first.final_text == again.final_text == "Three teas are on their way."
+        journals = [await journal_of(runner.store, r.task_id) for r in (first, again)]
+        assert [e.kind for e in journals[0]] == [e.kind for e in recording.events]
+        # The second task begins with the words of the first, and its parallel calls may end in another order.
+        assert len(journals[0]) == len(journals[1])
+        more = await runner.fork(first.task_id, agent=agent, input="And a cake.")
+        result = await runner.resume(more.task_id, agent=agent)
+    assert (result.state, result.error.kind) == ("failed", "invalid_request")
+    assert "no answer to turn 4" in result.error.message
+    assert len(model.requests) == 6
+    with pytest.raises(ConfigurationError, match="from its first one on"):
+        ReplayModel(recording.events[1:])
+
+
+async def test_what_is_no_recording_and_whose_task_it_is_is_said(recorded, tmp_path):
+    with pytest.raises(AgentUnknown, match="'shop', not of 'other'"):
+        await replay(await load(recorded), Agent(ScriptedModel([]), name="other"))
+    bad = tmp_path / "bad"
+    bad.write_text("{}\n")
+    with pytest.raises(ImportRefused, match="is no recording"):
+        await load(bad)
+    cut = tmp_path / "cut"
+    cut.write_bytes(recorded.read_bytes()[:-300])
+    with pytest.raises(ImportRefused):
+        await load(cut)
