@@ -7,15 +7,19 @@ import subprocess
 import sys
 import time
 from threading import Event as Signal
+from threading import Thread
 
 import pytest
 
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
 from treadle.core import events as e
+from treadle.core.messages import Message, Text
+from treadle.core.model import SideCall
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.runner import observing
 from treadle.telemetry import Callback, Console, DriveBegan, DriveEnded, JsonLines, Missed, Notice
+from treadle.telemetry.redaction import Redaction
 from treadle.testing.compare import journal_of
 
 pytestmark = pytest.mark.anyio
@@ -290,3 +294,28 @@ async def test_without_observers_nothing_is_built():
         assert owned.channel.observed is None
         await handle.result()
         assert (runner.desk.observing, runner.observers) == (None, ())
+
+
+async def test_a_task_goes_on_where_no_thread_can_be_started_for_an_observer(monkeypatch):
+    def refuse(thread):
+        if thread.name.startswith("treadle-observer"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    start = Thread.start
+    monkeypatch.setattr(Thread, "start", refuse)
+    told = []
+    async with Runner("memory:", observers=[told.append]) as runner:
+        assert (await runner.run(agent(), "Go.")).state == "completed"
+        monkeypatch.undo()
+        assert (await runner.run(agent(), "Go.")).state == "completed"
+    assert len({notice.task.task_id for notice in told}) == 2
+
+
+def test_the_text_of_a_side_calls_error_is_content():
+    event = e.ModelReturned(
+        "s1", Message("assistant", (Text("Hi."),)), also=(SideCall("a:b", error="down: key"),)
+    )
+    told = Redaction().event(event, content=False)
+    assert [(side["model"], side["error"]) for side in told["also"]] == [("a:b", "failed")]
+    assert "down: key" in str(Redaction().event(event, content=True))

@@ -106,7 +106,9 @@ async def test_a_task_is_a_trace_of_steps_models_and_tools_with_their_facts(coll
         "gen_ai.usage.output_tokens": chat.attributes["gen_ai.usage.output_tokens"],
         "treadle.step.id": "s1",
         "treadle.attempt": 1,
+        "treadle.cost": chat.attributes["treadle.cost"],  # in dollars, where the price is known
     }
+    assert 0 < chat.attributes["treadle.cost"] < 0.01
     looks = [s for s in first if s.name == "execute_tool look"]
     assert {s.attributes["gen_ai.tool.call.id"] for s in looks} == {"s1-0", "s1-1"}
     assert all(s.end - s.start >= 15e6 for s in looks)
@@ -131,6 +133,7 @@ async def test_metrics_hold_tokens_durations_and_counts(collector):
         "gen_ai.token.type": "input",
     }
     assert collector.metrics["gen_ai.client.operation.duration"][0][2] == 3
+    assert collector.metrics["treadle.cost"][0][1] == pytest.approx(float(result.cost))
     calls = {
         (facts["gen_ai.tool.name"], facts["treadle.outcome"]): total
         for facts, total, _ in collector.metrics["treadle.tool.calls"]

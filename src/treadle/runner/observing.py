@@ -11,6 +11,7 @@ import atexit
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from threading import Event as Signal
 from threading import Lock, Thread
@@ -53,6 +54,9 @@ class Listener:
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.deltas = bool(getattr(observer, "deltas", False))
+        self.name = str(getattr(observer, "name", "") or type(observer).__name__)
+        """what people call it"""
+
         self._lock = Lock()
         self._wake = Signal()
         self._buffer: list[Notice] = []
@@ -71,15 +75,17 @@ class Listener:
             if len(self._buffer) > BUFFER:
                 self._make_room()
             if self._thread is None:
-                self._thread = Thread(target=self._listen, name=f"treadle-observer-{self.name}", daemon=True)
-                self._thread.start()
+                self._begin()
         if not self._wake.is_set():
             self._wake.set()
 
-    @property
-    def name(self) -> str:
-        """What people call the observer."""
-        return getattr(self.observer, "name", None) or type(self.observer).__name__
+    def _begin(self) -> None:
+        thread = Thread(target=self._listen, name=f"treadle-observer-{self.name}", daemon=True)
+        with suppress(
+            RuntimeError
+        ):  # there are too many, or the process ends: the buffer is bounded, and waits
+            thread.start()
+            self._thread = thread
 
     def report(self) -> ObserverReport:
         """Return how the observer does."""

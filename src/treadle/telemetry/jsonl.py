@@ -59,9 +59,10 @@ class JsonLines:
         line: dict[str, Json] = {}
         if notice.task is not None:
             whose = notice.task
-            line = {"task": whose.task_id, "agent": whose.agent, "thread": whose.thread_id}
+            text = self._redaction.text
+            line = {"task": text(whose.task_id), "agent": whose.agent, "thread": text(whose.thread_id)}
             if whose.parent is not None:
-                line["parent"] = whose.parent
+                line["parent"] = text(whose.parent)
         event = notice.event
         if isinstance(event, DriveBegan):
             return line | {"kind": event.kind, "seq": event.seq, "epoch": event.epoch}

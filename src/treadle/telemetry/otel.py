@@ -23,7 +23,8 @@ from opentelemetry.trace import TracerProvider
 
 from treadle.core import events as e
 from treadle.core.events import END_STATES, Ephemeral
-from treadle.core.model import SideCall, Usage
+from treadle.core.model import NO_USAGE, SideCall, Usage
+from treadle.core.spending import PICODOLLARS
 from treadle.errors import MissingExtra
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
 from treadle.telemetry import semconv as names
@@ -129,13 +130,14 @@ class OpenTelemetry:
             case e.ModelStarted():
                 spans.model_started(event)
             case e.ModelReturned():
-                self._measures.model(spans.model_returned(event), event.usage)
+                self._measures.model(spans.model_returned(event), event.usage, event.cost)
                 self._measure_also(spans, event.also)
             case e.ModelFailed():
-                self._measures.model(spans.model_failed(event), None)
+                usage = event.usage if event.usage is not NO_USAGE else None
+                self._measures.model(spans.model_failed(event), usage, event.cost)
                 self._measure_also(spans, event.also)
             case e.ModelStopped():
-                self._measures.model(spans.model_failed(event), None)
+                self._measures.model(spans.model_failed(event), None, None)
             case e.ToolStarted():
                 spans.tool_started(event)
             case e.ToolEnded() | e.ToolStopped():
@@ -151,8 +153,8 @@ class OpenTelemetry:
         for call in calls:
             facts = {**spans.chat_with(call.model), **spans.agent}
             if call.error:
-                facts[names.ERROR_TYPE] = call.error
-            self._measures.model((None, facts), call.usage)
+                facts[names.ERROR_TYPE] = "side_call"
+            self._measures.model((None, facts), call.usage, call.cost)
 
     def _before(self, task_id: str, event: DriveBegan) -> trace.SpanContext | None:
         """Return the span of the task's drive before this one, if there was one that can be known."""
@@ -220,13 +222,18 @@ class _Measures:
         )
         self._model_calls = meter.create_counter(names.MODEL_CALLS, "{request}", "Requests to models.")
         self._tool_calls = meter.create_counter(names.TOOL_CALLS, "{call}", "Calls of tools that ended.")
+        self._cost = meter.create_counter(
+            names.COST, "USD", "What requests to models cost, where that is known."
+        )
         self.tasks = meter.create_counter(names.TASKS, "{task}", "Tasks that ended.")
         self.steps = meter.create_counter(names.STEPS, "{step}", "Steps that ended.")
         self.missed = meter.create_counter(
             names.MISSED_NOTICES, "{notice}", "What the observer was not told."
         )
 
-    def model(self, measured: tuple[float | None, dict[str, Any]], usage: Usage | None) -> None:
+    def model(
+        self, measured: tuple[float | None, dict[str, Any]], usage: Usage | None, cost: int | None
+    ) -> None:
         """Take in a request that ended, after so many seconds, unknown if its begin was not seen."""
         seconds, facts = measured
         self._model_calls.add(1, facts)
@@ -235,6 +242,8 @@ class _Measures:
         if usage is not None:
             self._tokens.record(usage.input_tokens, {**facts, names.TOKEN_TYPE: "input"})
             self._tokens.record(usage.output_tokens, {**facts, names.TOKEN_TYPE: "output"})
+        if cost is not None:
+            self._cost.add(cost / PICODOLLARS, facts)
 
     def tool(self, seconds: float | None, facts: dict[str, Any]) -> None:
         """Take in a call that ended."""

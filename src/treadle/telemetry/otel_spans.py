@@ -13,6 +13,7 @@ from treadle.core import events as e
 from treadle.core.messages import Content, Json, Message, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import NO_USAGE
 from treadle.core.observation import as_text
+from treadle.core.spending import PICODOLLARS
 from treadle.ports import DriveBegan, ObservedTask
 from treadle.telemetry import semconv as names
 from treadle.telemetry.redaction import Redaction
@@ -211,8 +212,10 @@ class Spans:
             told[names.CACHED_TOKENS] = usage.cached_tokens
         if usage.reasoning_tokens:
             told[names.REASONING_TOKENS] = usage.reasoning_tokens
-        if answered := getattr(event, "model", None):
-            told[names.RESPONSE_MODEL] = answered.partition(":")[2] or answered
+        if event.model:
+            told[names.RESPONSE_MODEL] = event.model.partition(":")[2] or event.model
+        if event.cost is not None:
+            told[names.COST] = event.cost / PICODOLLARS
         if self._content:
             told[names.OUTPUT_MESSAGES] = self._messages(event.message, event.finish)
         if span is not None:

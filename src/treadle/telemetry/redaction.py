@@ -21,7 +21,7 @@ from treadle.core.messages import Json, Message
 FACTS: Final = frozenset({
     *("action", "after_conversation", "agent", "allowed", "also", "asked", "attempt", "base", "branch", "by", "call"),
     "calls",
-    *("channel", "command", "covers", "deltas", "depth", "digest", "direct", "due", "effect", "epoch", "error"),
+    *("channel", "command", "cost", "covers", "deltas", "depth", "digest", "direct", "due", "effect", "epoch", "error"),
     *("estimated", "events", "final", "fingerprint", "finish", "follows", "forced", "inbox", "index", "join"),
     "kept",
     *("kind", "last", "limit", "model", "name", "next", "next_route", "offered", "outcome", "parent", "parent_call"),
@@ -107,7 +107,9 @@ class Redaction:
             inner = getattr(value, item.name)
             if inner is None or inner == () or item.name in ("seq", "time"):
                 continue
-            if content or item.name in FACTS:
+            if item.name == "error" and isinstance(inner, str) and not content:
+                told["error"] = "failed"  # what it says is content
+            elif content or item.name in FACTS:
                 told[item.name] = self._under(item.name, inner, content)
             elif isinstance(inner, Message):
                 told["calls"] = [{"id": call.id, "name": self.text(call.name)} for call in inner.tool_calls]
