@@ -54,19 +54,24 @@ def hear(event: str, _: Any) -> None:
 sys.addaudithook(hear)
 
 
-def crafted(path: Path, event: Any, inbox: InboxItem | None = None) -> None:
-    """Write an export with a chain that fits: only what it says is hostile."""
+def crafted(path: Path, event: Any, inbox: InboxItem | None = None, *, times: int = 1, more: int = 0) -> None:
+    """Write an export with a chain that fits: only what it says is hostile.
+
+    The task is in it so many times, and it says that `more` tasks are in it than there are.
+    """
     data = json.dumps({"v": 1, "t": 5, "e": [event]}).encode()
     digest = codec.chain(b"", data)
     row = TaskRow("bad", "agent", "talk", "interrupted", 1, None, None, 0, 1, {}, None, 1, Mark(1, digest))
     with path.open("wb") as out:
         writer = ExportWriter(out)
         writer.line({"treadle_export": FORMAT, "made": 1})
-        writer.task(row, "interrupted", digest, b"")
-        writer.record(Record(1, 1, 1, data, digest))
-        if inbox is not None:
-            writer.inbox(inbox)
-        writer.end(row)
+        for _ in range(times):
+            writer.task(row, "interrupted", digest, b"")
+            writer.record(Record(1, 1, 1, data, digest))
+            if inbox is not None:
+                writer.inbox(inbox)
+            writer.end(row)
+        writer.tasks += more
         writer.close()
 
 
@@ -92,6 +97,20 @@ async def test_a_hostile_file_runs_nothing_and_harms_at_most_its_own_task(
         assert len(await runner.store.rows(TaskFilter())) in (2, 3)
         report = await runner.verify()
         assert {finding.task_id for finding in report.findings} <= {"bad"}
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [({"times": 2}, "is in this file twice"), ({"more": 1}, "2 tasks should be here, and are 1")],
+)
+async def test_a_file_that_miscounts_its_tasks_is_refused_before_one_is_taken_in(
+    tmp_path: Path, made: dict[str, int], why: str
+) -> None:
+    crafted(tmp_path / "bad.jsonl", CREATED, **made)
+    async with Runner("memory:") as runner:
+        with pytest.raises(ImportRefused, match=why):
+            await runner.import_tasks(tmp_path / "bad.jsonl")
+        assert await runner.store.rows(TaskFilter()) == []
 
 
 async def test_words_that_cannot_be_read_are_rejected_and_the_task_goes_on(tmp_path: Path) -> None:

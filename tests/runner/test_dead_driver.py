@@ -4,14 +4,18 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel
-from treadle.core.events import ToolStarted
+from treadle import Agent, Runner, ScriptedModel, StepContext, StepResult
+from treadle.core.events import ModelStopped, ToolStarted
+from treadle.core.messages import Message, Text
+from treadle.core.model import ModelAnswer, ModelRequest
 from treadle.llm.scripted import text
+from treadle.stores.memory import MemoryStore
 
 DRIVER = """
 import sys, time
@@ -114,3 +118,41 @@ async def test_an_ended_task_stays_ended_when_a_process_dies_that_was_about_to_r
         assert [item.task_id for item in (await runner.list_tasks(state="completed")).items] == ["greeting"]
         assert (await runner.resume("greeting")).state == "completed"
         assert (await runner.undo_step("greeting")).complete
+
+
+class LeavesOpen:
+    """Never answers the first time."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelAnswer]:
+        if not self.asked.is_set():
+            self.asked.set()
+            await asyncio.sleep(3600)
+        yield ModelAnswer(Message("assistant", (Text("Yes."),)))
+
+
+async def asks(ctx: StepContext[Any]) -> StepResult:
+    return StepResult((await ctx.call_model("Now?")).message.text, is_last=True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("worker", ["function_calling", asks], ids=["worker", "function"])
+async def test_a_request_that_was_out_when_its_driver_died_is_known_to_have_been_cut_off(worker: Any) -> None:
+    store, model = MemoryStore(), LeavesOpen()
+    agent = Agent(model, worker=worker)
+    one = Runner(store)
+    await one.start(agent, "Go.", task_id="t")
+    await model.asked.wait()
+    await asyncio.sleep(0.01)
+    await store.close()  # whoever opens it next finds the task without a driver
+    await store.open()
+    async with Runner(store) as two:
+        assert (await two.resume("t", agent=agent)).final_text == "Yes."
+        events = [event async for event in two.handle("t").events(deltas=False)]
+        stopped = [event.reason for event in events if isinstance(event, ModelStopped)]
+        assert stopped == ["crash"]
+        await one.aclose()

@@ -438,6 +438,25 @@ async def test_a_fork_just_after_one_of_three_siblings_runs_the_others_again(run
         await runner.undo_step(fork, step="b")
 
 
+async def test_a_fork_begins_by_default_after_the_step_that_ended_last(runner: Runner) -> None:
+    gates = Gates()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name in "ab":
+            await gates.pass_(ctx.name)
+        steps = NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b"))
+        return planned(*steps) if ctx.name == "start" else StepResult(ctx.name)
+
+    task = await runner.create_task(agent_of(worker), "go")
+    await runner.run_step(task)
+    both = asyncio.ensure_future(runner.run_ready_steps(task))
+    for name in "ba":
+        await gates.let(name)
+    await both
+    fork = await runner.fork(task)
+    assert [step.step.name for step in await runner.get_completed_steps(fork)] == ["start", "a", "b"]
+
+
 async def test_in_a_fork_a_step_makes_something_else_of_another_result(runner: Runner) -> None:
     @tool(read_only=True)
     async def look() -> int:

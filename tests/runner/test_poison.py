@@ -207,6 +207,16 @@ async def test_a_suspect_that_gets_nowhere_does_not_keep_the_next_waiting_for_ev
     assert [adoption.task_id for adoption in told if adoption.kind == "suspect"] == ["b"]
 
 
+async def test_a_suspect_that_is_done_keeps_nobody_waiting(tmp_path):
+    path, (agent, _) = tmp_path / "journal.db", worker()
+    await orphaned(path, agent, "a", "b")
+    for task_id in ("a", "b"):
+        await drivers_die(path, task_id, adopting.SUSPECT - 1)
+    async with Runner(path, agents=[agent], adopt=True) as runner:
+        for task_id in ("a", "b"):
+            await reached(runner, task_id, "completed")
+
+
 async def test_what_died_a_few_times_in_bad_company_is_driven_beside_its_like_at_once(tmp_path):
     path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "a", "b")

@@ -53,6 +53,29 @@ def verdicts(report: Any) -> list[tuple[str, str]]:
     return [(undone.call, undone.verdict) for undone in report.calls]
 
 
+def keeper(done: list[str], version: str) -> Agent[Any]:
+    """An agent of one name whose tool is taken back by its own version."""
+
+    async def unput(made: ToolCall, ctx: Any) -> None:
+        done.append(f"{version} {made.arguments['what']}")
+
+    @tool(undo=unput)
+    async def put(what: str) -> str:
+        """Put."""
+        return what
+
+    return Agent(ScriptedModel([call("put", what="a")]), name="keeper", instructions=version, tools=[put])
+
+
+async def test_a_call_is_taken_back_by_the_version_of_its_agent_that_made_it(runner: Runner) -> None:
+    done: list[str] = []
+    task = await runner.create_task(keeper(done, "old"), "?")
+    await runner.run_step(task)
+    await runner.create_task(keeper(done, "new"), "?")
+    assert (await runner.undo_step(task)).complete
+    assert done == ["old a"]
+
+
 # ---------------------------------------------------------------------------------------- what comes back
 
 
