@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +55,31 @@ def hear(event: str, _: Any) -> None:
 sys.addaudithook(hear)
 
 
-def crafted(path: Path, event: Any, inbox: InboxItem | None = None, *, times: int = 1, more: int = 0) -> None:
+def crafted(
+    path: Path,
+    event: Any,
+    inbox: InboxItem | None = None,
+    *,
+    times: int = 1,
+    more: int = 0,
+    epoch: int = 1,
+    **row_says: Any,
+) -> None:
     """Write an export with a chain that fits: only what it says is hostile.
 
-    The task is in it so many times, and it says that `more` tasks are in it than there are.
+    The task is in it so many times, and it says that `more` tasks are in it than there are. Its record is of this
+    epoch; its row says something else than usual where that is given.
     """
     data = json.dumps({"v": 1, "t": 5, "e": [event]}).encode()
     digest = codec.chain(b"", data)
     row = TaskRow("bad", "agent", "talk", "interrupted", 1, None, None, 0, 1, {}, None, 1, Mark(1, digest))
+    row = replace(row, **row_says)
     with path.open("wb") as out:
         writer = ExportWriter(out)
         writer.line({"treadle_export": FORMAT, "made": 1})
         for _ in range(times):
             writer.task(row, "interrupted", digest, b"")
-            writer.record(Record(1, 1, 1, data, digest))
+            writer.record(Record(1, 1, epoch, data, digest))
             if inbox is not None:
                 writer.inbox(inbox)
             writer.end(row)
@@ -111,6 +123,13 @@ async def test_a_file_that_miscounts_its_tasks_is_refused_before_one_is_taken_in
         with pytest.raises(ImportRefused, match=why):
             await runner.import_tasks(tmp_path / "bad.jsonl")
         assert await runner.store.rows(TaskFilter()) == []
+
+
+async def test_a_task_keeps_the_parent_that_made_it(tmp_path: Path) -> None:
+    crafted(tmp_path / "child.jsonl", CREATED, parent="maker")
+    async with Runner("memory:") as runner:
+        await runner.import_tasks(tmp_path / "child.jsonl")
+        assert [task.task_id for task in (await runner.list_tasks(parent="maker")).items] == ["bad"]
 
 
 async def test_words_that_cannot_be_read_are_rejected_and_the_task_goes_on(tmp_path: Path) -> None:

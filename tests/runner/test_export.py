@@ -12,9 +12,9 @@ import pytest
 
 from treadle import Agent, Image, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.core import events as e
-from treadle.errors import ImportRefused, TaskConflict, TaskNotFound
+from treadle.errors import ImportRefused, StoreUnavailable, TaskConflict, TaskNotFound
 from treadle.llm.scripted import call, text
-from treadle.ports import InboxItem, JournalStore, TaskFilter
+from treadle.ports import AT_ONCE, InboxItem, JournalStore, TaskFilter
 from treadle.runner.exporting import Selection
 from treadle.runner.portable import FORMAT
 from treadle.stores.memory import MemoryStore
@@ -343,6 +343,56 @@ async def test_a_file_that_changes_between_two_looks_leaves_no_half_task(
         with pytest.raises(ImportRefused):
             await runner.import_tasks(export)
         assert await runner.store.rows(TaskFilter()) == []
+
+
+class FailsHalfWay(MemoryStore):
+    async def read(self, task_id: str, **range_: Any) -> Any:
+        raise StoreUnavailable("the disk is gone")
+
+
+async def test_an_export_that_fails_half_way_leaves_no_file(tmp_path: Path) -> None:
+    store = FailsHalfWay()
+    async with Runner(store) as runner:
+        await runner.store.open()
+        await (await Owner.create(store, "t")).release()
+        with pytest.raises(StoreUnavailable):
+            await runner.export_tasks(tmp_path / "all.jsonl")
+    assert leftovers(tmp_path) == []
+
+
+async def test_a_task_that_was_deleted_here_is_not_taken_for_known(export: Path) -> None:
+    async with Runner(MemoryStore(), agents=[AGENT]) as runner:
+        await runner.import_tasks(export)
+        await runner.fork("half", at=(await runner.get_task("half")).head)  # it stays, unseen, for its fork
+        await runner.delete_task("half")
+        with pytest.raises(TaskConflict, match="half"):
+            await runner.import_tasks(export)
+
+
+async def test_a_summary_covers_the_same_words_where_it_was_taken_to(tmp_path: Path) -> None:
+    async with Runner(MemoryStore(), agents=[AGENT]) as runner, Runner(MemoryStore()) as taker:
+        for words in ("look", "more"):
+            await runner.run(AGENT, words, thread_id="talk")
+        report = await runner.compact_thread("talk", keep=0, model=ScriptedModel(["All was noted."]))
+        assert report.covers == 2
+        await runner.export_tasks(tmp_path / "all.jsonl")
+        await taker.import_tasks(tmp_path / "all.jsonl")
+        assert await taker.store.thread("talk") == await runner.store.thread("talk")
+        report = await taker.import_tasks(tmp_path / "all.jsonl")
+        assert (report.tasks, report.threads) == ((), ())
+
+
+@pytest.mark.parametrize(("wanted", "there"), [(1_800_000_000_000_000, 1_800_000_000_000_000), (AT_ONCE, 0)])
+async def test_a_task_that_waits_for_a_time_waits_for_it_there_and_none_is_begun_by_being_taken_in(
+    tmp_path: Path, wanted: int, there: int
+) -> None:
+    async with Runner(MemoryStore(), agents=[AGENT]) as runner, Runner(MemoryStore()) as taker:
+        await runner.create_task(AGENT, "wait", task_id="t")
+        claim = await runner.store.claim("t")
+        await Owner.of(runner.store, "t", claim).send(release=True, wanted=wanted)
+        await runner.export_tasks(tmp_path / "all.jsonl")
+        await taker.import_tasks(tmp_path / "all.jsonl")
+        assert (await taker.store.row("t")).wanted == there
 
 
 async def test_an_export_that_fails_leaves_no_file(tmp_path: Path) -> None:

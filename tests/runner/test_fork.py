@@ -35,7 +35,7 @@ from treadle.errors import (
     StepNotFound,
     TaskNotFound,
 )
-from treadle.llm.scripted import call
+from treadle.llm.scripted import call, fail
 
 pytestmark = pytest.mark.anyio
 
@@ -136,6 +136,37 @@ async def test_a_fork_and_its_parent_each_keep_their_version_of_an_agent_of_one_
     assert {request.instructions for request in before.model.requests} == {"Be precise."}
     assert {request.instructions for request in after.model.requests} == {"Be quick."}
     assert await only(runner, task, "version_changed") == []
+
+
+async def test_what_a_fork_goes_back_to_is_not_before_its_point(runner: Runner) -> None:
+    task = await runner.run(Ledger().agent(call("look"), "Hm.", "Well."), "?")
+    fork = await runner.fork(task.task_id, at="s1")
+    await runner.run_step(fork)
+    with pytest.raises(StepNotFound, match="step 1 was taken over"):
+        await runner.undo_step(fork, to=0)
+
+
+async def test_a_fork_after_its_parents_end_is_in_its_first_attempt_and_in_no_thread_yet(
+    runner: Runner,
+) -> None:
+    agent = Agent(ScriptedModel([fail(400), "Hello.", "Again."]), name="a")
+    failed = await runner.run(agent, "?")
+    task = await runner.resume(failed.task_id, agent=agent)
+    assert (task.state, task.attempt) == ("completed", 2)
+    fork = await runner.fork(task.task_id, at=(await runner.get_task(task.task_id)).head, input="And?")
+    assert fork.attempt == 1
+    assert (await runner.verify()).findings == ()
+    assert (await runner.resume(fork)).final_text == "Again."
+    assert len(await runner.get_thread(fork.thread_id)) == 4
+
+
+async def test_a_fork_of_a_task_that_made_a_summary_has_words_of_its_own(runner: Runner) -> None:
+    await runner.run(sayer("One."), "?", thread_id="talk")
+    made = await runner.compact_thread("talk", keep=0, model=ScriptedModel(["A summary."]))
+    agent = Agent(ScriptedModel(["A summary.", "Words."]), name="speaker")
+    fork = await runner.fork(made.tasks[0], input="And?", agent=agent)
+    assert (await runner.resume(fork)).state == "completed"
+    assert [message.text for message in await runner.get_thread(fork.thread_id)][-1] == "Words."
 
 
 async def test_the_step_that_a_parent_began_is_not_the_forks_to_take_back(runner: Runner) -> None:

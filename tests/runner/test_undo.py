@@ -64,7 +64,8 @@ def keeper(done: list[str], version: str) -> Agent[Any]:
         """Put."""
         return what
 
-    return Agent(ScriptedModel([call("put", what="a")]), name="keeper", instructions=version, tools=[put])
+    model = ScriptedModel([both(call("put", what="a"), call("put", what="b")), "Done."])
+    return Agent(model, name="keeper", instructions=version, tools=[put])
 
 
 async def test_a_call_is_taken_back_by_the_version_of_its_agent_that_made_it(runner: Runner) -> None:
@@ -73,7 +74,16 @@ async def test_a_call_is_taken_back_by_the_version_of_its_agent_that_made_it(run
     await runner.run_step(task)
     await runner.create_task(keeper(done, "new"), "?")
     assert (await runner.undo_step(task)).complete
-    assert done == ["old a"]
+    assert done == ["old b", "old a"]
+
+
+async def test_an_undo_of_a_task_at_a_limit_gives_back_the_step_that_reached_it(runner: Runner) -> None:
+    once = RunOptions(limits=Limits(steps=1), on_limit="pause")
+    task = await runner.run(keeper([], "new"), "?", options=once)
+    assert (task.state, task.steps) == ("paused", 1)
+    await runner.undo_step(task.task_id)
+    again = await runner.resume(task.task_id)
+    assert (again.state, again.steps) == ("paused", 1)
 
 
 # ---------------------------------------------------------------------------------------- what comes back
