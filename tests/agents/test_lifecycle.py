@@ -23,8 +23,9 @@ from treadle.core import events as e
 from treadle.core.effects import CallModel, UndoCall, Wait
 from treadle.core.events import IllegalEvent
 from treadle.core.fold import apply, fold
-from treadle.core.messages import Text
-from treadle.core.state import start
+from treadle.core.graph import Graph
+from treadle.core.messages import Message, Text
+from treadle.core.state import UndoState, start
 from treadle.testing.audit import well_formed
 
 CANCEL, PAUSE, INTERRUPT = e.CancelRequested(), e.PauseRequested(), e.InterruptRequested()
@@ -239,6 +240,84 @@ def test_a_fork_forgets_what_its_parent_was_asked_to_do() -> None:
     for asked in (PAUSE, INTERRUPT, CANCEL, e.LimitReached("steps", 1, 1)):
         state = forked(ran("look"), e.StepCompleted("s1"), asked)
         assert recorded(state) == e.StepStarted("s2", 2)
+
+
+STOPPED = {"pausing": False, "interrupting": False, "shutdown": False}
+FORGOTTEN: dict[str, tuple[e.Event, dict[str, Any]]] = {
+    "fork": (
+        e.TaskForked("t", "math", "other", "f2"),
+        {
+            **STOPPED,
+            "cancelling": False,
+            "in_line": False,
+            "ended": None,
+            "limit": None,
+            "undo": None,
+            "attempt": 1,
+            "thread_version": 0,
+            "kept": False,
+            "driven": 0,
+            "began": False,
+            "base": 0,
+            "end_reasons": (),
+            "covers": 0,
+            "own_from": 1,
+        },
+    ),
+    "reopening": (
+        e.TaskReopened(2, "resume"),
+        {
+            "ended": None,
+            "thread_version": 0,
+            "kept": False,
+            "limit": None,
+            "error": None,
+            "output": None,
+            "output_text": "",
+            "attempt": 2,
+        },
+    ),
+    "end": (e.TaskEnded("failed"), {**STOPPED, "kept": False, "thread_version": 0, "error": None}),
+    "resuming": (e.Resumed(), {**STOPPED, "stop_reason": None}),
+    "options": (e.OptionsChanged(None), {"limit": None}),
+    "undo": (
+        e.Rewound(0, 1),
+        {
+            "error": None,
+            "limit": None,
+            "undo": None,
+            "rejected": 0,
+            "turn": 0,
+            "tool_calls": 0,
+            "reasons": [],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGOTTEN)
+@pytest.mark.parametrize("graph", [False, True], ids=["row", "graph"])
+def test_what_an_event_makes_forgotten(what: str, graph: bool) -> None:
+    event, fresh = FORGOTTEN[what]
+    state = told()
+    if graph:
+        state.graph = Graph()
+        fresh = {
+            name: value
+            for name, value in fresh.items()
+            if what != "undo" or name in ("error", "limit", "undo")
+        }
+    for name, value in fresh.items():
+        if name not in ("undo", "ended"):
+            setattr(state, name, ["old"] if value == [] else 7)
+    if what == "fork":
+        state.undo = UndoState(0, [])
+    if what in ("fork", "reopening"):
+        state.ended, state.messages = "failed", [*state.messages, Message("user", (Text("go"),))] * 2
+        del state.messages[2:]
+    event.seq, event.time = state.seq + 1, state.time
+    apply(state, event)
+    assert {name: getattr(state, name) for name in fresh} == fresh
 
 
 def test_a_fork_of_an_ended_task_is_not_ended() -> None:
