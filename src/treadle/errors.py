@@ -13,6 +13,7 @@ TreadleError
 │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
 │   ├── ThreadBusy                  another task is driven in the thread and `on_busy_thread="reject"`
 │   ├── StepFailed                  the step failed and the policy says fail
+│   ├── ChildTask                   a child goes on with the task that called it, never alone
 │   ├── AlreadyFinalized · AlreadyDecided
 │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
 │   └── VersionRefused              the agent changed and `on_version_change="refuse"`
@@ -29,6 +30,7 @@ TreadleError
 │   └── NotReproducible             a key was used for another request when a step was entered again
 └── ToolError                       a tool could not be called
     ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
+    │   └── SubagentFailed          an agent that a step ran did not
     ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
     └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
 """
@@ -150,6 +152,14 @@ class TaskParked(TaskStateError):
     def __init__(self, message: str, *, task_id: str, state: str, pending: tuple[Any, ...] = ()) -> None:
         super().__init__(message, task_id=task_id, state=state)
         self.pending = pending
+
+
+class ChildTask(TaskStateError):
+    """The task is a child: it goes on with `parent`, the task that called it, and never alone."""
+
+    def __init__(self, message: str, *, task_id: str, parent: str) -> None:
+        super().__init__(message, task_id=task_id)
+        self.parent = parent
 
 
 class TaskBusy(TaskStateError):
@@ -332,6 +342,10 @@ class ToolCallFailed(ToolError):
         self.tool = tool
         self.call_id = call_id
         self.outcome = outcome
+
+
+class SubagentFailed(ToolCallFailed):
+    """An agent that a step ran did not end well; `outcome` says how."""
 
 
 class ToolDefinitionError(ToolError, ConfigurationError):

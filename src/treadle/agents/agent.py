@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from treadle.agents.offer import Offer
     from treadle.agents.output import OutputType
     from treadle.agents.step_context import StepContext
+    from treadle.agents.subagent import AgentTool
     from treadle.agents.worker import AgentWorker, Decider, FunctionWorker, StepResult
 
     StepFunction: TypeAlias = Callable[[StepContext[Any]], StepResult | Awaitable[StepResult]]
@@ -40,7 +41,7 @@ class RunContext(Generic[C]):
     context: C
 
 
-_WORKED_OUT: Final = ("_fingerprint", "_typed", "dialect", "own")
+_WORKED_OUT: Final = ("_fingerprint", "_typed", "agent_tools", "dialect", "own")
 """The fields of an agent that follow from the others."""
 
 Instructions = str | Callable[[RunContext[Any]], str]
@@ -53,7 +54,11 @@ class Agent(Generic[C]):
         model: `provider:model`, or a `Model` object.
         name: stored with each task; how a process finds the agent again.
         instructions: text, or a function of `RunContext` called once per task.
+        description: what it is for, in words for the models of agents that may call it.
         tools: functions decorated with `@tool`; their names must differ.
+        subagents: agents that it may call, each offered to its model as a tool named after it: called with a text, it
+            runs as a task of its own, below this one, and its answer is the call's result. The name of an agent stands
+            for one that the runner knows: so an agent may call itself.
         offer: which of them each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
             or their names; None offers all. Called once for each request, in the event loop.
         output_type: what the answer has to be: any type that pydantic supports, also a union; `str` leaves it text.
@@ -75,6 +80,8 @@ class Agent(Generic[C]):
     __slots__ = (
         "_fingerprint",
         "_typed",
+        "agent_tools",
+        "description",
         "dialect",
         "instructions",
         "limits",
@@ -87,6 +94,7 @@ class Agent(Generic[C]):
         "output_retries",
         "output_type",
         "own",
+        "subagents",
         "tools",
         "worker",
     )
@@ -94,7 +102,14 @@ class Agent(Generic[C]):
     model: str | Model
     name: str
     instructions: Instructions
+    description: str
     tools: tuple[Tool, ...]
+    """all that its model may call, its subagents included"""
+
+    subagents: tuple[Agent[Any] | str, ...]
+    agent_tools: frozenset[str]
+    """the names of those tools that are agents"""
+
     offer: Offer | None
     output_type: Any
     output_mode: OutputMode
@@ -117,8 +132,10 @@ class Agent(Generic[C]):
         model: str | Model,
         *,
         name: str = "agent",
+        description: str = "",
         instructions: Instructions = "",
         tools: Sequence[Any] = (),
+        subagents: Sequence[Agent[Any] | str] = (),
         offer: Offer | None = None,
         output_type: Any = str,
         output_mode: OutputMode = "auto",
@@ -132,12 +149,18 @@ class Agent(Generic[C]):
             raise ConfigurationError(
                 f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
             )
-        checked_tools = _checked_tools(name, tools)
+        if not isinstance(description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"Agent {name!r}: description must be text, got {description!r}")
+        own_tools = _checked_tools(name, tools)
+        checked_tools = _with_agents(name, own_tools, subagents) if subagents else own_tools
         values: dict[str, Any] = {
             "name": _checked_name(name),
             "model": _checked_model(name, model),
             "instructions": instructions,
+            "description": description,
             "tools": checked_tools,
+            "subagents": tuple(subagents),
+            "agent_tools": frozenset([tool.spec.name for tool in checked_tools[len(own_tools) :]]),
             "offer": None if offer is None else _offer(name, offer, checked_tools),
             "output_type": output_type,
             "output_mode": _checked_mode(name, output_mode),
@@ -170,10 +193,15 @@ class Agent(Generic[C]):
     def replace(self, **changes: Any) -> Agent[C]:
         """Return an agent like this one with some arguments of the constructor changed."""
         kept = {field: getattr(self, field) for field in self.__slots__ if field not in _WORKED_OUT}
+        kept["tools"] = [tool for tool in self.tools if tool.spec.name not in self.agent_tools]
         unknown = set(changes) - set(kept)
         if unknown:
             raise ConfigurationError(f"Agent.replace: there is no argument {min(unknown)!r}")
         return Agent(**{**kept, **changes})
+
+    def agent_tool(self, name: str) -> AgentTool:
+        """Return the tool of this name, which is an agent."""
+        return cast("AgentTool", next(tool for tool in self.tools if tool.spec.name == name))
 
     @property
     def model_name(self) -> str:
@@ -286,6 +314,12 @@ def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
             )
         checked[tool.spec.name] = tool
     return tuple(checked.values())
+
+
+def _with_agents(name: str, tools: tuple[Tool, ...], subagents: Any) -> tuple[Tool, ...]:
+    from treadle.agents.subagent import with_agents
+
+    return with_agents(name, tools, subagents)
 
 
 def _offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> Offer:

@@ -9,10 +9,19 @@ all calls ended            the step completes, and is the last one if a `return_
 
 from __future__ import annotations
 
-from treadle.agents.lifecycle import close_calls, fail, limit_words, partial_answer, settle
-from treadle.agents.setup import Setup
+from collections.abc import Iterator
+
+from treadle.agents.lifecycle import (
+    close_calls,
+    fail,
+    limit_words,
+    partial_answer,
+    settle,
+    wanted_call,
+)
+from treadle.agents.setup import Setup, ToolFailurePolicy
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, Decision, Effect, Wait
+from treadle.core.effects import CallModel, Decision, Effect, Wait
 from treadle.core.fold import FAILURE_POLICY, INVALID_OUTPUT
 from treadle.core.messages import Text
 from treadle.core.observation import as_text
@@ -108,12 +117,14 @@ def _run_calls(state: TaskState, setup: Setup, step: StepState) -> Decision:
     before = state.tool_calls - len(calls)
     for place, call in enumerate(calls):
         if call.status == "begun":
-            effects.append(CallTool(call.id, call))
+            effects.append(wanted_call(call, call.child is not None))
         elif call.status == "proposed":
             if _over(setup.limits, before + place):
                 return _refusal(call, setup.limits)
             if len(effects) < setup.max_parallel_tools:
-                effects.append(CallTool(call.id, call))
+                effects.append(wanted_call(call, call.name in setup.agents))
+        elif call.status == "parked":
+            effects.append(wanted_call(call, True))
         elif call.status in ("lost", "unresolved"):
             ended = settle(state, setup, call, effects, waiting)
             if ended is not None:
@@ -250,23 +261,35 @@ def _failed_call(setup: Setup, step: StepState) -> Decision | None:
         and unknown.error is not None
     ):
         return e.StepFailed(step.id, unknown.error)
-    if setup.on_tool_failure not in ("fail", "pause"):
+    if setup.on_tool_failure not in _STOPS and setup.on_subagent_failure not in _STOPS:
         return None
-    call = next((call for call in step.calls if call.outcome in ("error", "timeout")), None)
+    call = next((call for call in _failed(step) if _policy_for(setup, call) in _STOPS), None)
     if call is None or call.error is None:
         return None
-    if setup.on_tool_failure == "fail":
+    if _policy_for(setup, call) == "fail":
         return e.StepFailed(step.id, call.error)
     if step.paused:
         return None
     return e.PauseRequested(FAILURE_POLICY, call.error.message)
 
 
+_STOPS = ("fail", "pause")
+"""What of a failure policy the model hears nothing of."""
+
+
+def _failed(step: StepState) -> Iterator[CallState]:
+    return (call for call in step.calls if call.outcome in ("error", "timeout"))
+
+
+def _policy_for(setup: Setup, call: CallState) -> ToolFailurePolicy:
+    return setup.on_tool_failure if call.child is None else setup.on_subagent_failure
+
+
 def _tolerated(setup: Setup, step: StepState) -> str | None:
     """Return why the task is degraded from now on, if a call failed and the policy says so."""
-    if setup.on_tool_failure != "degrade":
+    if setup.on_tool_failure != "degrade" and setup.on_subagent_failure != "degrade":
         return None
-    call = next((call for call in step.calls if call.outcome in ("error", "timeout")), None)
+    call = next((call for call in _failed(step) if _policy_for(setup, call) == "degrade"), None)
     return (
         f"{call.name} failed: {call.error.message}" if call is not None and call.error is not None else None
     )

@@ -6,6 +6,7 @@ The order of the rules is the order of `decide`. Each rule is tried only when th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from treadle.agents.setup import Setup
 from treadle.core import events as e
@@ -16,6 +17,8 @@ from treadle.core.effects import (
     Decision,
     Effect,
     Reconcile,
+    RunAgent,
+    StopAgent,
     UndoCall,
     Wait,
 )
@@ -74,15 +77,27 @@ def wanted_calls(state: TaskState) -> tuple[CallState, ...]:
 
 
 def _wanted_in_flight(state: TaskState) -> tuple[Effect, ...]:
-    effects: list[Effect] = [CallTool(call.id, call) for call in wanted_calls(state)]
+    effects: list[Effect] = [wanted_call(call, call.child is not None) for call in wanted_calls(state)]
     if state.step is not None and state.step.model == "begun":
         effects.append(CallModel(state.step.id, state.step, state.step.final))
     effects += [CallModel(asked.id, step, asked=asked) for step, asked in state.asked()]
     return tuple(effects)
 
 
-def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> e.Event | None:
-    """Return the end of the first open call that did not begin or was lost, so that history stays well-formed."""
+def wanted_call(call: CallState, is_agent: bool) -> CallTool | RunAgent:
+    """Return what performs a call."""
+    return RunAgent(call.id, call) if is_agent else CallTool(call.id, call)
+
+
+Closing: TypeAlias = e.Event | tuple[StopAgent, ...]
+"""The end of a call, or what has to be done before it can end."""
+
+
+def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Closing | None:
+    """Return the end of the first open call that did not begin or was lost, so that history stays well-formed.
+
+    The tasks of agents are ended before the calls they are.
+    """
     for step in state.under_way():
         ended = close_calls_of(step, why, outcome)
         if ended is not None:
@@ -90,18 +105,22 @@ def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> e.Event | Non
     return None
 
 
-def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
+def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | None:
     """Return the end of the first of a step's calls that did not begin or was lost."""
+    stops: list[StopAgent] = []
     for call in step.open.values():
+        if call.status == "parked":
+            stops.append(StopAgent(f"{call.id}-stop", call, outcome, why))
+            continue
         if call.status == "proposed":
             error = e.Failure("tool", outcome, f"{call.name} was not run: {why}.", call.id)
             return e.ToolEnded(step.id, call.id, outcome, error=error)
         if call.status in ("lost", "unresolved"):
             return settled_end(call) or unknown_end(call)
-    return None
+    return tuple(stops) or None
 
 
-def give_up(graph: Graph) -> e.Event | None:
+def give_up(graph: Graph) -> Closing | None:
     """Return the end of a step that nobody needs any more, once nothing of it is in flight."""
     for node in graph.surplus.values():
         step = node.step

@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from treadle.agents.lifecycle import close_calls, fail, give_up, partial_answer, settle
+from treadle.agents.lifecycle import close_calls, fail, give_up, partial_answer, settle, wanted_call
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.effects import (
@@ -22,6 +22,7 @@ from treadle.core.effects import (
     ConsultWorker,
     Decision,
     Effect,
+    RunAgent,
     RunFunction,
     Wait,
 )
@@ -40,12 +41,14 @@ def decide(state: TaskState, setup: Setup) -> Decision:
     if graph is None:
         return _first(state, setup)
     given_up = give_up(graph)
-    if given_up is not None:
+    if isinstance(given_up, e.Event):
         return given_up
     begins = _begin(state, setup, graph)
     if begins is not None:
         return begins
     wanted = _wanted(state, setup, graph)
+    if given_up is not None:
+        return wanted if isinstance(wanted, e.Event) else (*_effects(wanted), *given_up)
     if wanted:
         return wanted
     if graph.failed:
@@ -55,6 +58,10 @@ def decide(state: TaskState, setup: Setup) -> Decision:
     if state.unread and not graph.planned:
         return _first(state, setup)  # words that came after the answer
     return fail(state, e.Failure("worker", "no_way_on", NO_WAY_ON))
+
+
+def _effects(decision: Decision | None) -> tuple[Effect, ...]:
+    return decision if isinstance(decision, tuple) else ()
 
 
 def _first(state: TaskState, setup: Setup) -> Decision:
@@ -106,7 +113,7 @@ def _wanted(state: TaskState, setup: Setup, graph: Graph) -> Decision | None:
     reached = _requests(state, setup, runs, effects)
     if reached is not None:
         return reached
-    if waiting and not any(type(effect) in (CallTool, CallModel) for effect in effects):
+    if waiting and not any(type(effect) in (CallTool, CallModel, RunAgent) for effect in effects):
         return Wait("settlement", tuple(waiting))
     if effects and all(type(effect) is RunFunction and _rests(effect.node) for effect in effects):
         return Wait("timer")
@@ -129,12 +136,14 @@ def _calls(
     """Add the calls that a step wants, those that wait for a person, and those too many; or return the end of one."""
     for call in step.open.values():
         if call.status == "begun":
-            effects.append(CallTool(call.id, call))
+            effects.append(wanted_call(call, call.child is not None))
+        elif call.status == "parked":
+            effects.append(wanted_call(call, True))
         elif call.status == "proposed":
             if _over(state, setup, call):
                 spent.append(call)
             elif len(effects) < setup.max_parallel_tools + setup.max_parallel_steps:
-                effects.append(CallTool(call.id, call))
+                effects.append(wanted_call(call, call.name in setup.agents))
         elif call.status in ("lost", "unresolved"):
             ended = settle(state, setup, call, effects, waiting)
             if ended is not None:
@@ -186,7 +195,12 @@ def _after_failure(state: TaskState, setup: Setup, node: Node) -> Decision:
     error = step.error if step is not None else None
     if step is None or error is None:
         return Wait("idle")
-    policy = {"model": setup.on_model_failure, "tool": setup.on_tool_failure}.get(error.source, "fail")
+    policies = {
+        "model": setup.on_model_failure,
+        "tool": setup.on_tool_failure,
+        "subagent": setup.on_subagent_failure,
+    }
+    policy = policies.get(error.source, "fail")
     if policy == "pause" and not step.paused:
         return e.PauseRequested(FAILURE_POLICY, f"step {node.plan.name!r} failed: {error.message}")
     if policy == "pause":

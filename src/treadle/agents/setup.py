@@ -49,3 +49,8 @@ class Setup:
     """whether the worker is to have a last look at the answer before the task ends"""
 
     knows_agent: bool = True
+
+    agents: frozenset[str] = frozenset()
+    """which of the tools are agents"""
+
+    on_subagent_failure: ToolFailurePolicy = "continue"

@@ -19,7 +19,7 @@ from treadle.core.messages import Content, Json, Message, ToolCall, content, cop
 from treadle.core.model import ModelAnswer
 from treadle.core.scheduling import seen_by
 from treadle.core.state import CallState, TaskState
-from treadle.errors import ModelError, NotReproducible, ToolCallFailed, WorkerError
+from treadle.errors import ModelError, NotReproducible, SubagentFailed, ToolCallFailed, WorkerError
 from treadle.ports import C
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class StepContext(Generic[C]):
         self.failures: Mapping[str, str] = _failures(graph, node)
         self.instructions = state.instructions or ""
         self.tools: tuple[ToolSpec, ...] = tuple([tool.spec for tool in agent.tools])
+        self._agents = {agent.agent_tool(name).agent_name: name for name in agent.agent_tools}
         self._typed = agent.typed
         self._made = node.requests
         self._seen: dict[str, int] = {}
@@ -232,8 +233,30 @@ class StepContext(Generic[C]):
         call = next(call for call in reversed(self._step.calls) if call.id == call_id)
         if call.outcome != "ok":
             why = call.error.message if call.error is not None else f"{call.name} ended as {call.outcome}"
-            raise ToolCallFailed(why, tool=call.name, call_id=call.id, outcome=str(call.outcome))
+            failed = SubagentFailed if call.name in self._agents.values() else ToolCallFailed
+            raise failed(why, tool=call.name, call_id=call.id, outcome=str(call.outcome))
         return copied(call.output)
+
+    async def run_agent(self, agent: Agent[Any] | str, input: str, *, key: str | None = None) -> Json:
+        """Run one of the agent's subagents on a text, as a task of its own below this one, and return its output.
+
+        Args:
+            agent: one of `Agent(subagents=)`, or its name.
+            input: all that it is told; it sees nothing of this conversation.
+            key: how the run is known when the function is entered again; by default its name, its input, and how often
+                they came.
+
+        Raises:
+            SubagentFailed: it did not end well: `outcome` says how.
+            NotReproducible: the key was used before for something else.
+        """
+        wanted = agent if isinstance(agent, str) else agent.name
+        name = self._agents.get(wanted)
+        if name is None:
+            raise WorkerError(
+                f"step {self.name!r}: {wanted!r} is not among the agent's subagents: name it in subagents="
+            )
+        return await self.call_tool(name, {"input": input}, key=key)
 
     async def call_tools(self, answer: ModelAnswer) -> tuple[CallState, ...]:
         """Make all calls that an answer asks for, beside each other; those that fail are answers to the model too."""

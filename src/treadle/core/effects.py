@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from treadle.core.data import mutable
-from treadle.core.events import Event
+from treadle.core.events import Event, Outcome
 from treadle.core.graph import Asked, Node
 from treadle.core.state import CallState, StepState
 
@@ -44,6 +44,24 @@ class CallTool:
 
     id: str
     call: CallState
+
+
+@mutable
+class RunAgent:
+    """Run an agent that was called, as a task of its own: from the start, or from where that task stands."""
+
+    id: str
+    call: CallState
+
+
+@mutable
+class StopAgent:
+    """End the task of an agent that was called, for good, and with it the call: by this outcome, and why."""
+
+    id: str
+    call: CallState
+    outcome: Outcome
+    why: str
 
 
 @mutable
@@ -85,5 +103,7 @@ class Wait:
     calls: tuple[CallState, ...] = ()
 
 
-Effect: TypeAlias = CallModel | CallTool | UndoCall | Reconcile | RunFunction | ConsultWorker
+Effect: TypeAlias = (
+    CallModel | CallTool | RunAgent | StopAgent | UndoCall | Reconcile | RunFunction | ConsultWorker
+)
 Decision: TypeAlias = Event | tuple[Effect, ...] | Wait

@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from treadle.core.data import frozen, mutable
+from treadle.core.family import SpentBy
 from treadle.core.messages import Content, File, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 from treadle.core.tools import EffectClass
@@ -20,14 +21,14 @@ Outcome = Literal[
     "ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"
 ]
 EndState = Literal["completed", "degraded", "failed", "cancelled"]
-StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error"]
+StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
 
 
 @frozen
 class Failure:
     """An error as it is kept: what kind, in whose words, and where it came from."""
 
-    source: Literal["model", "tool", "agent", "limit", "worker", "store"]
+    source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store"]
     kind: str
     message: str
     call: str | None = None
@@ -325,7 +326,10 @@ class ModelStopped(Event):
 
 @mutable
 class ToolStarted(Event):
-    """A call began: durable before a call that may write starts. With `undoes` it takes back that call."""
+    """A call began: durable before a call that may write starts. With `undoes` it takes back that call.
+
+    The call of an agent is the task `child`; it begins again, and that task goes on, each time its parent does.
+    """
 
     step: str
     call: str
@@ -333,23 +337,30 @@ class ToolStarted(Event):
     attempt: int = 1
     undo: bool = False
     undoes: str | None = None
+    child: str | None = None
 
 
 @mutable
 class ToolStopped(Event):
-    """A begun call was given up: reads and idempotent calls start again, of a writing call the outcome is unknown."""
+    """A begun call was given up: reads and idempotent calls start again, of a writing call the outcome is unknown.
+
+    That of an agent rests with its task: it goes on with it. `parked` says that this task stopped of its own, and
+    `error` what it waits for; `spent` is what it spent so far, by agent.
+    """
 
     step: str
     call: str
     reason: StopReason
     error: Failure | None = None
+    spent: tuple[SpentBy, ...] = ()
 
 
 @mutable
 class ToolEnded(Event):
     """The one end of a call, also of one that never ran. `observation` None means: the output as text.
 
-    `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task.
+    `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task. Of an agent's
+    call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything.
     """
 
     step: str
@@ -361,6 +372,8 @@ class ToolEnded(Event):
     error: Failure | None = None
     sources: tuple[Json, ...] = ()
     artifacts: tuple[File, ...] = ()
+    spent: tuple[SpentBy, ...] = ()
+    harmless: bool = False
 
 
 @mutable
@@ -492,12 +505,16 @@ class CancelRequested(Event):
 
 @mutable
 class LimitReached(Event):
-    """A limit was reached: `limit` is the name of the field of `Limits`; `detail` says more, where there is more."""
+    """A limit was reached: `limit` is the name of the field of `Limits`; `detail` says more, where there is more.
+
+    `room` says whether a last request to the model fits, as far as tasks above and beside it have a say in that.
+    """
 
     limit: str
     allowed: float
     used: float
     detail: str | None = None
+    room: bool = True
 
 
 @mutable

@@ -68,7 +68,8 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
     state.created = event.time
     state.agent, state.thread, state.base = event.agent, event.thread, event.base
     state.fingerprint, state.options, state.extra_state = event.fingerprint, event.options, event.extra_state
-    state.parent, state.depth, state.input = event.parent, event.depth, event.input
+    state.parent, state.parent_call, state.depth = event.parent, event.parent_call, event.depth
+    state.input = event.input
     state.unread.append(e.InputReceived(event.input, seq=event.seq, time=event.time))
     state.origin = _here(state)
 
@@ -78,6 +79,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
         state.messages = state.messages[:-1]  # that the parent failed is not its fork's to say
     state.created = event.time
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
+    state.parent, state.parent_call, state.depth = None, None, 0
     state.agent, state.thread, state.base = event.agent, event.thread, 0
     if event.fingerprint != state.fingerprint:
         state.fingerprint, state.instructions = event.fingerprint, None
@@ -177,7 +179,7 @@ def _steps_planned(state: TaskState, event: e.StepsPlanned) -> None:
 def _step_started(state: TaskState, event: e.StepStarted) -> None:
     step, answered = state.step, False
     if step is not None and step.id == event.step:
-        answered = step.error is not None and step.error.source == "tool"
+        answered = step.error is not None and step.error.source in ("tool", "subagent")
         if step.error is not None and answered and step.error.kind != "unknown":
             _propose_again(state, step)
         if step.error is not None and step.error.kind == INVALID_OUTPUT:
@@ -283,6 +285,9 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
     if not call.started:
         call.started = event.time
+    if event.child is not None:
+        call.child, call.stopped = event.child, None
+        state.children.setdefault(event.child, ())
 
 
 def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
@@ -292,6 +297,10 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
         return
     call = _open_call(state, event.call)
     call.stopped = event.error
+    if call.child is not None:
+        call.status = "parked"
+        state.children[call.child] = event.spent or state.children[call.child]
+        return
     call.status = "lost" if call.effect == "write" else "proposed"
 
 
@@ -330,6 +339,10 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.error,
     )
     call.sources, call.artifacts = event.sources, event.artifacts
+    if call.child is not None:
+        state.children[call.child] = event.spent or state.children[call.child]
+        if event.harmless:
+            call.effect = "read"
     del step.open[call.id]
     if state.graph is not None:
         scheduling.called(state, state.graph.nodes[step.id], step)
@@ -422,6 +435,7 @@ def _answer_finalized(state: TaskState, event: e.AnswerFinalized) -> None:
 
 def _limit_reached(state: TaskState, event: e.LimitReached) -> None:
     state.limit, state.limit_detail = event.limit, event.detail
+    state.exhausted = not event.room
 
 
 def _pause_requested(state: TaskState, event: e.PauseRequested) -> None:

@@ -19,13 +19,17 @@ from treadle.core.events import (
     TypedAnswer,
     UndoneCall,
 )
+from treadle.core.family import SpentBy
 from treadle.core.graph import Asked, Graph
 from treadle.core.messages import Content, File, Json, Message, MessageView, ToolCall, copied
 from treadle.core.model import NO_USAGE, Tries, Usage
 from treadle.core.tools import EffectClass
 
-CallStatus = Literal["proposed", "begun", "lost", "unresolved", "ended"]
-"""`lost`: begun, and its outcome is not known. `unresolved`: `reconcile=` did not know either."""
+CallStatus = Literal["proposed", "begun", "lost", "unresolved", "parked", "ended"]
+"""`lost`: begun, and its outcome is not known. `unresolved`: `reconcile=` did not know either.
+
+`parked`: an agent's, whose task is at rest and has not ended.
+"""
 
 UndoStatus = Literal["none", "begun", "lost", "done", "failed", "skipped"]
 
@@ -61,6 +65,9 @@ class CallState:
 
     asked: bool = False
     """of a function's call: the model asked for it, in the step's own answer"""
+
+    child: str | None = None
+    """the task that it is, if it is the call of an agent"""
 
     undo_status: UndoStatus = "none"
     undo_attempt: int = 0
@@ -191,7 +198,11 @@ class TaskState:
     forked_from: str | None = None
     fork_seq: int = 0
     parent: str | None = None
+    parent_call: str | None = None
     depth: int = 0
+    children: dict[str, tuple[SpentBy, ...]] = field(default_factory=dict[str, "tuple[SpentBy, ...]"])
+    """the tasks that agents were run as, on all branches, and what each spent as far as it is known here"""
+
     fingerprint: str = ""
     options: Json = None
     extra_state: Json = None
@@ -260,6 +271,9 @@ class TaskState:
     """the name of the limit that was reached"""
 
     limit_detail: str | None = None
+    exhausted: bool = False
+    """whether not even a last request fits: others, above or beside the task, spent what there was"""
+
     pausing: bool = False
     interrupting: bool = False
     shutdown: bool = False
@@ -309,6 +323,10 @@ class TaskState:
         if self.undo is not None:
             calls += [call for call in self.undo.queue if call.undo_status == "begun"]
         return calls
+
+    def open_children(self) -> list[CallState]:
+        """The calls of agents whose tasks have not ended, as far as it is known here."""
+        return [call for step in self.under_way() for call in step.open.values() if call.child is not None]
 
     def in_flight(self) -> bool:
         """Whether a model call or a tool call is begun and not ended."""

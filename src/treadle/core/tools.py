@@ -8,8 +8,11 @@ from typing import Literal, TypeAlias
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 
-EffectClass = Literal["read", "idempotent", "write"]
-"""What a second start may do: nothing, the same again, or harm. Undeclared tools are `write`."""
+EffectClass = Literal["read", "idempotent", "write", "agent"]
+"""What a second start may do: nothing, the same again, or harm. Undeclared tools are `write`.
+
+The call of an agent is a task with a journal of its own: a second start goes on with that.
+"""
 
 
 def _no_parameters() -> Json:

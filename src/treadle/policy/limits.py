@@ -13,6 +13,8 @@ from treadle.core.state import TaskState
 from treadle.errors import ConfigurationError
 
 DEFAULT_STEPS: Final = 200
+DEFAULT_DEPTH: Final = 4
+DEFAULT_CHILDREN: Final = 20
 
 _KINDS: Final[dict[str, tuple[str, Any]]] = {
     "cost": ("an amount of US dollars", (int, float, Decimal)),
@@ -26,7 +28,9 @@ UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked
 
 @frozen(kw_only=True)
 class Limits:
-    """Hard limits of one task; what is left at None is not limited, but for steps.
+    """Hard limits of one task and, but for steps and repeats, of all tasks below it together.
+
+    What is left at None is not limited, but for steps, depth and children.
 
     Args:
         steps: turns of the decision cycle; those undone are given back. Left open by everybody, it is 200.
@@ -35,6 +39,8 @@ class Limits:
         tokens: input and output tokens together.
         cost: US dollars, such as 0.5. It needs a price for every model that may be asked.
         seconds: time during which the task is driven, over all attempts.
+        depth: how deep children may stand below the task. Left open by everybody, it is 4.
+        children: how many tasks there may be below it, at all depths. Left open by everybody, it is 20.
         repeats: how many times the same call may come to the same, with nothing new in between; from 2 up.
     """
 
@@ -44,6 +50,8 @@ class Limits:
     tokens: int | None = None
     cost: float | Decimal | None = None
     seconds: float | None = None
+    depth: int | None = None
+    children: int | None = None
     repeats: int | None = None
 
     def __post_init__(self) -> None:
@@ -132,4 +140,4 @@ def spent_before_a_call(
 
 def has_room_for_an_answer(limits: Limits, state: TaskState) -> bool:
     """Whether one last model call fits into the limits."""
-    return state.limit != "seconds" and forbidden(limits, spent(state)) is None
+    return not state.exhausted and state.limit != "seconds" and forbidden(limits, spent(state)) is None

@@ -21,6 +21,7 @@ from typing import Final, Literal
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
+from treadle.core.state import TaskState
 from treadle.errors import Fenced, TaskBusy, TaskNotFound
 from treadle.ports import TaskRow
 from treadle.runner import results
@@ -128,6 +129,9 @@ class Adopter:
         self._seen: dict[tuple[str, int], float] = {}
         """when each orphan was first seen, by task and epoch"""
 
+        self._tended: set[tuple[str, int]] = set()
+        """the children, by task and epoch, whose parents were told of them"""
+
         self._told: set[tuple[str, int]] = set()
         """of which suspects, by task and epoch, it was said that they wait"""
 
@@ -208,6 +212,7 @@ class Adopter:
                 # Only who looked at all of them knows which are orphans no more.
                 self._seen = {key: since for key, since in self._seen.items() if key in found}
                 self._told &= found
+                self._tended &= found
                 return
             after = page[-1].task_id
 
@@ -217,6 +222,8 @@ class Adopter:
         tries = self._tries.get(row.task_id)
         if tries is not None and tries.again > self._loop.time():
             return False
+        if row.parent is not None:
+            return (row.task_id, row.epoch) not in self._tended
         if self._driving.knows(row.agent):
             return True
         if row.agent not in self._unknown:
@@ -231,6 +238,9 @@ class Adopter:
         """Drive an orphan to its next stop; whatever comes of it concerns no other task."""
         task_id = row.task_id
         try:
+            if row.parent is not None:
+                await self._tend(row, row.parent)
+                return
             if not await self._may_drive(row):
                 return
             await self._drive(row)
@@ -255,7 +265,7 @@ class Adopter:
         if row.driver is None or row.epoch < SUSPECT:
             return True
         state = (await self._driving.desk.load(row.task_id)).state
-        if row.epoch - state.progress < SUSPECT or await self._has_survivor(row.task_id):
+        if row.epoch - state.progress < SUSPECT or await self._is_excused(state):
             return True
         if self._suspect is not None and self._loop.time() < self._alone_until:
             suspect = self._driving.desk.owned.get(self._suspect)
@@ -264,6 +274,32 @@ class Adopter:
                 return False  # the next look finds it again
         self._suspect, self._alone_until = row.task_id, self._loop.time() + ALONE_SECONDS
         return True
+
+    async def _tend(self, row: TaskRow, parent: str) -> None:
+        """See to it that a child's mail is read, and that its parent goes on with it: it is never driven alone."""
+        self._tended.add((row.task_id, row.epoch))
+        driving = self._driving
+        if row.driver is None and not row.wanted:
+            async with driving.own(row.task_id):
+                pass  # its mail is read as it is given back
+        above = await driving.row_or_none(parent)
+        if above is None or (above.driver is not None and not above.driver.alive):
+            return  # whoever takes that one up goes on with this one
+        await driving.tell_parents(row)
+
+    async def _is_excused(self, state: TaskState) -> bool:
+        """Whether a task got somewhere that its own journal says nothing of."""
+        return await self._has_survivor(state.task_id) or await self._got_anywhere(state)
+
+    async def _got_anywhere(self, state: TaskState) -> bool:
+        """Whether, below a task, something happened under the last ownership: its own journal says nothing of that."""
+        for call in state.open_children():
+            if await self._driving.row_or_none(str(call.child)) is None:
+                continue
+            child = (await self._driving.desk.load(str(call.child))).state
+            if child.progress == child.epoch or await self._got_anywhere(child):
+                return True
+        return False
 
     def _say_once_that_it_waits(self, row: TaskRow) -> None:
         key = (row.task_id, row.epoch)
@@ -285,7 +321,7 @@ class Adopter:
             lost = owned.writer.epoch - 1 - state.progress
             if lost and row.driver is None and row.epoch == owned.writer.epoch - 1:
                 owned.writer.record(e.DriverSurvived(row.epoch))  # it gave the task back
-            elif lost >= GIVEN_UP and not state.undo and not await self._has_survivor(row.task_id):
+            elif lost >= GIVEN_UP and not state.undo and not await self._is_excused(state):
                 await self._give_up(row, owned, lost)
                 return
             known = driving.version_for(state, driving.agent_for(row.agent, None, row.task_id))

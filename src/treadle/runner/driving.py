@@ -20,6 +20,7 @@ from treadle.core.messages import Content, Json
 from treadle.core.state import TaskState, start
 from treadle.errors import (
     AgentUnknown,
+    ChildTask,
     ConfigurationError,
     Fenced,
     StoreUnavailable,
@@ -52,7 +53,7 @@ from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
 from treadle.runner.inbox import SURVIVED, as_event
 from treadle.runner.line import INSIDE, Entrance, Ways
-from treadle.runner.loop import CLOSING, Drive, Goal, Terms, idle
+from treadle.runner.loop import CHILD, CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.observing import Observing
 from treadle.runner.options import RunOptions, from_json, limits_of, setup_for, to_json
 from treadle.runner.paying import Pricing, check_prices, nobody_knows
@@ -61,6 +62,8 @@ from treadle.runner.writer import Ownership
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
+    from treadle.policy.budget import Account
+    from treadle.runner.children import ChildOf, Family
     from treadle.runner.typed import TypedAnswers
 
 
@@ -97,6 +100,8 @@ class NewRun:
     extra_state: Json = None
     summarises: e.SummaryRequested | None = None
     """what it is a summary of"""
+
+    child_of: ChildOf | None = None
 
     def __post_init__(self) -> None:
         given.agent(self.agent)
@@ -143,9 +148,12 @@ class Driving:
     # ------------------------------------------------------------------------------ agents, options
 
     def know(self, agent: Agent[Any]) -> None:
-        """Remember an agent by its name."""
+        """Remember an agent by its name, and those that it may call, unless others have their names."""
         given.agent(agent)
         self._agents[agent.name] = agent
+        for other in agent.subagents:
+            if not isinstance(other, str) and other.name not in self._agents:
+                self.know(other)
         self._versions[agent.fingerprint] = agent
         self._versions.move_to_end(agent.fingerprint)
         if len(self._versions) > KEPT_VERSIONS:
@@ -283,7 +291,10 @@ class Driving:
         the agent's model must be there, before a task is. Raises `TaskExists` only when the caller chose the id.
         """
         await self.store.open()
+        of = new.child_of
         options = self.parts.options if new.options is None else new.options.over(self.parts.options)
+        if of is not None:
+            options = new.options or RunOptions()  # its parent's, in which the runner's are already
         if drives:
             self.model_of(new.agent)
             await self._check_limits(new.agent, limits_of(new.agent, options))
@@ -294,16 +305,19 @@ class Driving:
         base = 0
         if new.thread_id is not None and new.summarises is None:
             base = await self._begin_in_thread(state, new.thread_id)
-        thread = new.thread_id or new_id()
+        thread = new.thread_id or (task_id if of is not None else new_id())
         row = NewTask(task_id, new.agent.name, thread, self.parts.clock(), labels=options.labels)
+        if of is not None:
+            row.parent = of.task_id
         enter = self._entering(new, options) if drives and new.summarises is None else None
         owned = self.desk.begin(state, Ownership(1, b"", row, enter))
         owned.entered = enter == "parallel"
         fingerprint = new.agent.fingerprint
         kept = to_json(options)
-        owned.writer.record(
-            e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
-        )
+        created = e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
+        if of is not None:
+            created.parent, created.parent_call, created.depth = of.task_id, of.call, of.depth
+        owned.writer.record(created)
         if new.summarises is not None:
             owned.writer.record(new.summarises)
         told = base if enter == "parallel" else 0
@@ -458,10 +472,12 @@ class Driving:
         agent: Agent[Any] | None,
         context: Any,
         only: frozenset[str] | None = None,
+        above: Account | None = None,
     ) -> Drive:
         """Drive an owned task to a goal and return the drive, at rest; the owner gives the task back.
 
-        With `only`, none but steps of these ids run, if the task's steps are functions.
+        With `only`, none but steps of these ids run, if the task's steps are functions. `above` is the account of its
+        parent, if it is a child.
         """
         state, writer = owned.state, owned.writer
         kit = self.kit_for(state, agent) if agent is not None else None
@@ -475,6 +491,8 @@ class Driving:
                 self.introduce(owned, kit.agent, context, terms.options)
             parts = self.parts
             stage = Stage(state, kit, owned.channel, context, writer.durable, parts.clock, parts.price)
+            if kit.agent.subagents or above is not None:
+                stage.family = await self._family(state, kit, above)
             if kit.agent.own is not None and kit.agent.own.runs_functions:
                 from treadle.runner.step_desk import StepDesk
 
@@ -486,7 +504,9 @@ class Driving:
                 stage.show = lambda specs: self.parts.memory.show(state, most, told, specs)
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted
-        drive = Drive(self.store, writer, owned.channel, state, terms, stage, entrance, was_wanted=wanted)
+        drive = Drive(
+            self.store, writer, owned.channel, state, terms, stage, self, entrance, was_wanted=wanted
+        )
         owned.drive = drive
         inside = INSIDE.set((*INSIDE.get(), state.task_id))
         try:
@@ -495,6 +515,32 @@ class Driving:
             with suppress(ValueError):  # collected in another context, since its loop was closed under it
                 INSIDE.reset(inside)
         return drive
+
+    async def _family(self, state: TaskState, kit: Kit, above: Account | None) -> Family:
+        """Return the children of a drive; raises `AgentUnknown` for one that is only named and not known here."""
+        from treadle.policy.budget import Account
+        from treadle.runner.children import Family, spent_below
+
+        agents: dict[str, Agent[Any]] = {}
+        for name in kit.agent.agent_tools:
+            found = kit.agent.agent_tool(name).agent
+            agents[name] = self._named(found, kit.agent) if isinstance(found, str) else found
+        answers = kit.setup.on_limit == "final_answer" and kit.agent.own is None
+        account = Account(kit.setup.limits, state, keeps=answers and bool(kit.tools), above=above)
+        for child, told in (await spent_below(self, state)).items():
+            account.learn(child, told)
+        if above is not None:
+            above.open(state.task_id, account)
+        return Family(self, account, agents)
+
+    def _named(self, name: str, caller: Agent[Any]) -> Agent[Any]:
+        known = self._agents.get(name)
+        if known is None:
+            raise AgentUnknown(
+                f"agent {caller.name!r} may call the agent {name!r}, which this process was not given: make the runner "
+                "with Runner(agents=[...]), or give the agent itself in subagents="
+            )
+        return known
 
     def _entrance(self, owned: Owned, options: RunOptions) -> Entrance | None:
         """Return the way of a task into its thread, None if it is there already."""
@@ -557,12 +603,23 @@ class Driving:
 
     # ---------------------------------------------------------------------------------- between drives
 
+    def check_alone(self, task_id: str, parent: str | None) -> None:
+        """Raise `ChildTask` for a task that goes on with another."""
+        if parent is not None:
+            raise ChildTask(
+                f"task {task_id} is a child of task {parent} and goes on with it, never alone: resume, undo or fork "
+                "that one; to try another path from here, fork this one",
+                task_id=task_id,
+                parent=parent,
+            )
+
     async def reopen(self, owned: Owned, reason: str, by: str | None = None) -> None:
         """Take up an ended task in a new attempt; its words leave its thread in the same transaction.
 
-        Raises `AlreadyFinalized` when newer words follow its own.
+        Raises `AlreadyFinalized` when newer words follow its own, and `ChildTask`.
         """
         state = owned.state
+        self.check_alone(state.task_id, state.parent)
         for item in await self.store.inbox(state.task_id):
             owned.writer.dismiss(item.item_id)  # it was meant for the attempt that has ended
         change = ThreadChange("remove", state.thread) if state.thread_version else None
@@ -619,6 +676,16 @@ class Driving:
         await self.store.post(task_id, InboxItem(item_id, kind, data, self.parts.clock()))
         await self._attend(task_id)
         return item_id
+
+    async def tell_parents(self, row: TaskRow) -> None:
+        """Let the tasks above a child hear that it may go on, or has ended: they are to go on with it."""
+        while row.parent is not None:
+            above = await self.row_or_none(row.parent)
+            if above is None or above.state in END_STATES:
+                return
+            call = (await self.desk.load(row.task_id)).state.parent_call
+            await self.command(row.parent, CHILD, {"call": call})
+            row = above
 
     async def _attend(self, task_id: str) -> None:
         if self.desk.poke(task_id):

@@ -12,15 +12,30 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
 from functools import partial
 from types import coroutine
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from treadle.core import events as e
-from treadle.core.effects import CallModel, CallTool, ConsultWorker, Effect, RunFunction, UndoCall
+from treadle.core.effects import (
+    CallModel,
+    CallTool,
+    ConsultWorker,
+    Effect,
+    RunAgent,
+    RunFunction,
+    StopAgent,
+    UndoCall,
+)
+from treadle.core.family import child_id
 from treadle.core.messages import copied
 from treadle.core.observation import error_text, not_offered_text, unknown_tool_text
 from treadle.errors import ToolArgumentsInvalid
 from treadle.runner import abandoned, offering, perform
 from treadle.runner.perform import Cut, Flight, Stage
+
+if TYPE_CHECKING:
+    from treadle.core.state import CallState
+    from treadle.runner.children import Family
+    from treadle.runner.driving import Driving
 
 T = TypeVar("T")
 
@@ -48,6 +63,7 @@ class Flights:
         record: takes the begin of an effect down.
         wake: is called when something landed.
         carry_on: is called when the task that carries the drive is needed elsewhere: another has to carry it on.
+        driving: how tasks are driven here, for the children of this one.
     """
 
     def __init__(
@@ -56,8 +72,10 @@ class Flights:
         record: Recorder,
         wake: Callable[[], None],
         carry_on: Callable[[], None],
+        driving: Driving,
     ) -> None:
         self._stage = stage
+        self._driving = driving
         self._record = record
         self._wake = wake
         self._carry_on = carry_on
@@ -87,18 +105,26 @@ class Flights:
     def prepare(self, effect: Effect) -> tuple[Flight, Work] | None:
         """Record the begin of an effect and return how to perform it; None when it ended without starting."""
         stage = self._stage
-        assert stage is not None, "effects are wanted only by those who know the agent"
         flight = Flight(effect)
         record = self._record
+        if isinstance(effect, StopAgent):
+            return flight, self._stopping(effect)
+        assert stage is not None, "other effects are wanted only by those who know the agent"
         if isinstance(effect, CallModel):
+            if stage.family is not None and not self._may_ask(stage.family, effect):
+                return None
             return flight, self._asking(stage, flight, effect)
         if isinstance(effect, CallTool):
+            if stage.family is not None and not self._may_call(stage.family, effect):
+                return None
             arguments = self._admitted(stage, effect)
             if arguments is None:
                 return None
             call, spec = effect.call, stage.kit.tools[effect.call.name].spec
             record(e.ToolStarted(call.step, effect.id, spec.effect, call.attempt + 1, spec.undoable))
             work = partial(perform.call_tool, stage, flight, effect, arguments)
+        elif isinstance(effect, RunAgent):
+            return self._sending(stage, flight, effect)
         elif isinstance(effect, (RunFunction, ConsultWorker)):
             from treadle.runner import functions
 
@@ -127,11 +153,74 @@ class Flights:
             return partial(offering.failed, effect, failure)
         return partial(perform.call_model, stage, flight, effect)
 
+    def _may_ask(self, family: Family, effect: CallModel) -> bool:
+        """Whether the tree may ask a model once more; if not, that is recorded once nothing else is under way."""
+        account = family.account
+        reached = family.refused if not effect.final else None
+        family.refused = None
+        reached = reached or account.refuses_request(final=effect.final)
+        if reached is not None:
+            self._reach(family, reached)
+        return reached is None
+
+    def _may_call(self, family: Family, effect: CallTool | RunAgent) -> bool:
+        """Whether the tree may make one more call; one that began before is counted already."""
+        call = effect.call
+        reached = family.account.refuses_call() if not call.attempt else None
+        if reached is None:
+            return True
+        if family.state.graph is None:
+            family.refused = reached
+            self._refuse(call, reached)
+        else:
+            self._reach(family, reached)
+        return False
+
+    def _reach(self, family: Family, reached: e.LimitReached) -> None:
+        if not (family.state.in_flight() and family.state.graph is not None):
+            self._record(reached)
+
+    def _refuse(self, call: CallState, reached: e.LimitReached) -> None:
+        words = {
+            "tool_calls": "tool calls",
+            "children": "subagents, with those that they called,",
+            "depth": "levels of subagents",
+        }
+        text = f"{call.name} was not run: the limit of {reached.allowed:g} {words[reached.limit]} is reached."
+        error = e.Failure("limit", reached.limit, text, call.id)
+        self._record(e.ToolEnded(call.step, call.id, "refused", error=error))
+
+    def _sending(self, stage: Stage, flight: Flight, effect: RunAgent) -> tuple[Flight, Work] | None:
+        """Record the begin of an agent's call, and return how to run it."""
+        from treadle.runner import children
+
+        call, family = effect.call, stage.family
+        if family is None or (call.child is not None and not family.knows(call.name)):
+            why = "the agent that called it cannot call it any more"
+            return flight, self._stopping(StopAgent(effect.id, call, "cancelled", why))
+        if not self._may_call(family, effect):
+            return None
+        told = self._admitted(stage, effect)
+        if told is None:
+            return None
+        refused = family.account.refuses_child() if call.child is None else None
+        if refused is not None:
+            self._refuse(call, refused)
+            return None
+        child = call.child or child_id(stage.state.task_id, call.id)
+        self._record(e.ToolStarted(call.step, effect.id, "agent", call.attempt + 1, child=child))
+        return flight, partial(children.run_agent, stage, flight, effect, told)
+
+    def _stopping(self, effect: StopAgent) -> Work:
+        from treadle.runner import children
+
+        return partial(children.stop_agent, self._driving, effect)
+
     def _give_time(self, flight: Flight, seconds: float) -> None:
         if flight.cut is None:
             flight.timer = self._loop.call_later(seconds, self.cut, flight, "timeout")
 
-    def _admitted(self, stage: Stage, effect: CallTool) -> Any:
+    def _admitted(self, stage: Stage, effect: CallTool | RunAgent) -> Any:
         """Return the arguments of a call as its tool wants them; None when the call ended as invalid."""
         call = effect.call
         tool = stage.kit.tools.get(call.name)
@@ -219,6 +308,8 @@ class Flights:
         flight.task.cancel()
         if flight.timer is not None:
             flight.timer.cancel()
+        if type(flight.effect) is RunAgent or type(flight.effect) is StopAgent:
+            return  # what runs below has graces of its own
         flight.timer = self._loop.call_later(GRACE, self._insist, flight)
 
     def _insist(self, flight: Flight) -> None:

@@ -59,9 +59,9 @@ async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: Ste
 
     Where calls of theirs were open then, it begins where the task stands now, and takes back what came later.
     """
-    if graph.nodes[step.id].alone or not (await state_at(store, state.task_id, step.ended_seq)).in_flight():
+    if graph.nodes[step.id].alone or not _is_busy(await state_at(store, state.task_id, step.ended_seq)):
         return ForkPoint(step.ended_seq)
-    if state.in_flight() or state.undo is not None:
+    if _is_busy(state) or state.undo is not None:
         await check_rest(store, state.task_id, step.ended_seq)
     later = [one.id for one in all_steps(state) if not one.ended_seq or one.ended_seq > step.ended_seq]
     gone = tuple([one.id for one in all_steps(state) if one.id in graph.dependents(set(later))])
@@ -104,11 +104,16 @@ async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
 async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
     """Raise `ForkPointBusy` if a call is begun and not ended just after this event."""
     state = await state_at(store, task_id, seq)
-    if state.in_flight() or (state.undo is not None):
+    if _is_busy(state) or state.undo is not None:
         raise ForkPointBusy(
             f"task {task_id}: at event {seq} a call or an undo is begun and not ended; fork after a step, or later",
             task_id=task_id,
         )
+
+
+def _is_busy(state: TaskState) -> bool:
+    """Whether something is begun and not ended; a child, which has one parent, counts also while it is at rest."""
+    return state.in_flight() or bool(state.open_children())
 
 
 # ---------------------------------------------------------------------------------------------- diff

@@ -17,7 +17,7 @@ from treadle.core.messages import Json, Message, copied
 from treadle.core.model import ModelRequest
 from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.scheduling import ITSELF, seen_by
-from treadle.errors import ModelError, ToolCallFailed, WorkerError
+from treadle.errors import ModelError, SubagentFailed, ToolCallFailed, WorkerError
 from treadle.runner.artifacts import checked_artifacts, checked_sources
 from treadle.runner.perform import Flight, Stage, being_cancelled, for_layers, standing
 from treadle.runner.step_threads import in_thread
@@ -77,7 +77,8 @@ def _worker_failure(error: BaseException) -> e.Failure:
     if isinstance(error, ModelError):
         return e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
     if isinstance(error, ToolCallFailed):
-        return e.Failure("tool", error.outcome, str(error), error.call_id)
+        source = "subagent" if isinstance(error, SubagentFailed) else "tool"
+        return e.Failure(source, error.outcome, str(error), error.call_id)
     return e.Failure("worker", "error", error_text(error))
 
 

@@ -61,6 +61,7 @@ class History(Views):
         """
         task_id = id_of(task)
         row = await self._driving.row(task_id)
+        self._driving.check_alone(task_id, row.parent)
         if row.state == "cancelled":
             raise TaskFinished(
                 f"task {task_id} is cancelled, for good: fork it", task_id=task_id, state="cancelled"

@@ -21,10 +21,19 @@ from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.effects import CallModel, Decision, Effect, Reconcile, RunFunction, Wait
+from treadle.core.effects import (
+    CallModel,
+    Decision,
+    Effect,
+    Reconcile,
+    RunAgent,
+    RunFunction,
+    StopAgent,
+    Wait,
+)
 from treadle.core.fold import RUNNER
 from treadle.core.state import StepState, TaskState
-from treadle.ports import AT_ONCE, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
+from treadle.ports import AT_ONCE, InboxItem, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 from treadle.runner import perform
 from treadle.runner.channel import Channel
 from treadle.runner.flights import Flights, Recorder
@@ -36,6 +45,7 @@ from treadle.runner.results import resting_word
 from treadle.runner.writer import JournalWriter
 
 if TYPE_CHECKING:
+    from treadle.runner.driving import Driving
     from treadle.runner.step_desk import StepDesk
 
 CLOSING: Final = "its driver was closed"
@@ -46,6 +56,9 @@ UNSUBMITTED: Final = 12
 
 PATIENCE: Final = 60.0
 """Seconds that a task is kept for while it waits for a timer; for longer it is given back, and the process may end."""
+
+CHILD: Final = "child"
+"""The kind of item by which a task hears that a child of its may go on."""
 
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
 """Where a drive stops: at the task's end, after one step, finalized, rewound, or as soon as the inbox is read."""
@@ -86,6 +99,7 @@ class Drive:
         state: TaskState,
         terms: Terms,
         stage: Stage | None,
+        driving: Driving,
         entrance: Entrance | None = None,
         *,
         was_wanted: int = 0,
@@ -105,7 +119,8 @@ class Drive:
             self._desk.wake = self._wake
             self._record = partial(self._record_for_functions, self._record, self._desk)
         self._steps_to_do = len(terms.setup.only_steps or ("the next one",))
-        self._flights = Flights(stage, self._record, self._wake, self._hand_over)
+        self._family = stage.family if stage is not None else None
+        self._flights = Flights(stage, self._record, self._wake, self._hand_over, driving)
         self._finalizes = terms.goal in ("end", "finalize")
         self._inbox_waits = not writer.is_new
         self.step_done: StepState | None = None
@@ -260,7 +275,7 @@ class Drive:
                 return await self._park(resting_word(state))
             if self._flights.aloft and (state.cancelling or state.interrupting):
                 # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
-                await self._fly(())
+                await self._fly(self._ends_children() if state.cancelling else ())
                 return False
             if self._undo_waits:
                 await self._make_way_for_undo()
@@ -289,11 +304,23 @@ class Drive:
                 return await self._rest()
             return await self._park(STATE_WORDS.get(decision.reason) or resting_word(state))
         effects: tuple[Effect, ...] = decision  # type: ignore[assignment]
+        if self._family is not None:
+            if state.pausing:
+                self._family.pause(effects)
+            if self._family.resting:
+                effects = self._family.left(effects)
+                if all(type(effect) is RunFunction for effect in effects):
+                    return await self._park("waiting")
         if len(effects) == 1 and not self._flights.aloft and not self._flights.landed:
             await self._fly_alone(effects[0])
         else:
             await self._fly(effects)
         return False
+
+    def _ends_children(self) -> tuple[Effect, ...]:
+        """Return what ends children for good, if it is under way: that goes on while the task is being cancelled."""
+        aloft = self._flights.aloft.values()
+        return tuple([flight.effect for flight in aloft if type(flight.effect) is StopAgent])
 
     @property
     def _is_called(self) -> bool:
@@ -322,7 +349,7 @@ class Drive:
 
     async def _make_way_for_undo(self) -> None:
         """Let the calls in flight end, so that what is undone is known; a model call is worth nothing any more."""
-        worthless = (CallModel, RunFunction)
+        worthless = (CallModel, RunFunction, RunAgent)
         calls = [
             flight.effect for flight in self._flights.aloft.values() if type(flight.effect) not in worthless
         ]
@@ -476,6 +503,9 @@ class Drive:
                 ):
                     self._undo_waits = True  # and so do words that were said after it
                     continue
+                if item.kind == CHILD:
+                    self._hear_of_child(item)
+                    continue
                 event = as_event(self.state, item)
                 if type(event) is e.UndoRequested:
                     if self.state.pausing or self.state.interrupting:
@@ -483,6 +513,13 @@ class Drive:
                     self._turn_to_undo()
                 self._record(event, item.item_id)
                 self._goes_on = self._goes_on or type(event) is e.OutcomeSettled
+
+    def _hear_of_child(self, item: InboxItem) -> None:
+        """Go on with a child that stopped of its own: it may go on, or has ended."""
+        self._writer.dismiss(item.item_id)
+        self._goes_on = True
+        if self._family is not None:
+            self._family.resting.discard(str(item.data.get("call")))
 
     # --------------------------------------------------------------------------------------- effects
 

@@ -25,10 +25,12 @@ class FailurePolicy:
     Args:
         model: `fail`, `degrade` (end with what there is) or `pause`.
         tool: `continue` (the model gets the error), `fail`, `degrade` (continue, and say so at the end) or `pause`.
+        subagent: of an agent that was called: the same words.
     """
 
     model: ModelFailurePolicy = "fail"
     tool: ToolFailurePolicy = "continue"
+    subagent: ToolFailurePolicy = "continue"
 
     def __post_init__(self) -> None:
         _check_words(self)
@@ -237,10 +239,12 @@ def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
     return Setup(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},
+        agents=agent.agent_tools,
         limits=limits,
         on_limit=options.on_limit or "final_answer",
         on_model_failure=failure.model,
         on_tool_failure=failure.tool,
+        on_subagent_failure=failure.subagent,
         on_unknown_outcome=options.on_unknown_outcome or "wait",
         max_parallel_tools=options.max_parallel_tools or 64,
         max_parallel_steps=options.max_parallel_steps or 64,

@@ -17,7 +17,17 @@ from treadle.core import events as e
 from treadle.core.answer import WrongAnswer, check_answer, check_side_calls, is_usage, with_places
 from treadle.core.codec import is_writable
 from treadle.core.data import frozen, mutable
-from treadle.core.effects import CallModel, CallTool, ConsultWorker, Effect, Reconcile, RunFunction, UndoCall
+from treadle.core.effects import (
+    CallModel,
+    CallTool,
+    ConsultWorker,
+    Effect,
+    Reconcile,
+    RunAgent,
+    RunFunction,
+    StopAgent,
+    UndoCall,
+)
 from treadle.core.messages import Content, File, Image, Message, Text
 from treadle.core.model import (
     NO_USAGE,
@@ -42,6 +52,7 @@ from treadle.runner.options import RunOptions
 from treadle.runner.paying import Pricing, cost_of, paid, used
 
 if TYPE_CHECKING:
+    from treadle.runner.children import Family
     from treadle.runner.step_desk import StepDesk
     from treadle.runner.typed import TypedAnswers
 
@@ -99,6 +110,9 @@ class Stage:
     shown: set[str] = field(default_factory=set[str])
     """requests of whose answers something was told to watchers, and which have no answer yet"""
 
+    family: Family | None = None
+    """the children of the task, if its agent may call others"""
+
 
 @mutable
 class Flight:
@@ -152,6 +166,8 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
             stage.shown.discard(key)
             model, seq = stage.kit.model.name, stage.state.seq
             channel.tell(e.ModelRestarted(step.id, model, request.attempt, call, seq))
+        if stage.family is not None and stage.family.account.is_limited:
+            await stage.durable()  # what a tree may spend together is hard: also of what a crash cuts off
         async for item in stage.kit.model.stream(request):
             if isinstance(item, ModelAnswer):
                 if answer is not None:
@@ -260,7 +276,9 @@ def for_layers(request: ModelRequest, stage: Stage, asked_at: int, tries: Tries 
     if tries is not None:
         request.failures, request.route = tries.failures, tries.route
     limits = stage.kit.setup.limits
-    if limits.model_calls is not None:
+    if stage.family is not None:
+        request.spare_calls = stage.family.account.spare_requests()
+    elif limits.model_calls is not None:
         request.spare_calls = max(0, limits.model_calls - stage.state.model_calls)
     return request
 
@@ -462,8 +480,10 @@ def given_up(flight: Flight) -> list[e.Event]:
     if isinstance(effect, CallModel):
         call = None if effect.asked is None else effect.asked.id
         return [e.ModelStopped(effect.step.id, flight.cut or "interrupted", call)]
-    if isinstance(effect, (RunFunction, ConsultWorker)):
+    if isinstance(effect, (RunFunction, ConsultWorker, StopAgent)):
         return []
+    if isinstance(effect, RunAgent):
+        return [e.ToolStopped(effect.call.step, effect.id, flight.cut or "interrupted")]
     if isinstance(effect, UndoCall):
         return _undo_cut(effect, flight)
     if isinstance(effect, Reconcile):
@@ -489,8 +509,9 @@ def broken(flight: Flight, error: BaseException) -> list[e.Event]:
         return [consulted_in_vain(effect, text)]
     if isinstance(effect, Reconcile):
         return [e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, text))]
-    failure = e.Failure("tool", "error", text, effect.id)
-    return [e.ToolEnded(effect.call.step, effect.id, "error", error=failure)]
+    failure = e.Failure("tool", "error", text, effect.call.id)
+    call_id = effect.id if isinstance(effect, UndoCall) else effect.call.id
+    return [e.ToolEnded(effect.call.step, call_id, "error", error=failure)]
 
 
 def _unresolved(call: CallState, why: str) -> e.Failure:

@@ -107,11 +107,12 @@ class ToolExecution:
 class Pending:
     """Something a task waits for: a person who settles a call (`request_id` is what `settle` takes), or a time.
 
-    Of a `timer`, `due` is when the task may go on, in microseconds since 1970, UTC.
+    Of a `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
+    `request_id` is the id of that task: what it waits for is decided there.
     """
 
     request_id: str
-    kind: Literal["settlement", "timer"]
+    kind: Literal["settlement", "timer", "subagent"]
     tool: str
     arguments: dict[str, Json]
     text: str
@@ -346,6 +347,8 @@ def resting_word(state: TaskState) -> StateWord:
         return "interrupted"
     if state.undo is not None or any(True for _ in _unsettled(state)) or state.next_due() is not None:
         return "waiting"
+    if any(True for _ in _resting(state)):
+        return "waiting"
     if state.answered:
         return "answered"
     return "running" if state.began else "created"
@@ -354,6 +357,12 @@ def resting_word(state: TaskState) -> StateWord:
 def _unsettled(state: TaskState) -> Iterable[CallState]:
     calls = (call for step in state.under_way() for call in step.open.values())
     return (call for call in calls if call.status in ("lost", "unresolved") and call.outcome is None)
+
+
+def _resting(state: TaskState) -> Iterable[CallState]:
+    """Return the calls of agents whose tasks stopped of their own."""
+    calls = (call for step in state.under_way() for call in step.open.values())
+    return (call for call in calls if call.status == "parked" and call.stopped is not None)
 
 
 def execution(state: TaskState, call: CallState) -> ToolExecution:
@@ -396,6 +405,10 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
         )
         text = f"{call.name} began and its outcome is not known: {why}"
         waiting.append(Pending(call.id, "settlement", call.name, call.arguments, text))
+    for call in _resting(state):
+        assert call.stopped is not None, "it rests"
+        task_id = str(call.child)
+        waiting.append(Pending(task_id, "subagent", call.name, call.arguments, call.stopped.message))
     if state.undo is not None:
         for call in state.undo.queue:
             if call.undo_status == "lost":

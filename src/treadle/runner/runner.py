@@ -265,6 +265,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
 
         Raises:
             AgentUnknown: this runner was not given the task's agent.
+            ChildTask: the task is a child: it goes on with its parent.
             UndoUnfinished: an undo has begun and not ended.
         """
         task_id = id_of(task)
@@ -292,6 +293,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
                 # Whoever had it took one step, or only heard a message: where it goes on from there is asked here.
             if row.state in ("completed", "cancelled") or (row.state == "degraded" and options is None):
                 return await self.result(task_id)
+            self._driving.check_alone(task_id, row.parent)
             known = self._driving.agent_for(row.agent, agent, task_id)
             owned = None
             try:

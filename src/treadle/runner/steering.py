@@ -136,6 +136,8 @@ class Steering(Views):
         if row.state not in END_STATES:
             item_id = await self._driving.command(task_id, kind, {"reason": reason, "by": by})
             await self._driving.carried_out(task_id, item_id)
+            if row.parent is not None and kind == "cancel":
+                await self._driving.tell_parents(row)
         return await self.result(task_id)
 
     @verb
@@ -176,3 +178,5 @@ class Steering(Views):
         }
         data["output"], data["by"] = verdict.output if isinstance(verdict, Happened) else None, by
         await self._driving.command(state.task_id, "settle", data)
+        if state.parent is not None:
+            await self._driving.tell_parents(await self._driving.row(state.task_id))

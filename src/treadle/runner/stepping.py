@@ -111,6 +111,7 @@ class Stepping(Views):
     ) -> TaskStepOutput:
         parts = parts_of(given) if given is not None else ()
         row = await self._driving.row(task_id)
+        self._driving.check_alone(task_id, row.parent)
         known = self._driving.agent_for(row.agent, agent, task_id)
         async with self._driving.own_outside_undo(task_id, enter=True) as owned:
             known = agent or self._driving.version_for(owned.state, known)

@@ -12,6 +12,7 @@ from treadle.core.messages import Content, File, Message
 from treadle.core.state import StepState, TaskState
 from treadle.errors import (
     StepNotFound,
+    TaskBusy,
     TaskFinished,
 )
 from treadle.ports import JournalStore, TaskFilter
@@ -159,12 +160,24 @@ class Views:
 
     @verb
     async def delete_task(self, task: Ref) -> None:
-        """Delete a task with its children; a prefix that living forks share stays. Raises `TaskBusy` if driven."""
+        """Delete a task with its children; a prefix that living forks share stays.
+
+        Raises `TaskBusy` if it is driven, or is a child that its parent has not done with.
+        """
         task_id = id_of(task)
-        await self._driving.row(task_id)
+        row = await self._driving.row(task_id)
+        if row.parent is not None and await self._is_awaited(row.parent, task_id):
+            message = f"task {task_id} is a child of task {row.parent}, which waits for it: delete or cancel that one"
+            raise TaskBusy(message, task_id=task_id)
         await self._driving.given_back(task_id)
         await self._store.delete(task_id)
         self._driving.desk.forget(task_id)
+
+    async def _is_awaited(self, parent: str, task_id: str) -> bool:
+        if await self._driving.row_or_none(parent) is None:
+            return False
+        state = (await self._driving.desk.load(parent)).state
+        return state.ended is None and any(call.child == task_id for call in state.open_children())
 
     async def _existing(self, task: Ref) -> str:
         return (await self._driving.row(id_of(task))).task_id

@@ -1,0 +1,49 @@
+"""Tasks below tasks: how a child is named, and what children spend, by agent. Plain data and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from treadle.core.data import frozen
+from treadle.core.model import NO_USAGE, Usage
+
+
+@frozen
+class SpentBy:
+    """What tasks of one agent spent below another task; `tasks` says how many they are."""
+
+    agent: str
+    tasks: int = 1
+    usage: Usage = NO_USAGE
+    model_calls: int = 0
+    tool_calls: int = 0
+    cost: int = 0
+    """pico-dollars, of the answers whose cost is known"""
+
+    unpriced: tuple[str, ...] = ()
+    """the models whose answers cost nobody knows what"""
+
+    def __add__(self, other: SpentBy) -> SpentBy:
+        return SpentBy(
+            self.agent,
+            self.tasks + other.tasks,
+            self.usage + other.usage,
+            self.model_calls + other.model_calls,
+            self.tool_calls + other.tool_calls,
+            self.cost + other.cost,
+            tuple(dict.fromkeys((*self.unpriced, *other.unpriced))),
+        )
+
+
+def child_id(parent: str, call: str) -> str:
+    """Return the id of the task that a call of an agent is: the same after every crash."""
+    return f"{parent}.{call}"
+
+
+def by_agent(parts: Iterable[SpentBy]) -> tuple[SpentBy, ...]:
+    """Return what was spent, one entry for each agent, in order of appearance."""
+    sums: dict[str, SpentBy] = {}
+    for part in parts:
+        known = sums.get(part.agent)
+        sums[part.agent] = part if known is None else known + part
+    return tuple(sums.values())

@@ -1,0 +1,228 @@
+"""Limits that a whole tree of tasks shares: an account for each task that is driven, each below that of its parent.
+
+Nothing is handed out in advance. Before a call starts it is looked up in the account of its task and of all above it,
+and what starts is counted in all of them at once, since they look at the states of all tasks below: so siblings that
+reserve at the same moment never get more than there is. Accounts are made of journals each time a tree is driven, and
+are never written down: what was spent stays spent, and a limit that was raised holds for all below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from treadle.core import events as e
+from treadle.core.family import SpentBy, by_agent
+from treadle.core.spending import NOTHING_SPENT, Spending
+from treadle.core.state import TaskState
+from treadle.policy.limits import DEFAULT_CHILDREN, DEFAULT_DEPTH, Limits, forbidden, spent
+
+
+class Account:
+    """What a task and all below it may spend, and have spent, while it is driven.
+
+    Args:
+        limits: of the task.
+        state: of the task.
+        keeps: whether a last request is kept back for an answer, should a limit be reached.
+        above: the account of its parent.
+    """
+
+    __slots__ = ("_below", "_known", "above", "calls", "keeps", "limits", "state")
+
+    def __init__(
+        self, limits: Limits, state: TaskState, *, keeps: bool, above: Account | None = None
+    ) -> None:
+        self.limits = limits
+        self.state = state
+        self.keeps = keeps
+        self.above = above
+        self.calls = calls_made(state)
+        """the calls of the task itself that began, or would have if they had been valid"""
+
+        self._below: dict[str, Account] = {}
+        self._known: dict[str, tuple[SpentBy, ...]] = {}
+
+    # ------------------------------------------------------------------------------------- keeping
+
+    def learn(self, child: str, told: tuple[SpentBy, ...]) -> None:
+        """Count what a child spent of which the parent's journal does not tell yet."""
+        self._known[child] = told
+
+    def open(self, child: str, account: Account) -> None:
+        """Count what a child spends while it is driven."""
+        self._below[child] = account
+
+    def close(self, child: str) -> None:
+        """Count what a child has spent, now that it is not driven any more."""
+        account = self._below.pop(child, None)
+        if account is not None:
+            self._known[child] = spent_by(account.state)
+
+    # ------------------------------------------------------------------------------------- counting
+
+    def spent(self) -> Spending:
+        """Return what the task and all below it have spent."""
+        total = spent(self.state)
+        for child, told in self.state.children.items():
+            account = self._below.get(child)
+            total = total + (account.spent() if account is not None else summed(self._told(child, told)))
+        return total
+
+    def tool_calls(self) -> int:
+        """Return how many calls the task and all below it made."""
+        below = sum(account.tool_calls() for account in self._below.values())
+        return self.calls + below + sum(part.tool_calls for part in self._at_rest())
+
+    def tasks(self) -> int:
+        """Return how many tasks there are below this one."""
+        return sum(
+            1 + self._below[child].tasks()
+            if child in self._below
+            else max(1, sum(part.tasks for part in self._told(child, told)))
+            for child, told in self.state.children.items()
+        )
+
+    def _told(self, child: str, told: tuple[SpentBy, ...]) -> tuple[SpentBy, ...]:
+        return self._known.get(child, told)
+
+    def _at_rest(self) -> Iterator[SpentBy]:
+        for child, told in self.state.children.items():
+            if child not in self._below:
+                yield from self._told(child, told)
+
+    def _levels(self) -> Iterator[Account]:
+        level: Account | None = self
+        while level is not None:
+            yield level
+            level = level.above
+
+    def _in_flight(self) -> Spending:
+        """Return what the requests that are out may come to: each what the one before it did."""
+        state = self.state
+        out = len(state.asked()) + (state.step is not None and state.step.model == "begun")
+        mine = _sized(self, out) if out else NOTHING_SPENT
+        for account in self._below.values():
+            mine = mine + account._in_flight()  # noqa: SLF001  of the same kind
+        return mine
+
+    # -------------------------------------------------------------------------------------- asking
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a request to a model may be refused."""
+        return any(
+            level.limits.model_calls is not None
+            or level.limits.tokens is not None
+            or level.limits.cost is not None
+            for level in self._levels()
+        )
+
+    def forbids_request(self, *, final: bool) -> e.LimitReached | None:
+        """Return the limit that forbids one more request to a model, if one does.
+
+        For each task on the way up one request is kept back, so that it can still answer; for the task itself not if
+        this is its last one.
+        """
+        kept: list[Account] = []
+        for level in self._levels():
+            if level.keeps and not (final and level is self):
+                kept.append(level)
+            limits = level.limits
+            if limits.model_calls is None and limits.tokens is None and limits.cost is None:
+                continue
+            reserved = level._in_flight()  # noqa: SLF001  of the same kind
+            for one in kept:
+                reserved = reserved + _sized(one, 1) + Spending(model_calls=1)
+            reached = forbidden(limits, level.spent(), reserved)
+            if reached is not None:
+                return self._said(reached, level)
+        return None
+
+    def refuses_request(self, *, final: bool) -> e.LimitReached | None:
+        """Return the same, with whether a last request would still be allowed."""
+        reached = self.forbids_request(final=final)
+        if reached is not None:
+            reached.room = not final and self.forbids_request(final=True) is None
+        return reached
+
+    def refuses_call(self) -> e.LimitReached | None:
+        """Return the limit on tool calls that forbids one more; if none does, it counts from now on."""
+        for level in self._levels():
+            most = level.limits.tool_calls
+            if most is not None and (used := level.tool_calls()) >= most:
+                reached = self._said(e.LimitReached("tool_calls", most, used), level)
+                reached.room = self.forbids_request(final=True) is None
+                return reached
+        self.calls += 1
+        return None
+
+    def refuses_child(self) -> e.LimitReached | None:
+        """Return the limit that forbids one more task below this one, if one does; they have defaults."""
+        depth, levels = self.state.depth + 1, list(self._levels())
+        top = levels[-1]
+        deep = any(level.limits.depth is not None for level in levels)
+        many = any(level.limits.children is not None for level in levels)
+        for level in levels:
+            most = level.limits.depth if deep or level is not top else DEFAULT_DEPTH
+            down = depth - level.state.depth
+            if most is not None and down > most:
+                return self._said(e.LimitReached("depth", most, down - 1), level)
+            most = level.limits.children if many or level is not top else DEFAULT_CHILDREN
+            if most is not None and (tasks := level.tasks()) >= most:
+                return self._said(e.LimitReached("children", most, tasks), level)
+        return None
+
+    def spare_requests(self) -> int | None:
+        """Return how many further requests to models all limits allow; None: as many as are wanted."""
+        spare = [
+            level.limits.model_calls - level.spent().model_calls
+            for level in self._levels()
+            if level.limits.model_calls is not None
+        ]
+        return max(0, min(spare)) if spare else None
+
+    def _said(self, reached: e.LimitReached, level: Account) -> e.LimitReached:
+        if level is not self and reached.detail is None:
+            reached.detail = f"it is shared with task {level.state.task_id}, which has spent it"
+        return reached
+
+
+def calls_made(state: TaskState) -> int:
+    """Return how many calls of a task's present branch began, or would have if they had been valid."""
+    steps = (*state.steps, *state.under_way())
+    return sum(
+        1
+        for step in steps
+        for call in step.calls
+        if not call.answers and call.outcome != "refused" and (call.attempt or call.status == "ended")
+    )
+
+
+def spent_by(state: TaskState) -> tuple[SpentBy, ...]:
+    """Return what a task and all below it spent, as far as its own journal says, by agent."""
+    return by_agent([own_spending(state), *[part for parts in state.children.values() for part in parts]])
+
+
+def own_spending(state: TaskState) -> SpentBy:
+    """Return what a task itself spent."""
+    return SpentBy(
+        state.agent, 1, state.usage, state.model_calls, calls_made(state), state.cost, state.unpriced
+    )
+
+
+def summed(parts: Iterable[SpentBy]) -> Spending:
+    """Return what was spent by all agents together."""
+    total = NOTHING_SPENT
+    for part in parts:
+        cost = None if part.unpriced else part.cost
+        total = total + Spending(part.model_calls, part.tool_calls, part.usage.total_tokens, cost)
+    return total
+
+
+def _sized(account: Account, times: int) -> Spending:
+    """Return what requests of a task may come to: each what its newest one did, or, before that, its parent's."""
+    state = account.state
+    while not state.last_request_tokens and account.above is not None:
+        account = account.above
+        state = account.state
+    return Spending(0, 0, times * state.last_request_tokens, times * state.last_request_cost)

@@ -1,0 +1,266 @@
+"""Running agents that were called as tasks of their own: begin, go on with, pause, end, and what came of them.
+
+A child has its own journal, named by its parent and the call that it is. So a call that was begun is never in doubt:
+whoever drives the parent goes on with that journal. A child is driven only by the drive of its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from treadle.agents.agent import Agent
+from treadle.agents.lifecycle import may_have_acted
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.core.effects import Effect, RunAgent, StopAgent
+from treadle.core.events import END_STATES
+from treadle.core.family import SpentBy, by_agent
+from treadle.core.observation import as_text, error_text
+from treadle.core.state import CallState, TaskState
+from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound
+from treadle.policy.budget import Account, own_spending, spent_by
+from treadle.ports import InboxItem, TaskExists, ToolOutput
+from treadle.runner.desk import Owned
+from treadle.runner.given import parts_of
+from treadle.runner.options import from_json
+from treadle.runner.perform import Flight, Stage, being_cancelled, tool_end
+from treadle.runner.results import all_steps, pending_of, resting_word
+
+if TYPE_CHECKING:
+    from treadle.runner.driving import Driving, NewRun
+
+PARENT: Final = "parent"
+"""Who asks a child for what was asked of its parent."""
+
+
+@frozen
+class ChildOf:
+    """Of which task a new one is a child, by which of its calls, and how deep below the first."""
+
+    task_id: str
+    call: str
+    depth: int
+
+
+class Family:
+    """The children of one drive.
+
+    Args:
+        driving: how tasks are driven here.
+        account: the parent's.
+        agents: by the names of the tools that they are.
+    """
+
+    def __init__(self, driving: Driving, account: Account, agents: Mapping[str, Agent[Any]]) -> None:
+        self._driving = driving
+        self.account = account
+        self.state = account.state
+        self._agents = agents
+        self.resting: set[str] = set()
+        """the calls whose tasks stopped of their own in this drive: they are left until somebody says otherwise"""
+
+        self.refused: e.LimitReached | None = None
+        """why a call was refused since the model was last asked: it is asked for an answer, not for more calls"""
+
+        self._states: dict[str, TaskState] = {}
+        """of the children that were driven here, by call"""
+
+        self._told: dict[str, asyncio.Task[None]] = {}
+        """whom the pause of the parent was passed on to"""
+
+    def knows(self, name: str) -> bool:
+        """Whether there is an agent under the name of a tool."""
+        return name in self._agents
+
+    def left(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        """Return what is wanted without the children that rest."""
+        return tuple([effect for effect in effects if effect.id not in self.resting])
+
+    def pause(self, effects: Iterable[Effect]) -> None:
+        """Pass the pause of the parent on to children that run."""
+        for effect in effects:
+            if type(effect) is RunAgent and effect.id not in self._told:
+                self._told[effect.id] = asyncio.ensure_future(self._pause(effect.call))
+
+    async def _pause(self, call: CallState) -> None:
+        data = {"by": PARENT, "reason": self.state.stop_reason}
+        item = InboxItem(f"pause-{self.state.seq}", "pause", data, self._driving.parts.clock())
+        try:
+            await self._driving.store.post(str(call.child), item)
+        except TaskNotFound:
+            return  # it is about to be made, and sees then that its parent is to pause
+        self._driving.desk.poke(str(call.child))
+
+    async def run(self, call: CallState, told: str, context: Any) -> TaskState:
+        """Drive the task that a call is to its next stop, and return how it stands."""
+        driving, task_id, known = self._driving, str(call.child), call.attempt > 1
+        while True:
+            row = await driving.row_or_none(task_id) if known else None
+            if row is not None and row.state in END_STATES:
+                state = (await driving.desk.load(task_id)).state
+                self._check(state, call)
+                return state
+            owned = None
+            try:
+                if row is None:
+                    owned = await driving.create(self._new(call, told))
+                    async with driving.giving_back(owned):
+                        return await self._drive(owned, call, context)
+                async with driving.own(task_id, enter=True) as owned:
+                    return await self._drive(owned, call, context)
+            except TaskExists:
+                if known and row is None and not driving.desk.is_owned(task_id):
+                    raise TaskConflict(
+                        f"task {task_id} belonged to a task that was deleted",
+                        task_id=task_id,
+                        field="task_id",
+                    ) from None
+                known = True
+            except TaskBusy:
+                await driving.stopped(task_id)
+            except Fenced as refusal:
+                if owned is None:
+                    raise
+                await driving.succeeded(owned, refusal)
+                known = True
+
+    def spent_by(self, call: CallState) -> tuple[SpentBy, ...]:
+        """Return what the task of a call spent so far, if it was driven here."""
+        state = self._states.get(call.id)
+        return spent_by(state) if state is not None else ()
+
+    def _new(self, call: CallState, told: str) -> NewRun:
+        from treadle.runner.driving import NewRun
+
+        of = ChildOf(self.state.task_id, call.id, self.state.depth + 1)
+        options = replace(from_json(self.state.options), limits=None, break_on=None)
+        agent, task_id = self._agents[call.name], str(call.child)
+        return NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=of)
+
+    async def _drive(self, owned: Owned, call: CallState, context: Any) -> TaskState:
+        driving, state = self._driving, owned.state
+        self._check(state, call)
+        self._states[call.id] = state
+        if state.ended is not None:
+            return state
+        if self.state.pausing:
+            owned.writer.record(e.PauseRequested(PARENT, self.state.stop_reason))
+        else:
+            if state.limit is not None and self.account.forbids_request(final=False) is None:
+                owned.writer.record(e.OptionsChanged(state.options, PARENT))  # it was raised since
+            driving.go_on(owned, PARENT)
+        agent = driving.version_for(state, self._agents[call.name])
+        try:
+            await driving.drive(owned, "end", agent, context, above=self.account)
+        finally:
+            self.account.close(state.task_id)
+        return state
+
+    def _check(self, state: TaskState, call: CallState) -> None:
+        if (state.parent, state.parent_call) != (self.state.task_id, call.id):
+            raise TaskConflict(
+                f"task {state.task_id} is there already and is no child of task {self.state.task_id}",
+                task_id=state.task_id,
+                field="parent",
+            )
+
+
+# ------------------------------------------------------------------------------------- as effects
+
+
+async def run_agent(stage: Stage, flight: Flight, effect: RunAgent, told: str) -> list[e.Event]:
+    """Run the agent that a call wants, and return the call's end, or that its task is at rest."""
+    call, family = effect.call, stage.family
+    assert family is not None, "agents are wanted only by those who have them"
+    spent: tuple[SpentBy, ...] = ()
+    try:
+        # Were the answer that asked for it lost, the same place, and so the child's name, might go to another call.
+        await stage.durable()
+        flight.enter()
+        state = await family.run(call, told, stage.context)
+    except asyncio.CancelledError:
+        if flight.cut is None and not being_cancelled():
+            return [_failed(call, "it cancelled itself", "cancelled", spent)]
+        return [e.ToolStopped(call.step, call.id, flight.cut or "interrupted", spent=family.spent_by(call))]
+    except Exception as error:  # noqa: BLE001  whatever keeps an agent from running is its call's error
+        return [_failed(call, error_text(error), "error", family.spent_by(call))]
+    if state.ended is not None:
+        return [_end(call, state, stage.kit.max_chars)]
+    family.resting.add(call.id)
+    return [e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))]
+
+
+async def stop_agent(driving: Driving, effect: StopAgent) -> list[e.Event]:
+    """End the task that a call is, for good, and return the call's end."""
+    call, task_id = effect.call, str(effect.call.child)
+    end = e.ToolEnded(call.step, call.id, effect.outcome)
+    text = f"{call.name} was stopped: {effect.why}."
+    end.error = e.Failure("subagent", effect.outcome, text, call.id)
+    try:
+        row = await driving.row_or_none(task_id)
+        if row is None:
+            end.harmless = True
+            return [end]
+        if row.state not in END_STATES:
+            item_id = await driving.command(task_id, "cancel", {"by": PARENT, "reason": effect.why})
+            await driving.carried_out(task_id, item_id)
+        state = (await driving.desk.load(task_id)).state
+    except asyncio.CancelledError:
+        return []
+    end.spent, end.harmless = spent_by(state), is_harmless(state)
+    return [end]
+
+
+def _end(call: CallState, state: TaskState, max_chars: int) -> e.ToolEnded:
+    """Return the end of a call whose task has ended."""
+    if state.ended in ("completed", "degraded"):
+        end = tool_end(call, ToolOutput(state.output, _observation(state)), max_chars)
+        end.spent = spent_by(state)
+    else:
+        why = state.error.message if state.error is not None else "no reason was given"
+        text = f"{call.name} failed: {why}" if state.ended == "failed" else f"{call.name} was {why}"
+        end = _failed(call, text, "error" if state.ended == "failed" else "cancelled", spent_by(state))
+    end.harmless = is_harmless(state)
+    return end
+
+
+def _observation(state: TaskState) -> str | None:
+    """Return what the model sees of an answer, if it is more than the answer."""
+    if state.ended != "degraded":
+        return None
+    return f"{as_text(state.output)}\n\n[A best effort: {'; '.join(state.end_reasons)}]"
+
+
+def _failed(call: CallState, text: str, outcome: e.Outcome, spent: tuple[SpentBy, ...]) -> e.ToolEnded:
+    error = e.Failure("subagent", outcome, text, call.id)
+    return e.ToolEnded(call.step, call.id, outcome, error=error, spent=spent)
+
+
+def _waits_for(call: CallState, state: TaskState) -> e.Failure:
+    """Return why a child is at rest, in words."""
+    word = resting_word(state)
+    what = "; ".join(item.text for item in pending_of(state)) or state.stop_reason
+    text = f"{call.name} (task {state.task_id}) is {word}{f': {what}' if what else ''}"
+    return e.Failure("subagent", word, text, call.id)
+
+
+def is_harmless(state: TaskState) -> bool:
+    """Whether none of a task's calls can have changed anything outside."""
+    return not any(may_have_acted(call) for step in all_steps(state) for call in step.calls)
+
+
+async def spent_below(driving: Driving, state: TaskState) -> dict[str, tuple[SpentBy, ...]]:
+    """Return what the open children of a task spent, by their own journals: a crash left its journal behind theirs."""
+    found: dict[str, tuple[SpentBy, ...]] = {}
+    for call in state.open_children():
+        task_id = str(call.child)
+        if await driving.row_or_none(task_id) is None:
+            continue
+        child = (await driving.desk.load(task_id)).state
+        deeper = await spent_below(driving, child)
+        parts = [part for known in (child.children | deeper).values() for part in known]
+        found[task_id] = by_agent([own_spending(child), *parts])
+    return found

@@ -1,0 +1,547 @@
+"""Agents that call agents: each call is a task of its own, driven, stopped and found again with the one that called."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journal, only, results_seen, until
+from treadle import (
+    Agent,
+    FailurePolicy,
+    NextStep,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    tool,
+)
+from treadle.core.model import Usage
+from treadle.errors import (
+    ChildTask,
+    ConfigurationError,
+    ForkPointBusy,
+    SubagentFailed,
+    TaskBusy,
+    TaskNotFound,
+    WorkerError,
+)
+from treadle.llm.scripted import call, fail, text, turn
+
+pytestmark = pytest.mark.anyio
+
+
+def answering(name: str, words: str = "a poem", **given: Any) -> Agent[Any]:
+    return Agent(ScriptedModel([turn(words, usage=Usage(10, 5))]), name=name, **given)
+
+
+def calling(name: str, *below: Agent[Any], times: int = 1, **given: Any) -> Agent[Any]:
+    """An agent that calls all agents below it at once, and then answers with what they said."""
+
+    def say(request: Any) -> Any:
+        if request.turn:
+            return turn(" + ".join(results_seen(request.messages)), usage=Usage(20, 5))
+        asked = [call(other.name, input=f"{name} asks {n}") for other in below for n in range(times)]
+        return turn("", asked, usage=Usage(20, 5))
+
+    return Agent(ScriptedModel(say), name=name, subagents=below, **given)
+
+
+def requests(agent: Agent[Any]) -> list[Any]:
+    assert isinstance(agent.model, ScriptedModel)
+    return agent.model.requests
+
+
+# -------------------------------------------------------------------------------------- call and return
+
+
+async def test_an_agent_that_is_called_answers_as_a_task_of_its_own(runner: Runner) -> None:
+    writer = answering("writer", description="Writes poems.")
+    boss = calling("boss", writer)
+    result = await runner.run(boss, "go")
+    assert (result.state, result.final_text) == ("completed", "a poem")
+    offered = requests(boss)[0].tools
+    assert [spec.name for spec in offered] == ["writer"]
+    assert offered[0].description.startswith("Writes poems.")
+    child = f"{result.task_id}.s1-0"
+    assert [task.task_id for task in (await runner.list_tasks(parent=result.task_id)).items] == [child]
+    below = await runner.result(child)
+    assert (below.state, below.final_text) == ("completed", "a poem")
+    created = (await journal(runner, child))[0]
+    assert (created.parent, created.parent_call, created.depth) == (result.task_id, "s1-0", 1)  # type: ignore[attr-defined]
+    [ended] = await only(runner, result.task_id, "tool_ended")
+    assert (ended.outcome, ended.output, ended.harmless) == ("ok", "a poem", True)
+    for task_id in (result.task_id, child):
+        await assert_journal_makes_sense(runner, task_id)
+
+
+async def test_a_child_sees_its_input_and_nothing_of_the_conversation(runner: Runner) -> None:
+    writer, told = answering("writer"), "a secret of the conversation"
+    boss = calling("boss", writer)
+    await runner.run(boss, told)
+    [request] = requests(writer)
+    assert [message.text for message in request.messages] == ["boss asks 0"]
+    assert told not in repr(request)
+
+
+async def test_a_child_has_the_context_that_its_parent_has(runner: Runner) -> None:
+    seen: list[Any] = []
+
+    @tool(read_only=True)
+    def look(ctx: Any) -> str:
+        return "looked"
+
+    writer = Agent(
+        ScriptedModel([text("a poem")]),
+        name="writer",
+        instructions=lambda ctx: seen.append(ctx.context) or "Write.",
+    )
+    await runner.run(calling("boss", writer), "go", context={"user": 7})
+    assert seen == [{"user": 7}]
+
+
+async def test_children_of_one_answer_run_beside_each_other(runner: Runner) -> None:
+    gates = [Gate(f"gate{n}", read_only=True) for n in range(3)]
+    below = [
+        Agent(ScriptedModel([call(gate.name), text(f"poem {n}")]), name=f"writer{n}", tools=[gate.tool])
+        for n, gate in enumerate(gates)
+    ]
+    handle = await runner.start(calling("boss", *below), "go")
+    await until(lambda: all(gate.starts for gate in gates))
+    for gate in reversed(gates):
+        gate.let_go.set()
+    assert (await handle.result()).final_text == "poem 0 + poem 1 + poem 2"
+
+
+async def test_children_have_children(runner: Runner) -> None:
+    leaf = answering("leaf", "leaf")
+    result = await runner.run(calling("root", calling("middle", leaf, times=2), times=2), "go")
+    assert result.final_text == "leaf + leaf + leaf + leaf"
+    assert len((await runner.list_tasks()).items) == 7
+
+
+async def test_an_agent_may_call_itself_by_its_name(runner: Runner) -> None:
+    def say(request: Any) -> Any:
+        said = request.messages[0].text
+        if request.turn or said == "down down":
+            return text(f"({' '.join(results_seen(request.messages))})")
+        return call("digger", input=f"{said} down" if said == "down" else "down")
+
+    digger = Agent(ScriptedModel(say), name="digger", subagents=["digger"])
+    assert (await runner.run(digger, "go")).final_text == "((()))"
+
+
+async def test_an_agent_that_is_only_named_and_not_known_is_an_error_before_anything_is_asked(
+    runner: Runner,
+) -> None:
+    boss = Agent(ScriptedModel([text("never")]), name="boss", subagents=["nobody"])
+    with pytest.raises(LookupError, match="'nobody', which this process was not given"):
+        await runner.run(boss, "go")
+    assert not requests(boss)
+
+
+def test_what_cannot_be_a_subagent_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"subagents\[0\] must be an Agent"):
+        Agent("test:none", subagents=[3])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="'work' has the name of another of its tools"):
+        Agent("test:none", tools=[Gate("work").tool], subagents=[answering("work")])
+    with pytest.raises(ConfigurationError, match="subagents must be a list"):
+        Agent("test:none", subagents="writer")
+
+
+def test_an_agent_with_other_subagents_is_another_version() -> None:
+    model = ScriptedModel([text("hello")])
+    alone = Agent(model, name="boss")
+    boss = alone.replace(subagents=[answering("writer")])
+    assert boss.fingerprint != alone.fingerprint
+    assert [spec.spec.name for spec in boss.replace(name="chief").tools] == ["writer"]
+    assert boss.replace(subagents=[]).fingerprint == alone.fingerprint
+
+
+async def test_a_call_without_words_never_becomes_a_task(runner: Runner) -> None:
+    boss = Agent(
+        ScriptedModel([call("writer", input=" "), call("writer", task="x"), text("well")]),
+        name="boss",
+        subagents=[answering("writer")],
+    )
+    result = await runner.run(boss, "go")
+    assert [one.outcome for one in result.tool_executions] == ["invalid", "invalid"]
+    assert not (await runner.list_tasks(parent=result.task_id)).items
+
+
+# ---------------------------------------------------------------------------------------------- failing
+
+
+POLICIES: dict[Any, tuple[str, str]] = {
+    "continue": ("completed", "writer failed: scripted failure: 500"),
+    "degrade": ("degraded", "writer failed: scripted failure: 500"),
+    "fail": ("failed", ""),
+    "pause": ("paused", ""),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_the_policy_says_what_a_failed_child_does(runner: Runner, policy: Any) -> None:
+    writer = Agent(ScriptedModel([fail(500), text("a poem")]), name="writer")
+    boss = calling("boss", writer)
+    options = RunOptions(on_failure=FailurePolicy(subagent=policy))
+    result = await runner.run(boss, "go", options=options)
+    state, said = POLICIES[policy]
+    assert result.state == state
+    assert said in result.final_text
+    [ended] = await only(runner, result.task_id, "tool_ended")
+    assert (ended.outcome, ended.error.source) == ("error", "subagent")
+
+
+async def test_a_failed_child_is_a_new_task_when_its_step_is_tried_again(runner: Runner) -> None:
+    asked: list[Any] = []
+
+    def say(request: Any) -> Any:
+        asked.append(request.task_id)
+        return fail(500) if len(asked) == 1 else text("a poem")
+
+    boss = calling("boss", Agent(ScriptedModel(say), name="writer"))
+    options = RunOptions(on_failure=FailurePolicy(subagent="fail"))
+    first = await runner.run(boss, "go", options=options)
+    assert first.state == "failed"
+    assert (await runner.resume(first.task_id)).final_text == "a poem"
+    assert asked == [f"{first.task_id}.s1-0", f"{first.task_id}.s1-0r2"]
+
+
+async def test_what_a_degraded_child_says_is_told_as_a_best_effort(runner: Runner) -> None:
+    from treadle import Limits
+
+    writer = Agent(ScriptedModel([text("half a poem")]), name="writer", limits=Limits(steps=0))
+    boss = calling("boss", writer)
+    result = await runner.run(boss, "go")
+    assert "[A best effort: limit reached: steps]" in result.final_text
+
+
+# ------------------------------------------------------------------------------- stopping and going on
+
+
+class Tree:
+    """A root over a middle over a leaf that works until it is let go."""
+
+    def __init__(self, **declared: Any) -> None:
+        self.gate = Gate("work", read_only=True, **declared)
+        self.leaf = Agent(ScriptedModel([call("work"), text("done")]), name="leaf", tools=[self.gate.tool])
+        self.middle = calling("middle", self.leaf)
+        self.root = calling("root", self.middle)
+
+    def ids(self, root: str) -> tuple[str, str, str]:
+        return root, f"{root}.s1-0", f"{root}.s1-0.s1-0"
+
+    async def begun(self, runner: Runner) -> str:
+        handle = await runner.start(self.root, "go")
+        await self.gate.entered.wait()
+        self.gate.entered.clear()
+        return handle.task_id
+
+
+async def states(runner: Runner, ids: tuple[str, ...]) -> list[str]:
+    return [(await runner.get_task(task_id)).state for task_id in ids]
+
+
+async def test_cancel_ends_the_children_first(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    begun = time.monotonic()
+    result = await runner.cancel(root, reason="enough")
+    assert time.monotonic() - begun < 1
+    assert result.state == "cancelled"
+    assert await states(runner, tree.ids(root)) == ["cancelled"] * 3
+    assert tree.gate.cancelled == 1
+    ends = [(await journal(runner, task_id))[-1].time for task_id in tree.ids(root)]
+    assert ends == sorted(ends, reverse=True)
+    [ended] = await only(runner, root, "tool_ended")
+    assert (ended.outcome, [part.agent for part in ended.spent]) == ("cancelled", ["middle", "leaf"])
+    for task_id in tree.ids(root):
+        await assert_journal_makes_sense(runner, task_id)
+    assert (await runner.cancel(root)).state == "cancelled"
+
+
+async def test_cancel_of_an_interrupted_tree_needs_no_agents(store: Any) -> None:
+    tree = Tree()
+    async with Runner(store) as runner:
+        root = await tree.begun(runner)
+        await runner.interrupt(root)
+        assert await states(runner, tree.ids(root)) == ["interrupted"] * 3
+    if isinstance(store, str) or not hasattr(store, "open"):
+        async with Runner(store) as other:
+            assert (await other.cancel(root)).state == "cancelled"
+            assert await states(other, tree.ids(root)) == ["cancelled"] * 3
+
+
+async def test_interrupt_stops_the_tree_and_resume_of_the_root_goes_on_with_all_of_it(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    await runner.interrupt(root)
+    assert await states(runner, tree.ids(root)) == ["interrupted"] * 3
+    tree.gate.let_go.set()
+    assert (await runner.resume(root)).final_text == "done"
+    assert await states(runner, tree.ids(root)) == ["completed"] * 3
+    assert [len(requests(agent)) for agent in (tree.root, tree.middle, tree.leaf)] == [2, 2, 2]
+    assert [event.attempt for event in await only(runner, root, "tool_started")] == [1, 2]
+    for task_id in tree.ids(root):
+        await assert_journal_makes_sense(runner, task_id)
+
+
+async def test_pause_lets_calls_end_and_starts_nothing_new_in_the_whole_tree(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    pausing = asyncio.ensure_future(runner.pause(root))
+    await happened(runner.handle(tree.ids(root)[2]), "pause_requested")
+    assert not pausing.done()
+    tree.gate.let_go.set()
+    assert (await pausing).state == "paused"
+    assert await states(runner, tree.ids(root)) == ["paused"] * 3
+    assert len(requests(tree.leaf)) == 1
+    assert (await runner.resume(root)).final_text == "done"
+    for task_id in tree.ids(root):
+        await assert_journal_makes_sense(runner, task_id)
+
+
+async def test_a_caller_who_is_gone_leaves_the_whole_tree_interrupted(runner: Runner) -> None:
+    tree = Tree()
+    running = asyncio.ensure_future(runner.run(tree.root, "go", task_id="job"))
+    await tree.gate.entered.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await states(runner, tree.ids("job")) == ["interrupted"] * 3
+    tree.gate.let_go.set()
+    assert (await runner.run(tree.root, "go", task_id="job")).final_text == "done"
+
+
+async def test_a_child_is_not_resumed_alone(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    await runner.interrupt(root)
+    child = tree.ids(root)[1]
+    for verb in (runner.resume, runner.run_step, runner.undo_step):
+        with pytest.raises(ChildTask, match=f"child of task {root}") as refused:
+            await verb(child)
+        assert refused.value.parent == root
+    with pytest.raises(TaskBusy, match="which waits for it"):
+        await runner.delete_task(child)
+
+
+async def test_a_child_that_is_paused_alone_makes_its_parent_wait(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    leaf = tree.ids(root)[2]
+    pausing = asyncio.ensure_future(runner.pause(leaf, reason="look at it"))
+    await happened(runner.handle(leaf), "pause_requested")
+    tree.gate.let_go.set()
+    assert (await pausing).state == "paused"
+    result = await runner.handle(root).result()
+    assert result.state == "waiting"
+    [pending] = result.pending
+    assert (pending.kind, pending.request_id) == ("subagent", tree.ids(root)[1])
+    assert "look at it" in pending.text
+    assert await states(runner, tree.ids(root)) == ["waiting", "waiting", "paused"]
+    assert (await runner.resume(root)).final_text == "done"
+
+
+async def test_a_child_that_is_cancelled_alone_is_told_to_the_model(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    await runner.cancel(tree.ids(root)[2], reason="too slow")
+    result = await runner.handle(root).result()
+    assert result.state == "completed"
+    assert "leaf was cancelled: too slow" in result.final_text
+
+
+async def test_a_child_is_stepped_with_its_parents_step(runner: Runner) -> None:
+    boss = calling("boss", answering("writer"))
+    task = await runner.create_task(boss, "go")
+    first = await runner.run_step(task)
+    assert [done.output for done in first.tool_executions] == ["a poem"]
+    assert (await runner.run_step(task)).is_last
+    assert (await runner.finalize(task)).final_text == "a poem"
+
+
+async def test_a_settlement_in_a_child_lets_the_whole_tree_go_on(store: Any) -> None:
+    from treadle import Happened
+
+    gate = Gate("send")
+    leaf = Agent(ScriptedModel([call("send"), text("sent")]), name="leaf", tools=[gate.tool])
+    root = calling("root", leaf)
+    async with Runner(store) as runner:
+        handle = await runner.start(root, "go")
+        await gate.entered.wait()
+        await handle.interrupt()
+        result = await runner.resume(handle.task_id)
+        assert result.state == "waiting"
+        [pending] = result.pending
+        child = pending.request_id
+        [lost] = (await runner.result(child)).pending
+        await runner.settle(child, lost.request_id, Happened("sent it"))
+        assert (await runner.resume(handle.task_id)).final_text == "sent"
+        assert gate.starts == 1
+
+
+async def test_whoever_adopts_tasks_goes_on_with_the_root_when_a_child_was_settled(store: Any) -> None:
+    from treadle import Happened
+
+    gate = Gate("send")
+    leaf = Agent(ScriptedModel([call("send"), text("sent")]), name="leaf", tools=[gate.tool])
+    root = calling("root", calling("middle", leaf))
+    async with Runner(store, agents=[root], adopt=True) as runner:
+        handle = await runner.start(root, "go")
+        await gate.entered.wait()
+        await handle.interrupt()
+        await runner.resume(handle.task_id)
+        child = f"{handle.task_id}.s1-0.s1-0"
+        [lost] = (await runner.result(child)).pending
+        await runner.settle(child, lost.request_id, Happened("sent it"))
+        async with asyncio.timeout(5):
+            while (await runner.get_task(handle.task_id)).state != "completed":  # noqa: ASYNC110  another drives it
+                await asyncio.sleep(0.02)
+        assert gate.starts == 1
+
+
+# ------------------------------------------------------------------------------- steps that are functions
+
+
+async def test_a_function_runs_agents_beside_each_other_and_finds_their_answers_when_it_is_entered_again(
+    runner: Runner,
+) -> None:
+    entered: list[int] = []
+    gates = [Gate(f"gate{n}", read_only=True) for n in range(2)]
+    below = [
+        Agent(ScriptedModel([call(gate.name), text(f"poem {n}")]), name=f"writer{n}", tools=[gate.tool])
+        for n, gate in enumerate(gates)
+    ]
+
+    async def step(ctx: StepContext[Any]) -> StepResult:
+        entered.append(1)
+        poems = await asyncio.gather(
+            ctx.run_agent(below[0], "one"), ctx.run_agent("writer1", "two", key="second")
+        )
+        return StepResult(" + ".join(map(str, poems)), is_last=True)
+
+    boss = Agent(ScriptedModel([]), name="boss", worker=step, subagents=below)
+    handle = await runner.start(boss, "go")
+    await until(lambda: all(gate.starts for gate in gates))
+    gates[1].let_go.set()
+    await happened(handle, "tool_ended")
+    await handle.interrupt()
+    gates[0].let_go.set()
+    assert (await runner.resume(handle.task_id)).final_text == "poem 0 + poem 1"
+    assert len(entered) == 2
+    assert [len(requests(agent)) for agent in below] == [2, 2]
+    for task in (await runner.list_tasks()).items:
+        await assert_journal_makes_sense(runner, task.task_id)
+
+
+@pytest.mark.parametrize("policy", ["continue", "fail", "degrade", "pause"])
+async def test_a_function_hears_that_an_agent_failed(runner: Runner, policy: Any) -> None:
+    async def step(ctx: StepContext[Any]) -> StepResult:
+        with pytest.raises(SubagentFailed, match="writer failed: scripted failure: 500"):
+            await ctx.run_agent("writer", "one")
+        with pytest.raises(WorkerError, match="not among the agent's subagents"):
+            await ctx.run_agent("nobody", "one")
+        return StepResult(await ctx.run_agent("writer", "two"), is_last=True)
+
+    writer = Agent(ScriptedModel([fail(500)]), name="writer")
+    boss = Agent(ScriptedModel([]), name="boss", worker=step, subagents=[writer])
+    options = RunOptions(on_failure=FailurePolicy(subagent=policy))
+    result = await runner.run(boss, "go", options=options)
+    states = {"continue": "failed", "fail": "failed", "degrade": "degraded", "pause": "paused"}
+    assert result.state == states[policy]
+    [*_, failed] = await only(runner, result.task_id, "step_failed")
+    assert failed.error.source == "subagent"
+
+
+async def test_a_function_whose_agent_is_paused_waits_with_it(runner: Runner) -> None:
+    tree = Tree()
+
+    async def step(ctx: StepContext[Any]) -> StepResult:
+        return StepResult(await ctx.run_agent("leaf", "go"), is_last=True)
+
+    boss = Agent(ScriptedModel([]), name="boss", worker=step, subagents=[tree.leaf])
+    handle = await runner.start(boss, "go")
+    await tree.gate.entered.wait()
+    child = (await runner.list_tasks(parent=handle.task_id)).items[0].task_id
+    pausing = asyncio.ensure_future(runner.pause(child))
+    await happened(runner.handle(child), "pause_requested")
+    tree.gate.let_go.set()
+    await pausing
+    assert (await handle.result()).state == "waiting"
+    assert (await runner.resume(handle.task_id)).final_text == "done"
+    assert len(requests(tree.leaf)) == 2
+
+
+async def test_an_agent_whose_step_nobody_needs_any_more_is_ended(runner: Runner) -> None:
+    tree = Tree()
+
+    async def step(ctx: StepContext[Any]) -> StepResult:
+        if ctx.name == "start":
+            return StepResult(next_steps=[NextStep("slow"), NextStep("quick")])
+        if ctx.name == "slow":
+            return StepResult(await ctx.run_agent("leaf", "go"), is_last=True)
+        await tree.gate.entered.wait()
+        return StepResult("quick", is_last=True)
+
+    boss = Agent(ScriptedModel([]), name="boss", worker=step, subagents=[tree.leaf])
+    result = await runner.run(boss, "go")
+    assert result.final_text == "quick"
+    [child] = (await runner.list_tasks(parent=result.task_id)).items
+    assert child.state == "cancelled"
+    assert tree.gate.cancelled == 1
+
+
+# ---------------------------------------------------------------------------------- undo, fork, delete
+
+
+async def test_a_step_that_called_a_harmless_agent_is_taken_back(runner: Runner) -> None:
+    result = await runner.run(calling("boss", answering("writer")), "go")
+    report = await runner.undo_step(result.task_id, to=0)
+    assert [call.verdict for call in report.calls] == ["nothing_to_compensate"]
+    assert (await runner.resume(result.task_id)).final_text == "a poem"
+    below = (await runner.list_tasks(parent=result.task_id)).items
+    assert sorted(task.task_id for task in below) == [f"{result.task_id}.s1-0", f"{result.task_id}.s1b1-0"]
+
+
+async def test_a_fork_shares_what_children_said_and_calls_children_of_its_own(runner: Runner) -> None:
+    writer = answering("writer")
+    result = await runner.run(calling("boss", writer), "go")
+    fork = await runner.fork(result.task_id, at="s1")
+    assert (await runner.resume(fork)).final_text == "a poem"
+    assert len(requests(writer)) == 1
+    again = await runner.fork(result.task_id, at=2)
+    assert (await runner.resume(again)).final_text == "a poem"
+    assert len(requests(writer)) == 2
+    assert [task.task_id for task in (await runner.list_tasks(parent=again.task_id)).items] == [
+        f"{again.task_id}.s1-0"
+    ]
+
+
+async def test_a_fork_of_a_child_is_nobodys_child(runner: Runner) -> None:
+    result = await runner.run(calling("boss", answering("writer")), "go")
+    fork = await runner.fork(f"{result.task_id}.s1-0", at=1)
+    assert fork.parent is None
+    assert (await runner.resume(fork)).final_text == "a poem"
+
+
+async def test_no_fork_begins_where_a_child_is_at_rest(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    await runner.interrupt(root)
+    with pytest.raises(ForkPointBusy):
+        await runner.fork(root, at=(await runner.get_task(root)).head)
+
+
+async def test_deleting_a_task_deletes_all_below_it(runner: Runner) -> None:
+    result = await runner.run(calling("root", calling("middle", answering("leaf"))), "go", task_id="job")
+    assert result.state == "completed"
+    await runner.delete_task("job")
+    for task_id in Tree().ids("job"):
+        with pytest.raises(TaskNotFound):
+            await runner.get_task(task_id)
+    again = await runner.run(calling("root", calling("middle", answering("leaf"))), "go again", task_id="job")
+    assert again.state == "completed"
