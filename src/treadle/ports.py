@@ -72,14 +72,14 @@ def output_mode_of(model: Model) -> Literal["native", "tool", "prompt"]:
 def model_names(model: Model) -> tuple[str, ...]:
     """Return the names of all models that may be asked when this one is: those inside of it, or its own.
 
-    A layer has what is inside of it in `models`, if it is several, or in `model`.
+    A layer has what is inside of it in `models`, if it is a list, else in `model`, and what it asks besides in `other`.
     """
     several: Any = getattr(model, "models", None)
-    if isinstance(several, (list, tuple)):
-        inside = cast("Sequence[Model]", several)
-        return tuple(dict.fromkeys([name for one in inside for name in model_names(one)]))
-    inner: Any = getattr(model, "model", None)
-    return model_names(inner) if hasattr(inner, "stream") else (model.name,)
+    if not isinstance(several, (list, tuple)):
+        several = (getattr(model, "model", None), getattr(model, "other", None))
+    inside = [one for one in cast("Sequence[Model]", several) if hasattr(one, "stream")]
+    names = [name for one in inside for name in model_names(one)]
+    return tuple(dict.fromkeys(names)) or (model.name,)
 
 
 # ----------------------------------------------------------------------------------------------- tools

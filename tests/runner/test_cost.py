@@ -20,11 +20,16 @@ from treadle import (
     Text,
     tool,
 )
+from treadle.core import events as e
 from treadle.core.model import SideCall, Usage
 from treadle.errors import ConfigurationError, ModelError, PriceUnknown
+from treadle.llm.layers.cache import Cache
+from treadle.llm.layers.fallback import Fallback
+from treadle.llm.layers.hedge import Hedge
 from treadle.llm.scripted import call, text, turn
 from treadle.models import Price
 from treadle.stores.memory import MemoryStore
+from treadle.testing.audit_events import limits as audited_limits
 
 pytestmark = pytest.mark.anyio
 
@@ -334,10 +339,34 @@ async def test_every_model_inside_needs_a_price(store: Any) -> None:
 
         stream = Either.stream
 
-    inside = Around(Either(Around(ScriptedModel([], name="a:1")), ScriptedModel([], name="b:2")))
-    async with Runner(store, prices={"a:1": Price(1, 1)}) as runner:
-        with pytest.raises(PriceUnknown, match="'b:2'"):
-            await runner.run(Agent(inside, name="x"), "go", options=RunOptions(limits=Limits(cost=1)))
+    first, second = ScriptedModel([], name="a:1"), ScriptedModel([], name="b:2")
+    for inside in (
+        Around(Either(Around(first), second)),
+        Fallback([first, second]),
+        Hedge(first, after=1, other=second),
+    ):
+        async with Runner(store, prices={"a:1": Price(1, 1)}) as runner:
+            with pytest.raises(PriceUnknown, match="'b:2'"):
+                await runner.run(Agent(inside, name="x"), "go", options=RunOptions(limits=Limits(cost=1)))
+
+
+async def test_an_answer_that_was_kept_costs_nothing_and_is_no_estimate(store: Any) -> None:
+    agent = Agent(Cache(ScriptedModel(lambda request: turn("Hello.", usage=Usage(10, 0)))), name="c")
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        first, second = await runner.run(agent, "go"), await runner.run(agent, "go")
+    assert (first.cost, second.cost) == (1, 0)
+    assert (second.usage.total_tokens, second.usage.estimated) == (0, False)
+
+
+async def test_a_hedge_that_lost_is_paid_for_by_an_estimate(store: Any) -> None:
+    slow = ScriptedModel([text("Too late.", delay=30)], name="slow")
+    quick = ScriptedModel([turn("Hello.", usage=Usage(10, 0))], name="quick")
+    prices = {"slow": Price(1, 1), "quick": Price(100_000, 0)}
+    async with Runner(store, prices=prices) as runner:
+        result = await runner.run(Agent(Hedge(slow, after=0.01, other=quick), name="h"), "Say hello.")
+    assert (result.final_text, result.usage.model_calls, result.usage.estimated) == ("Hello.", 2, True)
+    assert result.cost is not None
+    assert 1 < result.cost < Decimal("1.001")
 
 
 async def test_a_limit_without_a_price_is_refused_when_resuming(store: Any) -> None:
@@ -386,6 +415,27 @@ async def test_a_limit_holds_for_the_last_answer_and_all_attempts(store: Any) ->
         again = await runner.resume(result.task_id)
         assert asked(agent) == 3, "nothing was left"
         assert again.state == "degraded"
+
+
+async def test_a_last_answer_has_the_size_of_the_newest_request_kept_back_for_it(store: Any) -> None:
+    agent = looker()
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        result = await runner.run(agent, "go", options=RunOptions(limits=Limits(cost=4)))
+        assert (result.final_text, result.cost) == ("answer 4", 4)
+        spare = [request.spare_calls for request in agent.model.requests]
+        assert spare == [1, 2, 1, 0], "how many more fit in beside it, once one has been answered"
+
+
+def test_the_auditor_sees_a_request_beyond_what_may_be_spent() -> None:
+    def paid(*costs: int | None) -> list[Any]:
+        told: list[Any] = [e.TaskCreated("a", (), "t", options={"limits": {"cost": 2.0}})]
+        for cost in costs:
+            told.append(e.ModelStarted("s1", "m"))
+            told.append(e.ModelReturned("s1", Message("assistant", ()), cost=cost))
+        return told
+
+    assert list(audited_limits("t", paid(10**12, 10**12))) == []
+    assert len(list(audited_limits("t", paid(10**12, 10**12, 1)))) == 1
 
 
 async def test_text_alone_needs_no_price(store: Any) -> None:

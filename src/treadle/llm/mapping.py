@@ -38,6 +38,7 @@ from treadle.core.model import (
     ToolCallDelta,
     Usage,
 )
+from treadle.core.tokens import estimated_usage
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError
 from treadle.llm.arguments import parsed_call
@@ -54,8 +55,6 @@ _FINISH: dict[str, Finish] = {
     "error": "error",
 }
 _WIRE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_MEDIA_SIZE = 4_000
-"""Characters that a picture or file counts as, when tokens have to be guessed."""
 _RAW_SHOWN = 2_000
 """Characters of unparsable arguments that a model is shown again."""
 
@@ -239,7 +238,7 @@ def our_answer(response: theirs.ModelResponse, request: ModelRequest, family: Fa
     empty = () if family is None else family.no_arguments
     parts = tuple(_our_part(part, truncated, bare, empty) for part in response.parts)
     message = Message("assistant", parts, meta=_response_meta(response))
-    return ModelAnswer(message, finish, our_usage(response) or guessed_usage(request, message))
+    return ModelAnswer(message, finish, our_usage(response) or estimated_usage(request, message))
 
 
 def _response_meta(response: theirs.ModelResponse) -> Json:
@@ -365,7 +364,8 @@ def our_finish(response: theirs.ModelResponse, *, must_say: bool) -> Finish:
         return "error"
     called = any(isinstance(part, theirs.ToolCallPart) for part in response.parts)
     if response.finish_reason == "tool_call" and not called:
-        raise ModelError("the answer says it calls tools, and calls none", kind="unparsable")
+        wrong = "the answer says it calls tools, and calls none"
+        raise ModelError(wrong, kind="unparsable", usage=our_usage(response))
     if response.finish_reason in (None, "stop") and called and said is None:
         return "tool_calls"  # a model class that has no word for the end
     if response.finish_reason is None:
@@ -404,23 +404,6 @@ _USUAL_TIERS = ("default", "standard", "on_demand", "auto")
 
 
 _THINKING = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
-
-
-def guessed_usage(request: ModelRequest, answer: Message) -> Usage:
-    """Return a rough count of tokens: four characters each."""
-    seen = len(request.instructions) + sum(
-        _size(part) for message in request.messages for part in message.parts
-    )
-    said = sum(_size(part) for part in answer.parts)
-    return Usage(seen // 4 + 1, said // 4 + 1, estimated=True)
-
-
-def _size(part: Part) -> int:
-    if isinstance(part, (Text, Reasoning, ToolResult)):
-        return len(part.text)
-    if isinstance(part, ToolCall):
-        return len(part.name) + len(part.raw if part.raw is not None else json.dumps(part.arguments))
-    return _MEDIA_SIZE
 
 
 # ------------------------------------------------------------------------------------------- surrogates

@@ -138,6 +138,30 @@ def spent_before_a_call(
     return forbidden(limits, spent(state), reserved)
 
 
+def spare_calls(limits: Limits, state: TaskState) -> int | None:
+    """Return how many requests the limits allow beside those that went out; None: any number.
+
+    Each is taken to come to what the newest one did; as long as none has been answered, one more is allowed.
+    """
+    spare: list[int] = []
+    if limits.model_calls is not None:
+        spare.append(limits.model_calls - state.model_calls)
+    out = 1 + len(state.asked())
+    if limits.tokens is not None:
+        spare.append(_fitting(limits.tokens - state.usage.total_tokens, state.last_request_tokens, out))
+    if limits.cost is not None:
+        left = picodollars(limits.cost) - state.cost
+        spare.append(0 if state.unpriced else _fitting(left, state.last_request_cost, out))
+    return max(0, min(spare)) if spare else None
+
+
+def _fitting(left: int, each: int, out: int) -> int:
+    """Return how many more requests fit into what is left, beside those that are out."""
+    if left <= 0:
+        return 0
+    return -(-left // each) - out if each else 1
+
+
 def has_room_for_an_answer(limits: Limits, state: TaskState) -> bool:
     """Whether one last model call fits into the limits."""
     return not state.exhausted and state.limit != "seconds" and forbidden(limits, spent(state)) is None

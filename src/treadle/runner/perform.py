@@ -44,6 +44,7 @@ from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened, ToolSpec
 from treadle.core.words import RETRY_MARK
 from treadle.errors import ModelError
+from treadle.policy.limits import spare_calls
 from treadle.ports import Model, Tool, ToolContext, ToolOutput
 from treadle.runner.abandoned import refuse_if_too_many
 from treadle.runner.artifacts import checked_artifacts, checked_sources
@@ -275,11 +276,10 @@ def for_layers(request: ModelRequest, stage: Stage, asked_at: int, tries: Tries 
     request.asked_at = asked_at
     if tries is not None:
         request.failures, request.route = tries.failures, tries.route
-    limits = stage.kit.setup.limits
     if stage.family is not None:
         request.spare_calls = stage.family.account.spare_requests()
-    elif limits.model_calls is not None:
-        request.spare_calls = max(0, limits.model_calls - stage.state.model_calls)
+    else:
+        request.spare_calls = spare_calls(stage.kit.setup.limits, stage.state)
     return request
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, cast
 
 from treadle.core import events as e
+from treadle.core.attempts import NOT_SENT
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Message, ToolCall, ToolResult
+from treadle.core.spending import PICODOLLARS
 from treadle.core.tools import EffectClass
 from treadle.core.words import RETRY_MARK
 
@@ -168,18 +170,22 @@ def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """No request goes out beyond the model calls or tokens that the task's own options allow."""
-    allowed: dict[str, int | None] = {}
-    calls = tokens = 0
+    """No request goes out beyond the model calls, tokens or dollars that the task's own options allow."""
+    allowed: dict[str, float | None] = {}
+    calls = tokens = cost = 0
     for event in events:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
             options = cast("dict[str, Any]", event.options or {})
             allowed = options.get("limits") or {}
-        elif isinstance(event, e.ModelReturned):
-            tokens += event.usage.total_tokens
+        elif isinstance(event, (e.ModelReturned, e.ModelFailed)):
+            tokens += event.usage.total_tokens + sum(side.usage.total_tokens for side in event.also)
+            cost += sum(paid or 0 for paid in (event.cost, *[side.cost for side in event.also]))
+            calls += len(event.also)
+            if isinstance(event, e.ModelFailed) and event.error.kind == NOT_SENT:
+                calls -= 1
         elif isinstance(event, e.ModelStarted):
             calls += 1
-            for name, used in (("model_calls", calls - 1), ("tokens", tokens)):
+            for name, used in (("model_calls", calls - 1), ("tokens", tokens), ("cost", cost / PICODOLLARS)):
                 most = allowed.get(name)
                 if most is not None and used >= most:
                     yield Violation("limits", task, event.seq, f"a request after {used} {name} of {most}")

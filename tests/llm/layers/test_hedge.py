@@ -6,12 +6,13 @@ import pytest
 
 from treadle import TextDelta
 from treadle.core.model import SideCall, Usage
+from treadle.core.tokens import estimated_usage
 from treadle.errors import ConfigurationError, ModelError
 from treadle.models import Hedge, OpenAIChat, ScriptedModel, Timeout, fail, text, turn
 from treadle.testing import clock
 from treadle.testing.conformance.model import ask, request
 
-INPUT = 50
+INPUT = estimated_usage(request(), None).input_tokens
 """Tokens of the request, estimated."""
 
 

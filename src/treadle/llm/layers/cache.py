@@ -12,13 +12,13 @@ from threading import Lock
 
 from treadle.core.messages import Message, Part, Reasoning, Text, ToolCall, copied
 from treadle.core.model import (
-    NO_USAGE,
     ModelAnswer,
     ModelDelta,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
+    Usage,
 )
 from treadle.errors import ConfigurationError
 from treadle.llm.layers.layer import Layer, account_of, closed, count, optional
@@ -104,7 +104,9 @@ class Cache(Layer):
             call.problem is not None for call in answer.message.tool_calls
         ):
             return
-        kept = ModelAnswer(_own(answer.message), answer.finish, NO_USAGE, answer.model)
+        kept = ModelAnswer(
+            _own(answer.message), answer.finish, Usage(0, 0), answer.model
+        )  # it takes no tokens
         with self._lock:
             self._kept[key] = (self._clock(), kept)
             self._kept.move_to_end(key)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Literal
 
+from treadle.core.messages import Message, Text
 from treadle.core.model import (
     NO_USAGE,
     ModelAnswer,
@@ -18,9 +19,9 @@ from treadle.core.model import (
     TextDelta,
     Usage,
 )
+from treadle.core.tokens import estimated_usage
 from treadle.errors import ModelError
 from treadle.llm.layers.cut import Cut
-from treadle.llm.layers.estimate import CHARACTERS, estimated_input
 from treadle.llm.layers.layer import Layer, closed, common_mode, inner_model, limit_waits, number, require
 from treadle.ports import Model
 
@@ -122,7 +123,7 @@ class _Side:
         self._items: deque[ModelDelta | ModelAnswer] = deque()
         self._error: Exception | None = None
         self._more = asyncio.Event()
-        self._said = 0
+        self._said: list[str] = []
 
     def send_in(self, seconds: float) -> None:
         """Send it after some time, unless it is ended before."""
@@ -139,7 +140,7 @@ class _Side:
             return ()
         if isinstance(self._error, ModelError):
             return _failed(self.model.name, self._error)
-        return (SideCall(self.model.name, _spent(self._request, self._said)),)
+        return (SideCall(self.model.name, _spent(self._request, "".join(self._said))),)
 
     async def items(self) -> AsyncIterator[ModelDelta | ModelAnswer]:
         """Yield what it answers; raises what it fails with."""
@@ -173,7 +174,7 @@ class _Side:
             async for item in stream:
                 self._cut.make()
                 if isinstance(item, (TextDelta, ReasoningDelta)):
-                    self._said += len(item.text)
+                    self._said.append(item.text)
                 self._items.append(item)
                 self._more.set()
         except Exception as error:  # noqa: BLE001  whoever takes its items gets it
@@ -182,12 +183,12 @@ class _Side:
             await closed(stream)
 
 
-def _spent(request: ModelRequest, characters: int = 0) -> Usage:
-    return Usage(estimated_input(request), characters // CHARACTERS, estimated=True)
+def _spent(request: ModelRequest, said: str = "") -> Usage:
+    return estimated_usage(request, Message("assistant", (Text(said),)) if said else None)
 
 
 def _failed(model: str, error: ModelError) -> tuple[SideCall, ...]:
     """Return what a request that failed is counted for: nothing, when it was not sent."""
     if error.kind == "not_sent":
         return error.also
-    return (SideCall(error.model or model, NO_USAGE, str(error)), *error.also)
+    return (SideCall(error.model or model, error.usage or NO_USAGE, str(error)), *error.also)

@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.tokens import estimated_usage
 from treadle.errors import ConfigurationError, ModelError
-from treadle.llm.layers.estimate import estimated_input
 from treadle.llm.layers.layer import Layer, closed, count, number, prepare, ready_in
 from treadle.llm.layers.turnstile import Turnstile, turnstile_of
 from treadle.ports import Model
@@ -110,7 +110,7 @@ ANSWER = 1_000
 
 
 def _estimated(request: ModelRequest) -> int:
-    return estimated_input(request) + (request.settings.max_tokens or ANSWER)
+    return estimated_usage(request, None).input_tokens + (request.settings.max_tokens or ANSWER)
 
 
 def _count(field: str, value: int | None) -> int | None:
