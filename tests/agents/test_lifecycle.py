@@ -320,6 +320,30 @@ def test_what_an_event_makes_forgotten(what: str, graph: bool) -> None:
     assert {name: getattr(state, name) for name in fresh} == fresh
 
 
+def test_words_after_the_answer_take_it_back_and_the_worker_is_to_look_at_the_next_one() -> None:
+    state = told(step(), answered(words="4"), e.StepCompleted("s1", True, "4"), e.AnswerFinalized("Four."))
+    assert (state.finalized, state.output) == (True, "Four.")
+    words = e.InputReceived((Text("sure?"),), seq=state.seq + 1, time=state.time)
+    apply(state, words)
+    assert (state.answered, state.finalized, state.output, state.output_text) == (False, False, None, "")
+
+
+@pytest.mark.parametrize(
+    "end", [e.StepCompleted("s1", True, "4"), e.StepSkipped("s1")], ids=["answer", "skip"]
+)
+def test_wrong_answers_are_counted_anew_after_the_step(end: e.Event) -> None:
+    state = told(step(), answered(words="4"))
+    state.rejected = 2
+    end.seq, end.time = state.seq + 1, state.time
+    apply(state, end)
+    assert state.rejected == 0
+
+
+def test_a_cancelled_task_tells_why_it_was_degraded_before() -> None:
+    state = told(ran("look"), e.StepCompleted("s1", reason="look failed"), CANCEL)
+    assert recorded(state).reasons == ("look failed",)
+
+
 def test_a_fork_of_an_ended_task_is_not_ended() -> None:
     ended_well = [
         step(),

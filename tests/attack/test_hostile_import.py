@@ -71,15 +71,17 @@ def crafted(
     epoch; its row says something else than usual where that is given.
     """
     data = json.dumps({"v": 1, "t": 5, "e": [event]}).encode()
-    digest = codec.chain(b"", data)
+    shared = b"of the base" if "base" in row_says else b""
+    digest = codec.chain(shared, data)
     row = TaskRow("bad", "agent", "talk", "interrupted", 1, None, None, 0, 1, {}, None, 1, Mark(1, digest))
     row = replace(row, **row_says)
+    row.head += row.base_seq
     with path.open("wb") as out:
         writer = ExportWriter(out)
         writer.line({"treadle_export": FORMAT, "made": 1})
         for _ in range(times):
-            writer.task(row, "interrupted", digest, b"")
-            writer.record(Record(1, 1, epoch, data, digest))
+            writer.task(row, "interrupted", digest, shared)
+            writer.record(Record(row.head, 1, epoch, data, digest))
             if inbox is not None:
                 writer.inbox(inbox)
             writer.end(row)
@@ -113,10 +115,16 @@ async def test_a_hostile_file_runs_nothing_and_harms_at_most_its_own_task(
 
 @pytest.mark.parametrize(
     ("made", "why"),
-    [({"times": 2}, "is in this file twice"), ({"more": 1}, "2 tasks should be here, and are 1")],
+    [
+        ({"times": 2}, "is in this file twice"),
+        ({"more": 1}, "2 tasks should be here, and are 1"),
+        ({"epoch": 2}, "epoch 2 follows epoch 0 of 1"),
+        ({"base": "nobody", "base_seq": 1}, "was forked from task nobody, which is not here like that"),
+    ],
+    ids=["twice", "too few", "epoch", "base"],
 )
-async def test_a_file_that_miscounts_its_tasks_is_refused_before_one_is_taken_in(
-    tmp_path: Path, made: dict[str, int], why: str
+async def test_a_file_that_contradicts_itself_is_refused_before_a_task_is_taken_in(
+    tmp_path: Path, made: dict[str, Any], why: str
 ) -> None:
     crafted(tmp_path / "bad.jsonl", CREATED, **made)
     async with Runner("memory:") as runner:

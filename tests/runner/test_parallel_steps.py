@@ -438,6 +438,30 @@ async def test_a_fork_just_after_one_of_three_siblings_runs_the_others_again(run
         await runner.undo_step(fork, step="b")
 
 
+async def test_an_undone_step_gives_its_place_back_and_nothing_that_it_planned_is_next(
+    runner: Runner,
+) -> None:
+    task = await runner.create_task(
+        agent_of(fan, Desk().tool()), "go", options=RunOptions(limits=Limits(steps=1))
+    )
+    for _ in range(2):
+        await runner.run_step(task)
+        await runner.undo_step(task)
+        assert [info.name for info in await runner.get_upcoming_steps(task)] == ["start"]
+
+
+async def test_a_step_that_failed_and_is_given_up_still_says_why(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        raise ValueError("no way")
+
+    failed = await runner.run(agent_of(worker), "go")
+    await runner.skip_step(failed.task_id)
+    step = await runner.get_step(failed.task_id, 1)
+    assert step.step.status == "skipped"
+    assert step.error is not None
+    assert "no way" in step.error.message
+
+
 async def test_a_fork_begins_by_default_after_the_step_that_ended_last(runner: Runner) -> None:
     gates = Gates()
 

@@ -168,9 +168,22 @@ def test_a_paused_task_is_not_driven_on_by_its_timer_and_a_cancelled_one_ends_at
             await runner.handle("paused").pause()
             await runner.handle("cancelled").cancel()
             assert (await runner.get_task("cancelled")).state == "cancelled"
+            assert (await runner.result("cancelled")).pending == ()
             await asyncio.sleep(1_200)
             assert (await runner.get_task("paused")).state == "paused"
             assert (await runner.resume("paused")).state == "completed"
+
+    clock.run(story())
+
+
+def test_of_a_task_that_waits_only_the_newest_step_is_pending():
+    async def story():
+        async with clock.runner() as runner:
+            agent = Agent(Again([call("look"), call("look"), fail(429)], [600.0]), tools=[look])
+            result = await runner.run(agent, "Now?")
+            assert result.state == "waiting"
+            steps = [await runner.get_step(result.task_id, index) for index in (1, 3)]
+            assert [len(step.pending) for step in steps] == [0, 1]
 
     clock.run(story())
 
@@ -284,6 +297,23 @@ def test_a_timer_that_fires_between_two_looks_at_the_clock_is_not_waited_for():
     clock.run(story())
 
 
+def test_a_task_is_not_given_back_while_a_step_beside_the_one_that_waits_is_at_work():
+    async def story():
+        model = Timed()
+        async with clock.runner() as runner:
+
+            async def worker(ctx: StepContext) -> StepResult:
+                if ctx.name == "start":
+                    return StepResult(next_steps=(NextStep("600"), NextStep("work")))
+                return await asks_or_works(ctx)
+
+            result = await runner.run(Agent(model, worker=worker), "Go.", task_id="t")
+            assert (result.state, asyncio.get_running_loop().time()) == ("waiting", pytest.approx(60, abs=1))
+            assert [step.step.name for step in await runner.get_completed_steps("t")] == ["start", "work"]
+
+    clock.run(story())
+
+
 def test_a_function_whose_request_waits_long_is_left_and_entered_again(tmp_path):
     async def story():
         entered = []
@@ -387,6 +417,29 @@ async def test_who_failed_who_answered_and_what_was_sent_besides_is_in_the_journ
     assert (failed.model, failed.route, failed.next_route, len(failed.also)) == ("one:a", "0", "1", 2)
     assert (returned.model, returned.also[0].error) == ("one:c", "it was slower")
     assert (await runner.get_task("t")).state == "completed"
+
+
+@BY_WORKER_OR_FUNCTION
+async def test_a_pause_lets_the_request_end_that_is_out(runner: Runner, worker):
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        name = "slow"
+
+        async def stream(self, request):
+            asked.set()
+            await answers.wait()
+            yield ModelAnswer(Message("assistant", (Text("Hi"),)))
+
+    await runner.start(Agent(Slow(), worker=worker), "Go.", task_id="t")
+    await asked.wait()
+    pausing = asyncio.ensure_future(runner.pause("t"))
+    await asyncio.sleep(0.02)
+    answers.set()
+    await pausing
+    at = kinds(await journal(runner, "t"))
+    assert "pause_requested" in at[: at.index("model_returned")]
+    assert "model_stopped" not in at
 
 
 class Rerouted:
