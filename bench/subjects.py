@@ -18,8 +18,12 @@ from treadle import (
     Text,
     TextDelta,
     ToolCall,
+    Usage,
     tool,
 )
+
+SPENT = Usage(20, 5)
+"""What each answer says it took, as those of providers do."""
 
 
 class Fake:
@@ -63,9 +67,9 @@ class Fake:
         elif turn < self.turns:
             calls = (ToolCall(f"c{turn}", self.called, {"a": turn, "b": 1}),)
         else:
-            yield ModelAnswer(Message("assistant", (Text(ANSWER),)))
+            yield ModelAnswer(Message("assistant", (Text(ANSWER),)), usage=SPENT)
             return
-        yield ModelAnswer(Message("assistant", calls), "tool_calls")
+        yield ModelAnswer(Message("assistant", calls), "tool_calls", SPENT)
 
     def _consume(self, request: ModelRequest) -> bytes:
         if request.turn == 0:

@@ -148,6 +148,12 @@ class MessageView(Sequence[Message]):
             raise IndexError(f"message {index} of {self._n}")
         return self._messages[index if index >= 0 else self._n + index]
 
+    def after(self, earlier: MessageView) -> Iterator[Message] | None:
+        """Return the messages behind those of an earlier view; None if that is no earlier view of the same list."""
+        if earlier._messages is not self._messages or earlier._n > self._n:
+            return None
+        return islice(self._messages, earlier._n, self._n)
+
     def __repr__(self) -> str:
         return f"MessageView({list(self)!r})"
 

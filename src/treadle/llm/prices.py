@@ -102,15 +102,18 @@ def published_price(model: str, usage: Usage) -> Decimal | None:
         usage: the tokens of one answer: where a price depends on the length of a request, sums would be priced wrong.
     """
     provider, _, name = model.partition(":")
-    if not name or (library := _library()) is None:
+    if not name or model in _UNKNOWN or (library := _library()) is None:
         return None
     context = {"service_tier": usage.tier} if usage.tier else None
     try:
         found = library.calc_price(
             _their_usage(library, usage), name, provider_id=provider, price_context=context
         )
-    except (LookupError, ValueError):
-        return None  # a model it does not know, or counts that make no sense
+    except LookupError:
+        _UNKNOWN.add(model)  # finding that out takes as long each time
+        return None
+    except ValueError:
+        return None  # counts that make no sense
     price = found.model_price
     # Some models stand in the table without any price: what they cost is not known.
     if (usage.input_tokens and price.input_mtok is None) or (
@@ -118,6 +121,10 @@ def published_price(model: str, usage: Usage) -> Decimal | None:
     ):
         return None
     return found.total_price
+
+
+_UNKNOWN: Final = set[str]()
+"""Models that the published prices do not hold."""
 
 
 def load() -> None:

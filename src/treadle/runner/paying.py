@@ -6,16 +6,17 @@ It is journalled then and read from there ever after, whatever becomes of prices
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import TypeAlias
 
-from treadle.core.messages import Message
+from treadle.core.messages import Message, MessageView
 from treadle.core.model import NO_USAGE, ModelRequest, SideCall, Usage
 from treadle.core.spending import picodollars
 from treadle.core.state import TaskState
-from treadle.core.tokens import estimated_usage
+from treadle.core.tokens import estimated_usage, message_tokens, request_tokens
+from treadle.core.tools import ToolSpec
 from treadle.errors import PriceUnknown
 
 Pricing: TypeAlias = Callable[[str, Usage], Decimal | None]
@@ -37,9 +38,35 @@ def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
     return None if dollars is None else picodollars(dollars)
 
 
-def used(usage: Usage, request: ModelRequest, answer: Message) -> Usage:
-    """Return the tokens of an answer: as its model says, else an estimate."""
-    return estimated_usage(request, answer) if usage is NO_USAGE else usage
+class Tally:
+    """The tokens of a task's requests, estimated: of a conversation that grows each message is looked at once."""
+
+    def __init__(self) -> None:
+        self._seen = MessageView([])
+        self._tokens = 0
+        self._frame: tuple[str, Sequence[ToolSpec]] | None = None
+        self._frame_tokens = 0
+
+    def used(self, usage: Usage, request: ModelRequest, answer: Message) -> Usage:
+        """Return the tokens of an answer: as its model says, else an estimate."""
+        if usage is not NO_USAGE:
+            return usage
+        frame = self._frame
+        if frame is None or request.tools is not frame[1] or request.instructions != frame[0]:
+            self._frame = (request.instructions, request.tools)
+            self._frame_tokens = request_tokens(*self._frame)
+        asked = self._frame_tokens + self._told(request.messages)
+        return Usage(asked, message_tokens(answer), estimated=True)
+
+    def _told(self, messages: Sequence[Message]) -> int:
+        if not isinstance(messages, MessageView):
+            return sum([message_tokens(message) for message in messages])
+        new = messages.after(self._seen)
+        if new is None:
+            self._tokens, new = 0, messages
+        self._tokens += sum([message_tokens(message) for message in new])
+        self._seen = messages
+        return self._tokens
 
 
 def paid(price: Pricing, also: tuple[SideCall, ...], request: ModelRequest) -> tuple[SideCall, ...]:

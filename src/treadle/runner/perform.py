@@ -50,7 +50,7 @@ from treadle.runner.abandoned import refuse_if_too_many
 from treadle.runner.artifacts import checked_artifacts, checked_sources
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
-from treadle.runner.paying import Pricing, cost_of, paid, used
+from treadle.runner.paying import Pricing, Tally, cost_of, paid
 
 if TYPE_CHECKING:
     from treadle.runner.children import Family
@@ -107,6 +107,8 @@ class Stage:
 
     desk: StepDesk | None = None
     """where steps that are functions hand in what they want"""
+
+    tally: Tally = field(default_factory=Tally)
 
     shown: set[str] = field(default_factory=set[str])
     """requests of whose answers something was told to watchers, and which have no answer yet"""
@@ -214,7 +216,7 @@ def _returned(stage: Stage, effect: CallModel, request: ModelRequest, answer: Mo
         message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
         reads = stage.kit.typed
         typed = reads.read(message, answer.finish) if reads is not None else None
-    usage = used(answer.usage, request, message)
+    usage = stage.tally.used(answer.usage, request, message)
     cost = cost_of(stage.price, answer.model or stage.kit.model.name, usage)
     also = paid(stage.price, answer.also, request) if answer.also else ()
     return e.ModelReturned(step.id, message, answer.finish, usage, typed, call, answer.model, also, cost)
