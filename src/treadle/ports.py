@@ -38,6 +38,10 @@ class Model(Protocol):
     A model may also have an attribute `output_mode`, which says how it is best asked for a typed answer: `native` if
     it keeps to `ModelRequest.output_schema`, also when tools are offered, `tool` if it calls tools, which is what a
     model without the attribute is taken to do, or `prompt` if it only writes text.
+
+    What else layers around it ask, if it has them: `service` and `account` (texts: what fails, and what is counted,
+    together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first request
+    needs), `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`).
     """
 
     @property

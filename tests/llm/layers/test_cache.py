@@ -4,7 +4,7 @@ import pytest
 
 from treadle import ModelAnswer, ModelSettings, ScriptedModel, ToolSpec, Usage
 from treadle.core.messages import Message, Reasoning, Text, ToolCall, user
-from treadle.core.model import ReasoningDelta, TextDelta, ToolCallDelta
+from treadle.core.model import NO_USAGE, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.errors import ConfigurationError, ModelError
 from treadle.models import Cache, OpenAIChat, call, fail, text, turn
 from treadle.testing.conformance.model import ask, request
@@ -22,6 +22,7 @@ async def test_a_question_that_is_asked_again_is_answered_from_memory_and_costs_
     assert (second.message, second.finish) == (first.message, "tool_calls")
     assert first.usage.total_tokens > 0
     assert second.usage == Usage()
+    assert second.usage is not NO_USAGE  # which would be: nobody said
     assert deltas == [
         ReasoningDelta("sums"),
         TextDelta("Let me see."),

@@ -75,6 +75,22 @@ def test_an_answer_goes_through_all_layers_unchanged():
     clock.run(main())
 
 
+def test_an_answer_in_time_makes_no_task_in_any_layer():
+    made = []
+
+    def factory(loop, work, **options):
+        made.append(work)
+        return asyncio.Task(work, loop=loop, **options)
+
+    async def main():
+        model = stack(Model(turn("so it is", delay=1, chunk=2, pause=1)))
+        asyncio.get_running_loop().set_task_factory(factory)
+        await ask(model, request())
+        assert made == []
+
+    clock.run(main())
+
+
 async def leaves_nothing(model):
     for _ in range(5):
         await asyncio.sleep(0)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from hashlib import sha256
 from threading import Lock
+from typing import Final
 
 from treadle.core.messages import Message, Part, Reasoning, Text, ToolCall, copied
 from treadle.core.model import (
@@ -23,6 +24,9 @@ from treadle.core.model import (
 from treadle.errors import ConfigurationError
 from treadle.llm.layers.layer import Layer, account_of, closed, count, optional
 from treadle.ports import Model
+
+FREE: Final = Usage()
+"""What an answer from memory costs: nothing, which is more than nobody having said."""
 
 
 class Cache(Layer):
@@ -104,9 +108,7 @@ class Cache(Layer):
             call.problem is not None for call in answer.message.tool_calls
         ):
             return
-        kept = ModelAnswer(
-            _own(answer.message), answer.finish, Usage(0, 0), answer.model
-        )  # it takes no tokens
+        kept = ModelAnswer(_own(answer.message), answer.finish, FREE, answer.model)
         with self._lock:
             self._kept[key] = (self._clock(), kept)
             self._kept.move_to_end(key)

@@ -28,7 +28,7 @@ class RateLimit(Layer):
         requests_per_second: how many requests may leave in any second.
         requests_per_minute: how many in any minute.
         tokens_per_minute: how many tokens the requests of any minute may cost, answers included: estimated before a
-            request, by three characters each and the longest answer asked for, and corrected by what it has cost. A
+            request, by its size and the longest answer asked for, and corrected by what it has cost. A
             request larger than that goes alone.
         hold: seconds that a request is held for its turn.
         clock: tells the time in seconds; the same for all threads.
