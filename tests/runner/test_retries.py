@@ -431,11 +431,12 @@ async def test_a_pause_lets_the_request_end_that_is_out(runner: Runner, worker):
             await answers.wait()
             yield ModelAnswer(Message("assistant", (Text("Hi"),)))
 
-    await runner.start(Agent(Slow(), worker=worker), "Go.", task_id="t")
+    handle = await runner.start(Agent(Slow(), worker=worker), "Go.", task_id="t")
     await asked.wait()
     pausing = asyncio.ensure_future(runner.pause("t"))
-    await asyncio.sleep(0.02)
-    answers.set()
+    async for event in handle.events(deltas=False):
+        if event.kind == "pause_requested":
+            answers.set()
     await pausing
     at = kinds(await journal(runner, "t"))
     assert "pause_requested" in at[: at.index("model_returned")]

@@ -77,6 +77,26 @@ async def test_a_call_is_taken_back_by_the_version_of_its_agent_that_made_it(run
     assert done == ["old b", "old a"]
 
 
+async def test_a_compensation_that_is_tried_again_knows_that_it_is(runner: Runner) -> None:
+    attempts: list[int] = []
+
+    async def unput(made: ToolCall, ctx: Any) -> None:
+        attempts.append(ctx.attempt)
+        if len(attempts) == 1:
+            raise ValueError("not now")
+
+    @tool(undo=unput)
+    async def put() -> str:
+        """Put."""
+        return "put"
+
+    task = await runner.create_task(Agent(ScriptedModel([call("put")]), tools=[put]), "?")
+    await runner.run_step(task)
+    assert [(await runner.undo_step(task)).complete for _ in range(2)] == [False, True]
+    started = [event.attempt for event in await only(runner, task, "tool_started") if event.undoes]
+    assert (attempts, started) == ([1, 2], [1, 2])
+
+
 async def test_an_undo_of_a_task_at_a_limit_gives_back_the_step_that_reached_it(runner: Runner) -> None:
     once = RunOptions(limits=Limits(steps=1), on_limit="pause")
     task = await runner.run(keeper([], "new"), "?", options=once)

@@ -26,7 +26,16 @@ from typing import Any, ClassVar
 import pytest
 
 from treadle.errors import Fenced, StoreError, TaskBusy
-from treadle.ports import Committed, InboxItem, JournalStore, Record, TaskExists, TaskFilter, ThreadChange
+from treadle.ports import (
+    AT_ONCE,
+    Committed,
+    InboxItem,
+    JournalStore,
+    Record,
+    TaskExists,
+    TaskFilter,
+    ThreadChange,
+)
 from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.crashing import script
 from treadle.testing.conformance.owner import Owner, dump, item, new_task, send, until
@@ -299,7 +308,8 @@ class PersistentStoreConformance(StoreConformance):
         async with self.opened(tmp_path) as two:
             row = await two.row("t")
             assert row.driver is None or not row.driver.alive
-            assert (await two.claim("t")).epoch == stale.epoch + 1
+            claim = await two.claim("t")
+            assert (claim.epoch, claim.wanted) == (stale.epoch + 1, AT_ONCE)
 
     # ---------------------------------------------------------------------------------------- crashes
 
