@@ -253,3 +253,22 @@ async def test_attempts_that_a_layer_asks_for_are_spans_of_one_step_with_the_wai
     assert chats[0].end <= chats[1].start
     counted = {facts.get(ERROR_OF): total for facts, total, _ in collector.metrics["treadle.model.calls"]}
     assert counted == {None: 1, chats[0].attributes[ERROR_OF]: 1}
+
+
+async def test_a_subagents_task_stands_below_the_call_that_it_is(collector):
+    finder = Agent(ScriptedModel([call("look", n=1), text("Here.")]), name="finder", tools=[look])
+    boss = Agent(
+        ScriptedModel([[call("finder", input="one"), call("finder", input="two")], text("Done.")]),
+        name="boss",
+        subagents=[finder],
+    )
+    async with Runner("memory:", observers=[OpenTelemetry.over_otlp()]) as runner:
+        result = await runner.run(boss, "Go.")
+    assert result.state == "completed"
+    children = collector.named("invoke_agent finder")
+    calls = {span.id: span for span in collector.named("execute_tool finder")}
+    assert len(children) == len(calls) == 2
+    for child in children:
+        assert calls[child.parent].attributes["treadle.child.id"] == child.attributes["treadle.task.id"]
+        assert child.attributes["treadle.task.depth"] == 1
+    assert {span.trace for span in collector.spans} == {collector.one("invoke_agent boss").trace}

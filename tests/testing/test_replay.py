@@ -328,3 +328,36 @@ async def test_what_is_no_recording_and_whose_task_it_is_is_said(recorded, tmp_p
     cut.write_bytes(recorded.read_bytes()[:-300])
     with pytest.raises(ImportRefused):
         await load(cut)
+
+
+async def test_subagents_answer_as_recorded_and_never_run():
+    asked = []
+
+    def finds(request):
+        asked.append(request)
+        return text("It is in the cellar.")
+
+    finder = Agent(ScriptedModel(finds), name="finder", description="Finds things.")
+    boss = Agent(
+        ScriptedModel(
+            [[call("finder", input="the wine"), call("finder", input="the cheese")], text("Found.")]
+        ),
+        name="boss",
+        subagents=[finder],
+    )
+
+    async def asks(ctx: StepContext) -> StepResult:
+        return StepResult(await ctx.run_agent("finder", "the wine"), is_last=True)
+
+    own = Agent(ScriptedModel([]), name="own", worker=asks, subagents=[finder])
+    async with Runner("memory:") as runner:
+        recordings = [await record(runner, (await runner.run(a, "Go.")).task_id, a) for a in (boss, own)]
+    assert len(asked) == 3
+    for agent, recording in zip((boss, own), recordings, strict=True):
+        for run_tools in (False, True):
+            report = await replay(recording, agent, run_tools=run_tools)
+            assert report.drifts == ()
+    assert len(asked) == 3
+    other = boss.replace(subagents=[finder.replace(description="Finds people.")])
+    (drift,) = (await replay(recordings[0], other)).drifts
+    assert drift.what == "tools.finder.description"

@@ -42,6 +42,7 @@ class Spans:
         self._models: dict[str, tuple[Span, int, dict[str, Any]]] = {}
         self._tools: dict[str, tuple[Span, int]] = {}
         self._calls: dict[str, ToolCall] = {}
+        self._children: dict[str, str] = {}
         self._usage = NO_USAGE
         self.time = 0
         """of the newest event, in microseconds since 1970"""
@@ -74,7 +75,7 @@ class Spans:
             facts[names.EPOCH] = began.epoch
             if hasattr(self._ids, "plan"):
                 self._ids.plan(task.task_id, began.epoch)
-        parent = above.around(getattr(event, "parent_call", None)) if above is not None else None
+        parent = above.around(task.task_id) if above is not None else None
         if parent is None and began is not None:
             parent = began.context.run(otel_context.get_current)
         self._root = self._tracer.start_span(
@@ -86,11 +87,10 @@ class Spans:
             start_time=event.time * 1000,
         )
 
-    def around(self, call: str | None) -> otel_context.Context | None:
+    def around(self, child: str) -> otel_context.Context | None:
         """Return what the span of a child stands below: the call that it is, if that is open, else the drive."""
-        if call is not None and call in self._tools:
-            return trace.set_span_in_context(self._tools[call][0], otel_context.Context())
-        return _below(self._root)
+        call = self._children.get(child)
+        return _below(self._tools[call][0] if call in self._tools else self._root)
 
     def input(self, parts: tuple[Content, ...]) -> None:
         """Tell what the task is about, if content is asked for."""
@@ -257,6 +257,9 @@ class Spans:
             names.ATTEMPT: event.attempt,
             names.STEP: event.step,
         }
+        if event.child is not None:
+            self._children[event.child] = event.call
+            facts[names.CHILD] = event.child
         if event.undoes is not None:
             facts[names.UNDOES] = event.undoes
         if self._content and call is not None:
@@ -280,7 +283,7 @@ class Spans:
         span, began = self._tools.pop(event.call)
         outcome = event.outcome if isinstance(event, e.ToolEnded) else f"stopped: {event.reason}"
         span.set_attribute(names.OUTCOME, outcome)
-        if outcome != "ok":
+        if outcome not in ("ok", "stopped: parked"):
             words = self._text(event.error.message) if event.error is not None else ""
             _failed(span, outcome if isinstance(event, e.ToolEnded) else event.reason, words)
         if self._content and isinstance(event, e.ToolEnded) and event.output is not None:

@@ -19,15 +19,14 @@ from treadle.core.events import Ephemeral, Event, ModelStopped, ToolStopped
 from treadle.core.messages import Json, Message
 
 FACTS: Final = frozenset({
-    *("action", "after_conversation", "agent", "allowed", "also", "asked", "attempt", "base", "branch", "by", "call"),
-    "calls",
-    *("channel", "command", "cost", "covers", "deltas", "depth", "digest", "direct", "due", "effect", "epoch", "error"),
-    *("estimated", "events", "final", "fingerprint", "finish", "follows", "forced", "inbox", "index", "join"),
-    "kept",
-    *("kind", "last", "limit", "model", "name", "next", "next_route", "offered", "outcome", "parent", "parent_call"),
-    *("retry_after", "retry_at", "role", "route", "seq", "source", "state", "status", "step", "steps", "tag", "thread"),
-    *("thread_version", "time", "to", "tool", "tools", "undo", "undoes", "usage", "used", "verdict", "version"),
-    *("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"),
+    *("action", "after_conversation", "agent", "allowed", "also", "asked", "attempt", "base", "branch", "by"),
+    *("cached_tokens", "call", "calls", "channel", "child", "command", "cost", "covers", "deltas", "depth"),
+    *("digest", "direct", "due", "effect", "epoch", "error", "estimated", "events", "final", "fingerprint"),
+    *("finish", "follows", "forced", "inbox", "index", "input_tokens", "join", "kept", "kind", "last", "limit"),
+    *("model", "name", "next", "next_route", "offered", "outcome", "output_tokens", "parent", "parent_call"),
+    *("reasoning_tokens", "retry_after", "retry_at", "role", "route", "seq", "source", "state", "status"),
+    *("step", "steps", "tag", "thread", "thread_version", "time", "to", "tool", "tools", "undo", "undoes"),
+    *("usage", "used", "verdict", "version"),
 })  # fmt: skip
 """Names of fields that are facts; of the fields of what they hold, the same is asked again."""
 

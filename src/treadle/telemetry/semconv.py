@@ -47,6 +47,7 @@ STEP: Final = "treadle.step.id"
 STEP_INDEX: Final = "treadle.step.index"
 ATTEMPT: Final = "treadle.attempt"
 OUTCOME: Final = "treadle.outcome"
+CHILD: Final = "treadle.child.id"
 UNDOES: Final = "treadle.undoes"
 MISSED: Final = "treadle.missed"
 

@@ -15,8 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from treadle.agents.agent import Agent
+from treadle.agents.step_context import StepContext
+from treadle.agents.worker import StepResult
 from treadle.core.data import frozen
-from treadle.core.messages import Json
+from treadle.core.messages import Json, Text
 from treadle.core.observation import as_text
 from treadle.core.tools import Unknown
 from treadle.errors import AgentUnknown, StepFailed, TaskFinished, TaskParked, TreadleError
@@ -67,7 +69,7 @@ async def replay(
         recording: the task.
         agent: today's agent; it is given the recorded answers, whatever its model is.
         context: handed to its instructions, if they are a function, and to tools that are run.
-        run_tools: run the tools, instead of returning what was recorded.
+        run_tools: run the tools, instead of returning what was recorded; subagents never run.
 
     Raises:
         AgentUnknown: the task is that of another agent.
@@ -81,9 +83,14 @@ async def replay(
         )
     model = ReplayModel(recording.events, name=agent.model_name, output_mode=_mode(agent))
     served = _Served(then)
-    tools = agent.tools if run_tools else tuple([_Recorded(tool, served) for tool in agent.tools])
     worker: Any = agent.worker if agent.dialect is None else _Understood(agent.dialect)
-    actor = agent.replace(model=model, tools=tools, worker=worker)
+    parts = _subagents_served(agent, model, served) if agent.own is not None else {"subagents": ()}
+    tools = [
+        tool if run_tools and tool.spec.name not in agent.agent_tools else _Recorded(tool, served)
+        for tool in agent.tools
+        if not (parts["subagents"] and tool.spec.name in agent.agent_tools)
+    ]
+    actor = agent.replace(model=model, tools=tools, worker=worker, **parts)
     async with Runner("memory:", agents=[actor]) as runner:
         task_id = await _run(runner, actor, then, recording, context)
         now = trail_of(await journal_of(runner.store, task_id))
@@ -142,7 +149,7 @@ async def _run(runner: Runner, agent: Agent[Any], then: Trail, recording: Record
     steps = list(then.steps.values())
     stepwise = then.end is None or any(step.inputs for step in steps)
     if not stepwise:
-        await runner.resume(task.task_id, context=context)
+        await runner.resume(task.task_id, agent=agent, context=context)
         return task.task_id
     for step in steps:
         for said in step.inputs:
@@ -155,7 +162,7 @@ async def _run(runner: Runner, agent: Agent[Any], then: Trail, recording: Record
         if out.is_last and step is steps[-1]:
             break
     if then.end is not None:
-        await runner.resume(task.task_id, context=context)
+        await runner.resume(task.task_id, agent=agent, context=context)
     return task.task_id
 
 
@@ -226,6 +233,29 @@ class _Recorded:
 
     async def reconcile(self, call: Any, ctx: ToolContext[Any]) -> Unknown:
         return Unknown()
+
+
+def _subagents_served(agent: Agent[Any], model: ReplayModel, served: _Served) -> dict[str, Any]:
+    """Return an agent's subagents, for steps that are functions and run them, such that they answer as recorded."""
+
+    def answering(name: str) -> Any:
+        async def answer(ctx: StepContext[Any]) -> StepResult:
+            told = "".join([part.text for part in ctx.task_input if isinstance(part, Text)])
+            found = served.of(name, {"input": told}, ctx.task_id)
+            if found is None or found.end is None:
+                raise RecordedFailure("this call was not recorded, so there is no answer to return")
+            if found.end.outcome != "ok":
+                raise RecordedFailure(found.end.error.message if found.end.error is not None else "it failed")
+            return StepResult(found.end.output, is_last=True)
+
+        return answer
+
+    made: list[Agent[Any]] = []
+    for name in sorted(agent.agent_tools):
+        known = agent.agent_tool(name)
+        told = "" if isinstance(known.agent, str) else known.agent.description
+        made.append(Agent(model, name=known.agent_name, description=told, worker=answering(name)))
+    return {"subagents": tuple(made)}
 
 
 def _observation(call: CallTrail) -> Sequence[Any] | None:
