@@ -20,6 +20,7 @@ from tests.runner.acts import (
 )
 from treadle import (
     Agent,
+    Breakpoint,
     Happened,
     NotHappened,
     Runner,
@@ -31,7 +32,8 @@ from treadle import (
 )
 from treadle.errors import AlreadyDecided, TaskFinished
 from treadle.llm.scripted import call, text, turn
-from treadle.ports import InboxItem
+from treadle.ports import Commit, CommitDone, InboxItem
+from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +48,27 @@ def slow_model(words: str = "one two three four five", pause: float = 0.2) -> Sc
 
 
 # ----------------------------------------------------------------------------------------------- pause
+
+
+class SpeaksLast(MemoryStore):
+    """Where a command arrives at the very moment in which a task is given back."""
+
+    said = False
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        if commit.release and not self.said:
+            self.said = True
+            self._tasks[commit.task_id].waiting["i"] = InboxItem("i", "resume", {}, 1)
+        super().commit(commit, done)
+
+
+async def test_a_resume_that_comes_just_when_the_task_is_given_back_is_heard_by_its_driver() -> None:
+    gate = Gate()
+    gate.let_go.set()
+    async with Runner(SpeaksLast()) as runner:
+        options = RunOptions(break_on=[Breakpoint(before_tool="*")])
+        result = await runner.run(worker(gate), "go", options=options)
+        assert (result.state, gate.starts) == ("completed", 1)
 
 
 async def test_pause_lets_the_running_tool_end_and_starts_nothing_new(runner: Runner) -> None:

@@ -140,6 +140,7 @@ async def test_a_fork_and_its_parent_each_keep_their_version_of_an_agent_of_one_
 
 async def test_what_a_fork_goes_back_to_is_not_before_its_point(runner: Runner) -> None:
     task = await runner.run(Ledger().agent(call("look"), "Hm.", "Well."), "?")
+    assert (await runner.get_task(task.task_id)).forked_at is None
     fork = await runner.fork(task.task_id, at="s1")
     await runner.run_step(fork)
     with pytest.raises(StepNotFound, match="step 1 was taken over"):

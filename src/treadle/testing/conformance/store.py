@@ -80,6 +80,14 @@ class StoreConformance(
                 wanted = replace(wanted, cursor=page[-1].task_id)
             assert seen == names[::-1]
 
+    async def test_a_task_at_rest_is_listed_by_its_state_behind_many_that_are_driven(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "a")).send(release=True, state="paused")
+            await asyncio.gather(*(Owner.create(store, f"t{n:03}") for n in range(101)))
+            assert [row.task_id for row in await store.rows(TaskFilter(state="paused", limit=1))] == ["a"]
+
     # ---------------------------------------------------------------------------------------------- orphans
 
     async def test_orphans_are_tasks_at_rest_that_are_wanted_or_have_mail_and_have_not_ended(
