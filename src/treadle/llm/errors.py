@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, cast
+from urllib.parse import quote
 
 from treadle.errors import ModelError, ModelErrorKind
 
@@ -43,6 +44,20 @@ _BY_CODE: dict[str, ModelErrorKind] = {
     "string_above_max_length": "too_large",
 }
 """Codes that machines are meant to read, where they say more than the status."""
+
+_BY_CODE_ALONE: dict[str, ModelErrorKind] = {
+    "api_error": "server",
+    "authentication_error": "authentication",
+    "internal_error": "server",
+    "internal_server_error": "server",
+    "invalid_request_error": "invalid_request",
+    "not_found_error": "not_found",
+    "permission_error": "permission",
+    "rate_limit_error": "rate_limit",
+    "server_error": "server",
+    "timeout_error": "timeout",
+}
+"""Codes of failures that are told in the middle of an answer, when the status has long been 200."""
 
 # By name, so that no SDK is imported to recognise its errors. Of several, the first in the class's order counts.
 _BY_TYPE: dict[str, ModelErrorKind] = {
@@ -96,6 +111,19 @@ ELSEWHERE: frozenset[ModelErrorKind] = PASSING | frozenset[ModelErrorKind](
 """What another model may do better: what passes, and what is wrong with one account or one model."""
 
 
+_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(?i)([?&](?:[\w-]*key|[\w-]*token|sig|signature|secret)=)[^&\s\"'<>]+"), r"\1[secret]"),
+    (re.compile(r"(://)[^/@\s:]+:[^/@\s]+@"), r"\1[secret]@"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d)[\w.~+/=-]{8,}"), r"\1 [secret]"),
+    (
+        re.compile(r"(?i)((?:x-goog-api-key|x-api-key|api[_-]?key)[\"']?\s*[:=]\s*[\"']?)[\w.~+/=-]{8,}"),
+        r"\1[secret]",
+    ),
+    (re.compile(r"\b(?:sk|rk|gsk|xai|hf)[-_][\w-]{16,}|\bAIza[\w-]{20,}"), "[secret]"),
+)
+"""What keys look like, and where they stand in addresses and headers: for those whose value is not known here."""
+
+
 def kind_of_status(status: int) -> ModelErrorKind:
     """Return what kind of failure an HTTP status tells of."""
     if (kind := _BY_STATUS.get(status)) is not None:
@@ -127,7 +155,9 @@ def shortened(words: str, secrets: Iterable[str] = ()) -> str:
     """Return words for an error message: on one line, without secrets, at most `MESSAGE_MAX` characters."""
     for secret in secrets:
         if secret:
-            words = words.replace(secret, "[secret]")
+            words = words.replace(secret, "[secret]").replace(quote(secret, safe=""), "[secret]")
+    for pattern, instead in _SECRETS:
+        words = pattern.sub(instead, words)
     words = re.sub(r"\s+", " ", words).strip()
     return words if len(words) <= MESSAGE_MAX else words[: MESSAGE_MAX - 1] + "…"
 
@@ -153,8 +183,12 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def _status(error: Exception) -> int | None:
-    status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) and status >= 400 else None
+    """Return the HTTP status, or what stands for it in a failure that is told in the middle of an answer."""
+    told = [place.get("code") for place in _places(error)]
+    for status in (getattr(error, "status_code", None), *told):
+        if isinstance(status, int) and 400 <= status < 600:
+            return status
+    return None
 
 
 def _kind(error: Exception, status: int | None) -> ModelErrorKind:
@@ -163,6 +197,9 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
             return kind
     if status is not None:
         return kind_of_status(status)
+    for code in _codes(error):
+        if (kind := _BY_CODE_ALONE.get(code)) is not None:
+            return kind
     for cls in type(error).__mro__:
         if (kind := _BY_TYPE.get(cls.__name__)) is not None:
             return kind
@@ -174,15 +211,27 @@ def _codes(error: Exception) -> Iterable[str]:
     for name in ("provider_error_code", "provider_error_type", "code", "type"):
         if isinstance(code := getattr(error, name, None), str):
             yield code
-    body = _object(getattr(error, "body", None))
-    for place in (_object(body.get("error")), body):
+    for place in _places(error):
         for name in ("code", "type"):
             if isinstance(code := place.get(name), str):
                 yield code
-        details = place.get("details")
-        for detail in cast("list[Any]", details) if isinstance(details, list) else ():
-            if isinstance(code := _object(detail).get("reason"), str):
+        for detail in _details(place):
+            if isinstance(code := detail.get("reason"), str):
                 yield code
+
+
+def _places(error: Exception) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return where the body of a response may say what is wrong, the likelier first."""
+    body: Any = getattr(error, "body", None)
+    if isinstance(body, list) and body:
+        body = cast("list[Any]", body)[0]
+    there = _object(body)
+    return _object(there.get("error")), there
+
+
+def _details(place: dict[str, Any]) -> list[dict[str, Any]]:
+    details = place.get("details")
+    return [_object(each) for each in cast("list[Any]", details)] if isinstance(details, list) else []
 
 
 def _words(error: Exception) -> str:
@@ -190,12 +239,9 @@ def _words(error: Exception) -> str:
     body: Any = getattr(error, "body", None)
     if isinstance(body, str) and body.strip():
         return body
-    there = _object(body)
-    for place in (_object(there.get("error")), there):
+    for place in (*_places(error), {"message": _object(body).get("error")}):
         if isinstance(message := place.get("message"), str) and message:
             return message
-    if isinstance(message := there.get("error"), str) and message:
-        return message
     return str(error) or type(error).__name__
 
 
@@ -206,8 +252,12 @@ def _retry_after(error: Exception) -> float | None:
         asked = retry_after({str(name).lower(): str(value) for name, value in there.items()})
         if asked is not None:
             return asked
+    for place in _places(error):
+        for detail in _details(place):  # how Google says it: "retryDelay": "34.07s"
+            if isinstance(asked := detail.get("retryDelay"), str):
+                return retry_after({"retry-after": asked.removesuffix("s")})
     asked = getattr(error, "retry_after", None)
-    return float(asked) if isinstance(asked, (int, float)) else None
+    return retry_after({"retry-after": str(asked)}) if isinstance(asked, (int, float)) else None
 
 
 def _object(value: Any) -> dict[str, Any]:
