@@ -10,7 +10,7 @@ AGENT = """
 import json
 import os
 
-from treadle import Agent, ScriptedModel, ToolContext, tool
+from treadle import Agent, Limits, ScriptedModel, ToolContext, tool
 from treadle.llm.scripted import call, fail
 from treadle.models import Retry
 
@@ -51,11 +51,19 @@ choosing_agent = Agent(ScriptedModel(calls), name="choosing", tools=[pay, look, 
 
 stumbles = [fail(503), fail(429, retry_after=0.01), call("look", n=1), fail(500), call("pay", n=2), fail(503), "Done."]
 stubborn_agent = Agent(Retry(ScriptedModel(stumbles), base=0.01), name="stubborn", tools=[pay, look])
+
+leaf = Agent(ScriptedModel([call("pay", n=1), "paid"]), name="leaf", tools=[pay])
+pays = ScriptedModel([call("leaf", input="Pay."), call("look", n=1), "seen to"])
+middle = Agent(pays, name="middle", tools=[look], subagents=[leaf])
+sees_to_it = ScriptedModel([call("middle", input="See to it."), call("pay", n=2), "Done."])
+calling_agent = Agent(sees_to_it, name="root", tools=[pay], subagents=[middle], limits=Limits(model_calls=40))
 """
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("agent", ["react_agent", "planner_agent", "choosing_agent", "stubborn_agent"])
+@pytest.mark.parametrize(
+    "agent", ["react_agent", "planner_agent", "choosing_agent", "stubborn_agent", "calling_agent"]
+)
 def test_a_task_survives_a_crash_at_every_boundary(tmp_path: Path, agent: str) -> None:
     (tmp_path / "worker_crashes.py").write_text(AGENT)
     report = crash_at_every_boundary(f"worker_crashes:{agent}", "Pay.", cwd=tmp_path, kills_per_task=4)

@@ -171,6 +171,44 @@ async def test_a_call_without_words_never_becomes_a_task(runner: Runner) -> None
     assert not (await runner.list_tasks(parent=result.task_id)).items
 
 
+async def test_what_children_spend_is_in_the_usage_of_all_above_by_agent(runner: Runner) -> None:
+    leaf = answering("leaf", "leaf")
+    result = await runner.run(calling("root", calling("middle", leaf, times=2), times=2), "go")
+    usage = result.usage
+    assert (usage.model_calls, usage.tool_calls, usage.total_tokens) == (2 + 4 + 4, 2 + 4, 50 + 100 + 60)
+    each = {
+        name: (one.model_calls, one.tool_calls, one.total_tokens) for name, one in usage.per_agent.items()
+    }
+    assert each == {"root": (2, 2, 50), "middle": (4, 4, 100), "leaf": (4, 0, 60)}
+    assert [one.task_id for one in result.subagent_executions] == [f"{result.task_id}.s1-{n}" for n in (0, 1)]
+    first = result.subagent_executions[0]
+    assert (first.name, first.input, first.outcome, first.output) == (
+        "middle",
+        "root asks 0",
+        "ok",
+        "leaf + leaf",
+    )
+    assert (first.usage.model_calls, first.usage.per_agent["leaf"].model_calls) == (4, 2)
+    assert (first.depth, first.path) == (1, ("root", "middle"))
+    [child] = (await runner.result(first.task_id)).subagent_executions[:1]
+    assert (child.name, child.depth) == ("leaf", 2)
+    page = await runner.list_tasks(parent=first.task_id)
+    assert {task.parent for task in page.items} == {first.task_id}
+
+
+async def test_what_interrupted_children_spent_is_counted_as_far_as_it_is_known(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    await runner.interrupt(root)
+    result = await runner.result(root)
+    assert {name: one.model_calls for name, one in result.usage.per_agent.items()} == {
+        "root": 1,
+        "middle": 1,
+        "leaf": 1,
+    }
+    assert [one.outcome for one in result.subagent_executions] == [None]
+
+
 # ---------------------------------------------------------------------------------------------- failing
 
 

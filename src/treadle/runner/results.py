@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from treadle.core import events as e
 from treadle.core.data import frozen
+from treadle.core.family import SpentBy, by_agent
 from treadle.core.messages import Content, Json, Message
 from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
@@ -62,7 +63,7 @@ class TaskUsage:
         return self.input_tokens + self.output_tokens
 
 
-def _usage(spent: StepState | TaskState, model_calls: int, tool_calls: int) -> TaskUsage:
+def _usage(spent: StepState | TaskState | SpentBy, model_calls: int, tool_calls: int) -> TaskUsage:
     """Return what a step or a task spent."""
     tokens = spent.usage
     return TaskUsage(
@@ -80,9 +81,22 @@ def _usage(spent: StepState | TaskState, model_calls: int, tool_calls: int) -> T
 
 
 def usage_of(state: TaskState) -> TaskUsage:
-    """Return what a task spent, and each of its agents."""
+    """Return what a task and all below it spent, and each of the agents that took part.
+
+    Of a child that runs, or was killed, it tells what is in its parent's journal: how it stood when it last rested.
+    """
     mine = _usage(state, state.model_calls, state.tool_calls)
-    return replace(mine, per_agent={state.agent: mine})
+    if not state.children:
+        return replace(mine, per_agent={state.agent: mine})
+    own = SpentBy(
+        state.agent, 1, state.usage, state.model_calls, state.tool_calls, state.cost, state.unpriced
+    )
+    parts = by_agent([own, *[part for below in state.children.values() for part in below]])
+    whole = parts[0]
+    for part in parts[1:]:
+        whole += part
+    each = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in parts}
+    return replace(_usage(whole, whole.model_calls, whole.tool_calls), per_agent=each)
 
 
 @frozen
@@ -101,6 +115,27 @@ class ToolExecution:
     depth: int = 0
     path: tuple[str, ...] = ()
     display: str | None = None
+
+
+@frozen
+class SubagentExecution:
+    """One call of an agent, which ran as the task `task_id`, and what became of it.
+
+    `outcome` is None as long as it has not ended. `usage` is what it and all below it spent, as far as it is known
+    here; `latency` in seconds, from its first start to its end.
+    """
+
+    name: str
+    task_id: str
+    call_id: str
+    input: str
+    outcome: e.Outcome | None
+    output: Json
+    error: e.Failure | None
+    latency: float | None
+    usage: TaskUsage
+    depth: int = 1
+    path: tuple[str, ...] = ()
 
 
 @frozen
@@ -202,6 +237,7 @@ class TaskSummary:
     created: int
     forked_from: str | None
     labels: dict[str, str]
+    parent: str | None = None
 
 
 @frozen
@@ -312,7 +348,7 @@ class RunResult:
     steps: int
     messages: tuple[Message, ...]
     tool_executions: tuple[ToolExecution, ...]
-    subagent_executions: tuple[Any, ...]
+    subagent_executions: tuple[SubagentExecution, ...]
     usage: TaskUsage
     cost: Decimal | None
     pending: tuple[Pending, ...]
@@ -387,6 +423,33 @@ def execution(state: TaskState, call: CallState) -> ToolExecution:
 def executions(state: TaskState, steps: Iterable[StepState]) -> tuple[ToolExecution, ...]:
     """Return the calls of some steps, in call order."""
     return tuple([execution(state, call) for step in steps for call in step.calls if not call.answers])
+
+
+def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[SubagentExecution, ...]:
+    """Return the calls of agents in some steps that became tasks, in call order."""
+    return tuple([_subagent(state, call) for step in steps for call in step.calls if call.child is not None])
+
+
+def _subagent(state: TaskState, call: CallState) -> SubagentExecution:
+    spent = state.children.get(str(call.child), ())
+    each = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in spent}
+    whole = sum(spent[1:], spent[0]) if spent else SpentBy(call.name)
+    usage = replace(_usage(whole, whole.model_calls, whole.tool_calls), per_agent=each)
+    latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
+    name = spent[0].agent if spent else call.name
+    return SubagentExecution(
+        name,
+        str(call.child),
+        call.id,
+        str(call.arguments.get("input", "")),
+        call.outcome,
+        call.output,
+        call.error,
+        latency,
+        usage,
+        state.depth + 1,
+        (state.agent, name),
+    )
 
 
 def all_steps(state: TaskState) -> list[StepState]:
@@ -472,7 +535,15 @@ def summary(row: TaskRow) -> TaskSummary:
     """Return a row as a list shows it."""
     driven = row.driver is not None and row.driver.alive
     return TaskSummary(
-        row.task_id, row.agent, row.thread_id, word_of(row), driven, row.created, row.base, row.labels
+        row.task_id,
+        row.agent,
+        row.thread_id,
+        word_of(row),
+        driven,
+        row.created,
+        row.base,
+        row.labels,
+        row.parent,
     )
 
 
@@ -518,7 +589,7 @@ def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> R
         len(state.steps),
         tuple(state.messages[state.own_from :]) if state.forked_from is None else tuple(state.messages),
         executions(state, steps),
-        (),
+        subagent_executions(state, steps),
         usage,
         usage.cost,
         pending_of(state),

@@ -41,6 +41,7 @@ from treadle.testing.audit_events import (
     taken_over,
     well_formed,
 )
+from treadle.testing.audit_family import families
 from treadle.testing.audit_witnesses import (
     Acknowledged,
     Kept,
@@ -435,4 +436,5 @@ async def audit_store(
     for task, journal in journals.items():
         parent = journals.get(journal.parent or "")
         found += audit(journal, seen.of(task), live=live(task), parent=parent)
+    found += families({task: journal.events for task, journal in journals.items()})
     return found

@@ -41,6 +41,7 @@ Invariant = Literal[
     "untouched",
     "secrets",
     "chain",
+    "children",
 ]
 """What a check is called; `treadle.testing.invariants` says which numbered invariant it belongs to."""
 
@@ -51,6 +52,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "prefix_folds": "I1",
     "refold": "I1",
     "one_end": "I2",
+    "children": "I2",
     "ledger": "I3",
     "acknowledged": "I4",
     "unchanged": "I4",

@@ -266,8 +266,8 @@ class _Trials:
             ledger=ledger, acknowledged=told, streams=streams, before=self.before, touched=names, ended=True
         )
         for one in await audit_store(store, evidence):
-            if one.task in names:
-                self.report.broken.append(f"{one} (killed at {self.killed.get(one.task)})")
+            if one.task in names or one.task.startswith(tuple(f"{name}." for name in names)):
+                self.report.broken.append(f"{one} (killed at {self.killed.get(one.task.partition('.')[0])})")
 
 
 def shown(ledger: Ledger) -> dict[str, list[tuple[int, str]]]:

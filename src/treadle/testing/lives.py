@@ -135,10 +135,18 @@ class ToTheEnd:
         for _ in range(PATIENCE):
             if result.state in END_STATES:
                 break
-            for pending in result.pending:
-                await runner.settle(task_id, pending.request_id, self._verdict(task_id, pending.request_id))
+            await self._settle(runner, result)
             result = await runner.resume(task_id, agent=agent)
         return result
+
+    async def _settle(self, runner: TaskRunner, result: RunResult) -> None:
+        """Settle what a task waits for, or what a child of it does."""
+        for pending in result.pending:
+            if pending.kind == "subagent":
+                await self._settle(runner, await runner.result(pending.request_id))
+            elif pending.kind == "settlement":
+                verdict = self._verdict(result.task_id, pending.request_id)
+                await runner.settle(result.task_id, pending.request_id, verdict)
 
     def _verdict(self, task_id: str, call: str) -> Happened | NotHappened:
         done = self._ledger.done(f"{task_id}/{call}")

@@ -35,8 +35,10 @@ def watched(agent: Agent[C], ledger: Ledger) -> Agent[C]:
         agent: any agent.
         ledger: where its calls are noted; its `Crash` is passed at each border.
     """
-    tools = [WatchedTool(tool, ledger) for tool in agent.tools]
-    return agent.replace(model=WatchedModel(resolve(agent.model), ledger), tools=tools)
+    tools = [WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in agent.agent_tools]
+    below = [one if isinstance(one, str) else watched(one, ledger) for one in agent.subagents]
+    model = WatchedModel(resolve(agent.model), ledger)
+    return agent.replace(model=model, tools=tools, subagents=below)
 
 
 class WatchedTool(WrappedTool):
