@@ -50,6 +50,24 @@ def test_a_task_is_named_by_a_unique_beginning_or_end_of_its_id(treadle):
     assert treadle("show", "last", "--json").document["task"]["task_id"] == "alpha-two"
 
 
+def test_show_draws_the_tasks_below_a_task_and_a_beginning_means_the_one_above(treadle, project):
+    store = str(project / "family.db")
+    leaf = Agent(ScriptedModel(["a rose"]), name="leaf")
+    middle = Agent(ScriptedModel([call("leaf", input="go"), "two lines"]), name="middle", subagents=[leaf])
+    root = Agent(ScriptedModel([call("middle", input="go"), "a poem"]), name="root", subagents=[middle])
+    with Runner(store).sync as runner:
+        runner.run(root, "Write.", task_id="the-job")
+    shown = treadle("show", "the-jo", "--store", store)
+    assert shown.code == 0, (shown.out, shown.err)
+    lines = [line for line in shown.out.splitlines() if "└─" in line]
+    assert lines == ["└─ middle completed  two lines", "   └─ leaf completed  a rose"]
+    assert "the-job.s1-0.s1-0 · 1 model call" in shown.out
+    [child] = treadle("show", "last", "--store", store, "--json").document["children"]
+    assert (child["task_id"], child["children"][0]["agent"]) == ("the-job.s1-0", "leaf")
+    [item] = treadle("tasks", "--parent", "the-job", "--store", store, "--json").document["items"]
+    assert (item["task_id"], item["parent"]) == ("the-job.s1-0", "the-job")
+
+
 def test_a_name_that_fits_no_task_exits_2_and_a_thread_is_told_as_such(treadle):
     treadle("run", "math", "hi", "--thread", "talk")
     assert "no task 'nothing'" in treadle("show", "nothing").err

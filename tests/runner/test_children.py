@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -583,3 +584,20 @@ async def test_deleting_a_task_deletes_all_below_it(runner: Runner) -> None:
             await runner.get_task(task_id)
     again = await runner.run(calling("root", calling("middle", answering("leaf"))), "go again", task_id="job")
     assert again.state == "completed"
+
+
+async def test_a_task_is_exported_and_imported_with_all_below_it(runner: Runner, tmp_path: Path) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    await runner.interrupt(root)
+    for name, asked in (("whole", root), ("from below", tree.ids(root)[2])):
+        file = tmp_path / f"{name}.jsonl"
+        report = await runner.export_tasks(file, asked)
+        assert sorted(report.tasks) == sorted(tree.ids(root))
+        async with Runner(tmp_path / f"{name}.db", agents=[tree.root]) as other:
+            await other.import_tasks(file)
+            assert not (await other.verify()).findings
+            tree.gate.let_go.set()
+            assert (await other.resume(root)).final_text == "done"
+            assert await states(other, tree.ids(root)) == ["completed"] * 3
+    assert not (await runner.verify()).findings

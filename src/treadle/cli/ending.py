@@ -59,6 +59,10 @@ def pending(screen: Screen, waiting: tuple[Pending, ...], task_id: str, store: s
         if item.kind == "timer":
             screen.line(("  ? ", "yellow"), item.text)
             continue
+        if item.kind == "subagent":
+            screen.line(("  ? ", "yellow"), item.text)
+            screen.line(("    look at it:      ", "dim"), command_line("show", item.request_id, store=store))
+            continue
         screen.line(("  ? ", "yellow"), f"{item.tool}({arguments(item.arguments)}): {item.text}")
         settle = command_line("settle", task_id, item.request_id, store=store)
         screen.line(("    it took effect:  ", "dim"), f"{settle} --happened '<JSON of its result>'")

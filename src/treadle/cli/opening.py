@@ -93,13 +93,15 @@ def in_loop(ctx: typer.Context, work: Callable[[Screen], Coroutine[Any, Any, int
 async def row_named(runner: TaskRunner, name: str) -> TaskRow:
     """Return the row of a task named by its id, a unique beginning (6 characters) or end of it, or `last`.
 
+    A beginning that a task shares with its children means the task; `last` is nobody's child.
+
     Raises:
         TaskNotFound: none fits, or the name is that of a thread.
         ConfigurationError: several fit.
     """
     await runner.store.open()
     if name == "last":
-        rows = await _rows_where(runner, lambda _: True)
+        rows = [row for row in await _rows_where(runner, lambda _: True) if row.parent is None]
         if not rows:
             raise TaskNotFound(f"there is no task in {runner.store.url} yet")
         return max(rows, key=lambda row: (row.created, row.task_id))
@@ -107,6 +109,8 @@ async def row_named(runner: TaskRunner, name: str) -> TaskRow:
         return await runner.store.row(name)
     except TaskNotFound:
         rows = await _rows_where(runner, lambda task_id: _fits(task_id, name))
+        ids = {row.task_id for row in rows}
+        rows = [row for row in rows if row.parent not in ids]
     if len(rows) > 1:
         some = ", ".join(row.task_id for row in rows[:4])
         raise ConfigurationError(f"{name!r} fits {len(rows)} tasks: {some}{', ...' if len(rows) > 4 else ''}")

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from treadle.cli.ending import pending, spent
+from treadle.cli.ending import pending, spent, usage_words
 from treadle.cli.graph import draw
 from treadle.cli.json_form import as_json
 from treadle.cli.opening import (
@@ -25,8 +25,8 @@ from treadle.cli.timeline import Timeline, words
 from treadle.core.events import Event, Rewound, UndoRequested
 from treadle.core.journal import unfold
 from treadle.core.messages import Json
-from treadle.errors import JournalCorrupt
-from treadle.runner.results import Task, TaskStepOutput, TaskSummary
+from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.runner.results import RunResult, Task, TaskStepOutput, TaskSummary
 from treadle.runner.runner import TaskRunner
 
 
@@ -37,6 +37,9 @@ def tasks(
         str | None, typer.Option("--agent", metavar="NAME", help="Only tasks of this agent.")
     ] = None,
     thread: Annotated[str | None, typer.Option("--thread", help="Only tasks of this thread.")] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="TASK", help="Only the children of this task.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="At most so many.")] = 20,
     cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where the last page ended.")] = None,
     store: StoreOption = None,
@@ -46,8 +49,9 @@ def tasks(
 
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
+            above = (await row_named(runner, parent)).task_id if parent is not None else None
             page = await runner.list_tasks(
-                state=state, agent=agent, thread_id=thread, limit=limit, cursor=cursor
+                state=state, agent=agent, thread_id=thread, parent=above, limit=limit, cursor=cursor
             )
             found = [(item, await _snapshot(runner, item.task_id)) for item in page.items]
             screen.document({"items": [_item(*one) for one in found], "cursor": page.cursor})
@@ -132,6 +136,9 @@ def show(
             document: dict[str, Any] = {"task": snapshot, "result": result}
             steps, upcoming = await _steps(runner, task_id), await runner.get_upcoming_steps(task_id)
             document["steps"], document["upcoming"] = steps, upcoming
+            below = await _children(runner, result)
+            if below:
+                document["children"] = below
             if events:
                 document["events"] = journal
             screen.document(document)
@@ -141,6 +148,7 @@ def show(
             for event in journal:
                 timeline.show(event)
             draw(screen, steps, [info for info in upcoming if info.status in ("next", "blocked")])
+            _show_children(screen, below)
             state = result.state
             screen.line(("● ", STYLES.get(state, "")), (state, STYLES.get(state, "")), "  ", spent(result))
             if result.error is not None:
@@ -157,6 +165,34 @@ async def events_of(runner: TaskRunner, task_id: str) -> list[Event]:
     """Return a task's events as they are now, those it shares with the task it was forked from first."""
     records = await runner.store.read(task_id)
     return [event for _, found in unfold(task_id, records) for event in found]
+
+
+async def _children(runner: TaskRunner, result: RunResult) -> list[dict[str, Any]]:
+    """Return the tasks below one, each with what came of it and those below it."""
+    found: list[dict[str, Any]] = []
+    for execution in result.subagent_executions:
+        try:
+            child = await runner.result(execution.task_id)
+        except TaskNotFound:
+            continue  # it had not begun when its parent was stopped
+        known = {
+            "task_id": execution.task_id,
+            "agent": execution.name,
+            "state": child.state,
+            "usage": child.usage,
+        }
+        said = short(child.final_text or (child.error.message if child.error is not None else ""), 60)
+        found.append({**known, "text": said, "children": await _children(runner, child)})
+    return found
+
+
+def _show_children(screen: Screen, below: list[dict[str, Any]], depth: int = 0) -> None:
+    for child in below:
+        state = str(child["state"])
+        head = f"{'   ' * depth}└─ {child['agent']} "
+        screen.line((head, "dim"), (state, STYLES.get(state, "")), f"  {child['text']}")
+        screen.line((f"{'   ' * depth}   {child['task_id']} · {usage_words(child['usage'])}", "dim"))
+        _show_children(screen, child["children"], depth + 1)
 
 
 def undone_steps(journal: list[Event]) -> frozenset[str]:

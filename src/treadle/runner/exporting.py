@@ -11,10 +11,12 @@ from typing import BinaryIO
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
-from treadle.errors import StoreUnavailable
-from treadle.ports import JournalStore, TaskRow, ThreadMember
+from treadle.errors import StoreUnavailable, TaskNotFound
+from treadle.ports import JournalStore, TaskFilter, TaskRow, ThreadMember
 from treadle.runner.portable import FORMAT, ExportWriter
 from treadle.runner.verifying import every_row, pages
+
+_PAGE = 200
 
 
 @frozen
@@ -34,7 +36,10 @@ class _Thread:
 
 
 class Selection:
-    """The tasks of an export, with what they cannot be read without: bases, and all who spoke in their threads."""
+    """The tasks of an export, with what they cannot be read without, or gone on with.
+
+    That is the tasks they were forked from, all who spoke in their threads, and the whole tree of each.
+    """
 
     def __init__(self, store: JournalStore) -> None:
         self._store = store
@@ -57,9 +62,31 @@ class Selection:
                 continue
             self._seen.add(task_id)
             self.order.append(task_id)
+            waiting += await self._relatives(row)
             if row.thread_id not in self.threads:
                 found = self.threads[row.thread_id] = await _history(self._store, row.thread_id)
                 waiting += [member.task_id for member in found.members]
+
+    async def _relatives(self, row: TaskRow) -> list[str]:
+        """Return the children of a task, and its parent."""
+        found: list[str] = []
+        if row.parent is not None and await self._is_there(row.parent):
+            found.append(row.parent)
+        cursor = None
+        while not row.deleted:
+            page = await self._store.rows(TaskFilter(parent=row.task_id, limit=_PAGE, cursor=cursor))
+            found += [child.task_id for child in page]
+            if len(page) < _PAGE:
+                break
+            cursor = page[-1].task_id
+        return found
+
+    async def _is_there(self, task_id: str) -> bool:
+        try:
+            await self._store.row(task_id, deleted=True)
+        except TaskNotFound:
+            return False
+        return True
 
 
 async def _history(store: JournalStore, thread_id: str) -> _Thread:

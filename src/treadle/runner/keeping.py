@@ -41,7 +41,7 @@ class Keeping(Views):
 
     @verb
     async def export_tasks(self, to: str | os.PathLike[str] | BinaryIO, *tasks: Ref) -> ExportReport:
-        """Write tasks as JSON Lines, with the tasks they were forked from and those that share their threads.
+        """Write tasks as JSON Lines, with those they were forked from or share a thread with, and their families.
 
         Args:
             to: a file, which is there once it is whole, or a stream of bytes.

@@ -255,6 +255,7 @@ async def _around(store: JournalStore, row: TaskRow, state: TaskState) -> list[F
     for name, here, there in (
         ("agent", row.agent, state.agent),
         ("thread", row.thread_id, state.thread),
+        ("parent", row.parent, state.parent),
         ("base", row.base, state.forked_from),
         ("base_seq", row.base_seq, state.fork_seq),
         *((("state", row.state, state.ended),) if state.ended is not None and row.driver is None else ()),

@@ -85,7 +85,8 @@ def _shared_limits(task: str, events: Sequence[e.Event], journals: Journals) -> 
     for event in events:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
             options = cast("dict[str, Any]", event.options or {})
-            allowed.append((options.get("limits") or {}).get("model_calls"))
+            limits: dict[str, Any] = options.get("limits") or {}
+            allowed.append(limits.get("model_calls"))
     if not allowed or None in allowed:
         return
     tree = _tree(task, journals)
@@ -100,9 +101,8 @@ def _tree(task: str, journals: Journals) -> list[str]:
     """Return a task and all below it."""
     found = [task]
     for one in found:
-        found += [
-            event.child
-            for event in journals[one]
-            if isinstance(event, e.ToolStarted) and event.child in journals and event.child not in found
-        ]
+        for event in journals[one]:
+            child = event.child if isinstance(event, e.ToolStarted) else None
+            if child is not None and child in journals and child not in found:
+                found.append(child)
     return found
