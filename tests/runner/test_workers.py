@@ -40,6 +40,7 @@ from treadle.llm.scripted import Turn, call, text, turn
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 from treadle.testing.compare import assert_same_journal, journal_of
+from treadle.testing.replay import record, replay
 
 pytestmark = pytest.mark.anyio
 
@@ -167,6 +168,9 @@ class World:
     """how many times code outside the engine is reached before the process dies in it"""
 
     reached: int = 0
+    store: MemoryStore | None = None
+    """where its task is at the end, if it lived through the deaths of processes"""
+
     asked: list[ModelRequest] = field(default_factory=list)
     agent: Agent[Any] = field(init=False)
 
@@ -336,9 +340,33 @@ async def lived_through(
     world.life = world.dies_at = None
     result = await drive(world, second, "t1")
     assert result is not None
+    world.store = second.real
     async with Runner(second.real) as reader:
         await audited(world, reader, result)
     return world, first, result
+
+
+@pytest.mark.parametrize("way", WORKERS.values(), ids=WORKERS)
+async def test_a_recorded_task_goes_as_it_went_also_one_that_lived_in_two_processes(way: Way) -> None:
+    def dies_in_a_call(world: World, life: MortalStore) -> None:
+        world.dies_at = 5
+
+    async def replayed(world: World, store: Any, result: RunResult) -> None:
+        done = len(world.ledger), len(world.asked)
+        async with Runner(store) as reader:
+            recording = await record(reader, result.task_id, world.agent)
+        report = await replay(recording, world.agent)
+        assert (report.drifts, report.steps) == ((), way.steps)
+        assert (len(world.ledger), len(world.asked)) == done
+
+    free, store = World(way), MemoryStore()
+    async with Runner(store, agents=[free.agent]) as runner:
+        result = await runner.run(free.agent, "go")
+        await replayed(free, runner.store, result)
+    crashed, _, result = await lived_through(way, dies_in_a_call)
+    assert result.state == "completed"
+    assert crashed.store is not None
+    await replayed(crashed, crashed.store, result)
 
 
 @pytest.mark.parametrize("way", WORKERS.values(), ids=WORKERS)

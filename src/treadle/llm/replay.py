@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
@@ -32,18 +33,22 @@ class _Question:
 
 @frozen
 class _Place:
-    """Which question a request is: the turn of the conversation, or the request of a function."""
+    """Which question a request is: the turn of the conversation, or which of its requests a function's step makes."""
 
-    turn: int = 0
-    call: str | None = None
+    turn: int
+    step: str | None = None
+
+
+_NUMBER: Final = re.compile(r"(.+)-m(\d+)")
+"""What the id of a function's request is made of: its step, and a number, which skips those that a crash lost."""
 
 
 class ReplayModel:
     """A journalled task as a model: the recorded answer for each turn, after the failures that were recorded.
 
     It has no cursor: a request is answered by its turn and attempt (`request.turn`, `request.attempt`), one of a step
-    that is a function by its id, so resume, fork, undo and concurrent tasks each get the answer of their place. Of a
-    task that was undone in part, the answers are those of its last branch.
+    that is a function by its number in that step. So resume, fork, undo and concurrent tasks each get the answer of
+    their place. Of a task that was undone in part, the answers are those of its last branch.
 
     Args:
         events: the events of the task from the first on, as `treadle.testing.compare.journal_of` returns them.
@@ -67,7 +72,9 @@ class ReplayModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         self.requests.append(request)
-        place = _Place(call=request.call) if request.call is not None else _Place(request.turn)
+        place = _Place(request.turn)
+        if request.call is not None and (found := _NUMBER.fullmatch(request.call)) is not None:
+            place = _Place(int(found[2]), found[1])
         question = self._questions.get(place)
         if question is not None and request.attempt <= len(question.failures):
             raise _error(question.failures[request.attempt - 1])
@@ -89,10 +96,11 @@ class ReplayModel:
 def _questions(events: Sequence[e.Event]) -> dict[_Place, _Question]:
     found: dict[_Place, _Question] = {}
     edited: dict[str, Any] = {}
+    places: dict[str, _Place] = {}
     state = start("replay")
     for event in events:
         if isinstance(event, (e.ModelStarted, e.ModelFailed, e.ModelReturned)):
-            place = _Place(call=event.call) if event.call is not None else _Place(state.turn)
+            place = _Place(state.turn) if event.call is None else places[event.call]
             question = found.get(place)
             if question is None or (isinstance(event, e.ModelStarted) and event.attempt == 1):
                 question = found[place] = _Question([])
@@ -100,9 +108,14 @@ def _questions(events: Sequence[e.Event]) -> dict[_Place, _Question]:
                 question.failures.append(event)
             elif isinstance(event, e.ModelReturned):
                 question.answer = event
+        elif isinstance(event, e.ModelRequested):
+            before = {place for place in places.values() if place.step == event.step}
+            places.setdefault(event.call, _Place(len(before) + 1, event.step))
         elif isinstance(event, e.CallEdited):
             edited[event.call] = event.arguments
         apply(state, event, 1)
+        if isinstance(event, e.Rewound):
+            found = {place: known for place, known in found.items() if place.step or place.turn < state.turn}
     for question in found.values():
         if question.answer is not None and any(c.id in edited for c in question.answer.message.tool_calls):
             parts = question.answer.message.parts
