@@ -16,7 +16,7 @@ from treadle.errors import (
     TaskNotFound,
     ThreadNotFound,
 )
-from treadle.llm.scripted import call, fail, text
+from treadle.llm.scripted import call, fail, text, turn
 from treadle.runner import remembering
 from treadle.testing.audit import audit_store
 
@@ -193,6 +193,28 @@ async def test_words_taken_out_meanwhile_are_not_summarised(runner: Runner) -> N
     assert (await runner.get_task(report.tasks[0])).state == "failed"
     assert await seen(runner) == [*said(await runner.get_thread("talk"))[:4], ("user", "What do you see?")]
     await sound(runner)
+
+
+async def test_a_summary_that_was_cut_off_stands_for_nothing_and_is_made_anew(runner: Runner) -> None:
+    await talk(runner, 2)
+    cut = await runner.compact_thread("talk", keep=0, model=summariser(turn("Her dog is", finish="length")))
+    assert (cut.complete, cut.covers) == (False, 0)
+    assert (await runner.get_task(cut.tasks[0])).state == "degraded"
+    whole = await runner.compact_thread("talk", keep=0, model=summariser())
+    assert (whole.complete, whole.covers) == (True, 2)
+    assert not set(whole.tasks) & set(cut.tasks)
+    await sound(runner)
+
+
+async def test_a_task_does_not_wait_for_a_summary_that_is_being_made_in_its_thread(runner: Runner) -> None:
+    await talk(runner, 1)
+    model = summariser(text(FACT, delay=30))
+    compacting = asyncio.ensure_future(runner.compact_thread("talk", keep=0, model=model))
+    await asked(model)
+    async with asyncio.timeout(10):
+        assert (await runner.run(sayer("Hi."), "Hello", thread_id="talk")).state == "completed"
+    compacting.cancel()
+    await asyncio.wait([compacting])
 
 
 async def test_imported_words_are_a_turn_of_their_thread(runner: Runner) -> None:

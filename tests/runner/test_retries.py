@@ -4,7 +4,18 @@ import asyncio
 
 import pytest
 
-from treadle import Agent, Limits, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle import (
+    Agent,
+    FailurePolicy,
+    Limits,
+    NextStep,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    tool,
+)
 from treadle.core.messages import Message, Text
 from treadle.core.model import ModelAnswer, SideCall, TextDelta, Usage
 from treadle.errors import ModelError, TaskParked
@@ -441,6 +452,15 @@ async def test_a_pause_lets_the_request_end_that_is_out(runner: Runner, worker):
     at = kinds(await journal(runner, "t"))
     assert "pause_requested" in at[: at.index("model_returned")]
     assert "model_stopped" not in at
+
+
+@BY_WORKER_OR_FUNCTION
+async def test_a_task_that_paused_after_a_failure_tries_again_when_it_is_resumed(runner: Runner, worker):
+    options = RunOptions(on_failure=FailurePolicy(model="pause", tool="fail"))
+    agent = Agent(ScriptedModel([fail(400), text("Yes.")]), worker=worker)
+    paused = await runner.run(agent, "?", options=options)
+    assert paused.state == "paused"
+    assert (await runner.resume(paused.task_id, agent=agent)).state == "completed"
 
 
 class Rerouted:
