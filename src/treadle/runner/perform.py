@@ -156,6 +156,7 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     call = None if effect.asked is None else effect.asked.id
     answer: ModelAnswer | None = None
     request: ModelRequest | None = None
+    stream: Any = None
     try:
         if effect.asked is None:
             request = model_request(stage, effect)
@@ -171,7 +172,8 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
             channel.tell(e.ModelRestarted(step.id, model, request.attempt, call, seq))
         if stage.family is not None and stage.family.account.is_limited:
             await stage.durable()  # what a tree may spend together is hard: also of what a crash cuts off
-        async for item in stage.kit.model.stream(request):
+        stream = stage.kit.model.stream(request)
+        async for item in stream:
             if isinstance(item, ModelAnswer):
                 if answer is not None:
                     raise WrongAnswer("it answered twice")
@@ -192,6 +194,8 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
     except ModelError as error:
         return [_model_failed(stage, step.id, call, error, request)]
     except WrongAnswer as error:
+        if (close := getattr(stream, "aclose", None)) is not None:
+            await close()
         why = f"{stage.kit.model.name} does not answer as models do: {error}"
         failed = e.ModelFailed(step.id, e.Failure("model", "unknown", why), call)
         return [_with_usage(stage, failed, answer.usage if answer is not None else None)]

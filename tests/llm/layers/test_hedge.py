@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from treadle import TextDelta
-from treadle.core.model import SideCall, Usage
+from treadle.core.model import RawDelta, SideCall, Usage
 from treadle.core.tokens import estimated_usage
 from treadle.errors import ConfigurationError, ModelError
 from treadle.models import Hedge, OpenAIChat, ScriptedModel, Timeout, fail, text, turn
@@ -236,6 +236,27 @@ def test_deadlines_inside_and_outside_are_kept():
             "so",
             "own:model did not begin to answer within 10 s",
         )
+
+    run(work)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_being_watched_closely_makes_no_model_begin_sooner(raw):
+    class Chatty(Model):
+        async def stream(self, asked):
+            if asked.raw:
+                yield RawDelta({"number": len(self.asked)})
+            async for item in super().stream(asked):
+                yield item
+
+    async def work():
+        for delays, words, seen in (((20, 1), "second", 1), ((7, 20), "first", 0)):
+            model = Chatty(text("first", delay=delays[0]), text("second", delay=delays[1]))
+            asked = request()
+            asked.raw = raw
+            deltas, answer = await ask(hedged(model), asked)
+            assert answer.message.text == words
+            assert deltas == [*([RawDelta({"number": seen})] if raw else []), TextDelta(words)]
 
     run(work)
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Agent, ScriptedModel
+from treadle import Agent, ScriptedModel, TextDelta
 from treadle.core.model import FailedAttempt
 from treadle.errors import ConfigurationError, MissingExtra, ModelError, ModelErrorKind, ModelUnknown
 from treadle.llm.errors import PASSING, kind_of_status
 from treadle.llm.layers.retry import backoff
 from treadle.llm.registry import resolve
-from treadle.models import OpenAIChat, Retry, Timeout, fail, text
+from treadle.models import CircuitBreaker, Fallback, OpenAIChat, Retry, Timeout, fail, text
 from treadle.testing.conformance.model import ask, request
 
 SECOND = 1_000_000
@@ -121,6 +121,32 @@ async def test_what_a_layer_inside_decided_stands():
             yield
 
     assert (await error_of(Retry(Inner(), attempts=1))).again_in == 40
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_ends_without_an_answer_is_a_lost_connection():
+    class Mute:
+        name = "own:mute"
+
+        async def stream(self, _):
+            yield TextDelta("so")
+
+    error = await error_of(Retry(Mute()))
+    assert (error.kind, error.again_in is not None) == ("connection", True)
+    assert str(error) == "own:mute ended its stream without an answer"
+    assert (await error_of(Fallback([Mute(), Mute()]))).next_route == "1"
+    breaker = CircuitBreaker(Mute(), failures=1, open_for=60)
+    await error_of(breaker)
+    assert breaker.state == "open"
+
+
+@pytest.mark.anyio
+async def test_attempts_before_a_durable_wait_count_their_number_and_not_their_time():
+    model = Retry(failing(503), attempts=4, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
+    late = asked_again((-7_200, "rate_limit"), (30, "server"))
+    assert (await error_of(model, late)).again_in == 1
+    late = asked_again((-7_200, "rate_limit"), (30, "server"), (31, "server"))
+    assert (await error_of(model, late)).again_in is None
 
 
 @pytest.mark.anyio

@@ -184,6 +184,27 @@ def test_a_run_waits_out_an_open_breaker_without_spending_calls():
     clock.run(main())
 
 
+def test_a_probe_that_does_not_answer_as_models_do_comes_back():
+    class Twice(Model):
+        async def stream(self, asked):
+            async for item in super().stream(asked):
+                yield item
+            if self.asked > 1:
+                yield item
+
+    async def main():
+        model = Twice(fail(503), text("so"))
+        calm = CircuitBreaker(model, failures=1, open_for=20, clock=loop_time)
+        async with clock.runner() as runner:
+            assert (await runner.run(Agent(calm), "Go")).state == "failed"
+            await asyncio.sleep(20)
+            result = await runner.run(Agent(calm), "Go")
+            assert (result.state, "answered twice" in result.error.message) == ("failed", True)
+            assert (probes(model), model.under_way) == (0, 0)
+
+    clock.run(main())
+
+
 def test_requests_of_a_hedge_are_counted_against_the_limits():
     model = Model(text("slow", delay=100), text("slow", delay=50), text("third"))
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from treadle import ModelAnswer, TextDelta
+from treadle.core.model import RawDelta
 from treadle.errors import ConfigurationError, ModelError
 from treadle.models import ScriptedModel, Timeout, fail, text
 from treadle.testing import clock
@@ -202,6 +203,26 @@ async def test_a_reader_who_leaves_early_closes_the_model():
     await anext(stream)
     await stream.aclose()
     assert model.closed == 1
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_being_watched_closely_changes_no_deadline(raw):
+    class Chatty(Model):
+        async def stream(self, asked):
+            for _ in range(14):
+                await asyncio.sleep(10)
+                if asked.raw:
+                    yield RawDelta({"ping": True})
+            yield TextDelta("late")
+
+    async def main():
+        asked = request()
+        asked.raw = raw
+        with pytest.raises(ModelError, match="did not begin to answer within 120 s"):
+            await ask(Timeout(Chatty()), asked)
+        assert asyncio.get_running_loop().time() == 120
+
+    clock.run(main())
 
 
 @pytest.mark.anyio

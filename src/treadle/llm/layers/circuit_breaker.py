@@ -12,7 +12,7 @@ from treadle.core.data import frozen
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.errors import OF_SERVICE
-from treadle.llm.layers.layer import Layer, closed, count, number, ready_in
+from treadle.llm.layers.layer import Layer, closed, count, no_answer, number, ready_in
 from treadle.ports import Model
 
 CircuitState = Literal["closed", "open", "half_open"]
@@ -98,6 +98,8 @@ class CircuitBreaker(Layer):
             inner = self.model.stream(request)
             async for item in inner:
                 yield item
+            if type(item) is not ModelAnswer:
+                raise no_answer(self.name)
         except ModelError as error:
             if error.kind in OF_SERVICE:
                 circuit.failed(passage)

@@ -16,6 +16,7 @@ from treadle.llm.layers.layer import (
     inner_model,
     kinds,
     limit_waits,
+    no_answer,
     number,
     prepare,
     ready_in,
@@ -85,11 +86,14 @@ class Fallback(Layer):
         place, inside = self._place(request)
         model = self.models[place]
         inner = model.stream(_inside(request, place, inside))
+        item: ModelDelta | ModelAnswer | None = None
         try:
             async for item in inner:
                 if type(item) is ModelAnswer and not item.model:
                     item.model = model.name
                 yield item
+            if type(item) is not ModelAnswer:
+                raise no_answer(model.name)
         except ModelError as error:
             self._next(error, place)
             raise

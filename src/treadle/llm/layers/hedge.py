@@ -14,6 +14,7 @@ from treadle.core.model import (
     ModelAnswer,
     ModelDelta,
     ModelRequest,
+    RawDelta,
     ReasoningDelta,
     SideCall,
     TextDelta,
@@ -65,16 +66,21 @@ class Hedge(Layer):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         inner = self.model.stream(request)
-        cut, lost = Cut(), None
+        cut, lost, early = Cut(), None, list[RawDelta]()
         side = _Side(self.other or self.model, request, cut)
         if request.spare_calls is None or request.spare_calls > 0:
             side.send_in(self.after)
         try:
             async for item in inner:
-                if cut.waiting:  # it has begun to answer
+                if cut.waiting:
+                    if request.raw and type(item) is RawDelta:
+                        early.append(item)  # being watched does not make it begin sooner
+                        continue
                     cut.waiting = False
                     cut.was_ours()
                     await side.end()
+                    for piece in early:
+                        yield piece
                 if type(item) is ModelAnswer:
                     item.also += side.calls()
                 yield item
@@ -172,7 +178,8 @@ class _Side:
         stream = self.model.stream(request)
         try:
             async for item in stream:
-                self._cut.make()
+                if type(item) is not RawDelta:
+                    self._cut.make()
                 if isinstance(item, (TextDelta, ReasoningDelta)):
                     self._said.append(item.text)
                 self._items.append(item)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 from treadle.core.model import ModelDelta
-from treadle.errors import ConfigurationError, ModelErrorKind
+from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.ports import output_mode_of
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ def common_mode(models: Iterable[Model]) -> Literal["native", "tool", "prompt"]:
     """Return the way of asking for a typed answer that all of these models know."""
     modes = {output_mode_of(model) for model in models}
     return "prompt" if "prompt" in modes else "tool" if "tool" in modes else "native"
+
+
+def no_answer(name: str) -> ModelError:
+    """Return the failure of a model whose stream ended without an answer."""
+    return ModelError(f"{name} ended its stream without an answer", kind="connection")
 
 
 async def closed(stream: AsyncIterator[ModelDelta | ModelAnswer] | None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.errors import PASSING
-from treadle.llm.layers.layer import Layer, closed, count, kinds, number
+from treadle.llm.layers.layer import Layer, closed, count, kinds, no_answer, number
 from treadle.ports import Model
 
 DAY = 86_400.0
@@ -66,9 +66,12 @@ class Retry(Layer):
         time = get_running_loop().time
         begun = time()
         inner = self.model.stream(request)
+        item: ModelDelta | ModelAnswer | None = None
         try:
             async for item in inner:
                 yield item
+            if type(item) is not ModelAnswer:
+                raise no_answer(self.name)
         except ModelError as error:
             if error.again_in is None:
                 error.again_in = self.again_in(request, error, time() - begun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest, RawDelta
 from treadle.errors import ModelError
 from treadle.llm.layers.cut import Cut
 from treadle.llm.layers.layer import Layer, closed, optional
@@ -46,7 +46,7 @@ class Timeout(Layer):
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         inner = self.model.stream(request)
         watch = _Watch(self)
-        time, between = watch.time, self.between
+        time, between, raw = watch.time, self.between, request.raw
         item: ModelDelta | ModelAnswer | None = None
         try:
             async for item in inner:
@@ -54,6 +54,9 @@ class Timeout(Layer):
                 yield item
                 if watch.missed and type(item) is not ModelAnswer:
                     raise watch.error()
+                if raw and type(item) is RawDelta:  # being watched changes no deadline
+                    watch.waiting = True
+                    continue
                 watch.since, watch.limit, watch.begun, watch.waiting = time(), between, True, True
             if watch.missed and type(item) is not ModelAnswer:
                 raise watch.error()
