@@ -27,9 +27,11 @@ from treadle.llm.layers.cache import Cache
 from treadle.llm.layers.fallback import Fallback
 from treadle.llm.layers.hedge import Hedge
 from treadle.llm.scripted import call, text, turn
-from treadle.models import Price
+from treadle.models import OpenAIChat, Price
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit_events import limits as audited_limits
+from treadle.testing.provider import ProviderServer
+from treadle.testing.provider import turn as provider_turn
 
 pytestmark = pytest.mark.anyio
 
@@ -168,6 +170,15 @@ async def test_other_requests_on_the_way_are_counted_and_paid_for(store: Any) ->
         (step,) = await runner.get_completed_steps(result.task_id)
         assert step.cost == result.cost
         await assert_journal_makes_sense(runner, result.task_id)
+
+
+async def test_an_answer_of_a_provider_costs_what_it_publishes(store: Any) -> None:
+    used = Usage(1_000, 100, cached_tokens=500)
+    with ProviderServer([provider_turn("Hello.", usage=used)]) as server:
+        model = OpenAIChat("gpt-5.4-mini", base_url=server.openai_base_url, api_key="made-up")
+        async with Runner(store, options=RunOptions(limits=Limits(cost=1))) as runner:
+            result = await runner.run(Agent(model, name="a"), "go")
+    assert (result.usage.cached_tokens, result.cost) == (500, Decimal("0.0008625"))
 
 
 async def test_tokens_a_model_does_not_tell_are_estimated_and_flagged(store: Any) -> None:

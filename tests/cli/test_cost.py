@@ -1,0 +1,64 @@
+"""What commands say of money: in words that people read, and in numbers that programs do."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from treadle.cli.ending import usage_words
+from treadle.cli.json_form import as_document
+from treadle.cli.screen import dollars
+from treadle.runner.results import TaskUsage
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        ("0", "$0.00"),
+        ("0.0008625", "$0.000862"),
+        ("0.027", "$0.0270"),
+        ("1", "$1.00"),
+        ("1234.5", "$1,234.50"),
+    ],
+)
+def test_an_amount_shows_what_there_is_to_see(amount: str, words: str) -> None:
+    assert dollars(Decimal(amount)) == words
+
+
+@pytest.mark.parametrize(
+    ("spent", "words"),
+    [
+        ({"cost": Decimal("0.027")}, "1 model call · 0 tool calls · 10 + 5 tokens · $0.0270"),
+        (
+            {"cost": Decimal("0.027"), "estimated": True},
+            "1 model call · 0 tool calls · about 10 + 5 tokens · about $0.0270",
+        ),
+        ({"unpriced": ("scripted",)}, "1 model call · 0 tool calls · 10 + 5 tokens"),
+        (
+            {"unpriced": ("scripted", "openai:gpt-99")},
+            "1 model call · 0 tool calls · 10 + 5 tokens · cost unknown: openai:gpt-99 has no price",
+        ),
+    ],
+)
+def test_what_was_spent_is_said_with_its_cost_or_with_what_has_no_price(
+    spent: dict[str, Any], words: str
+) -> None:
+    assert usage_words(TaskUsage(10, 5, model_calls=1, **spent)) == words
+
+
+def test_money_is_a_number_in_json() -> None:
+    document = json.loads(as_document({"cost": Decimal("0.0008625"), "unknown": None}))
+    assert document == {"cost": 0.0008625, "unknown": None}
+
+
+def test_lists_and_results_say_what_tasks_cost(treadle: Any) -> None:
+    treadle("run", "math", "1 + 2?")
+    (item,) = treadle("tasks", "--json").document["items"]
+    assert (item["cost"], item["usage"]["unpriced"], item["steps"]) == (None, ["scripted"], 2)
+    shown = treadle("show", "last", "--json").document
+    assert shown["result"]["cost"] is None
+    assert [step["usage"]["cost"] for step in shown["steps"]] == [None, None]
+    ended = treadle("run", "math", "1 + 2?", "--max-cost", "1")
+    assert ended.code == 2
+    assert "nobody knows that of 'scripted'" in ended.err
