@@ -361,6 +361,20 @@ async def test_every_model_inside_needs_a_price(store: Any) -> None:
                 await runner.run(Agent(inside, name="x"), "go", options=RunOptions(limits=Limits(cost=1)))
 
 
+async def test_agents_that_may_be_called_need_a_price_too(store: Any) -> None:
+    helper = Agent(ScriptedModel(["Done."], name="other"), name="helper")
+    chief = Agent(ScriptedModel([call("helper", input="go"), "Done."]), name="chief", subagents=[helper])
+    limited = RunOptions(limits=Limits(cost=5))
+    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
+        with pytest.raises(PriceUnknown, match="'other'"):
+            await runner.run(Agent(ScriptedModel([]), name="top", subagents=[chief]), "go", options=limited)
+        task = (await runner.run(chief, "go")).task_id
+        await runner.undo_step(task)
+    async with Runner(store, agents=[chief], prices={**DOLLAR_A_CALL, "other": Price(1, 1)}) as later:
+        with pytest.raises(PriceUnknown, match="'other' cost"):
+            await later.resume(task, options=limited)
+
+
 async def test_an_answer_that_was_kept_costs_nothing_and_is_no_estimate(store: Any) -> None:
     agent = Agent(Cache(ScriptedModel(lambda request: turn("Hello.", usage=Usage(10, 0)))), name="c")
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:

@@ -230,7 +230,16 @@ class Driving:
 
     async def _check_limits(self, agent: Agent[Any], limits: Limits, state: TaskState | None = None) -> None:
         if limits.cost is not None:
-            await check_prices(self.parts.price, model_names(self.model_of(agent)), state)
+            models = [name for one in self._reachable(agent) for name in model_names(self.model_of(one))]
+            await check_prices(self.parts.price, dict.fromkeys(models), state)
+
+    def _reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:
+        """Return an agent and all that it may call, directly or not, as far as this runner knows them."""
+        found = [agent]
+        for one in found:
+            called = [self._agents.get(other) if isinstance(other, str) else other for other in one.subagents]
+            found += [other for other in called if other is not None and other not in found]
+        return found
 
     def _spoken_with(self, agent: Agent[Any]) -> Model:
         """Return the agent's model, behind an interpreter if it is spoken with in a dialect."""

@@ -95,10 +95,17 @@ async def check_prices(price: Pricing, models: Iterable[str], state: TaskState |
                 "tokens (Price is in treadle.models), or limit tokens instead",
                 model=model,
             )
-    if state is not None and state.unpriced:
-        names = ", ".join(map(repr, state.unpriced))
+    unpriced = _unpriced(state) if state is not None else ()
+    if state is not None and unpriced:
+        names = ", ".join(map(repr, unpriced))
         raise PriceUnknown(
             f"task {state.task_id}: no limit on cost can hold, since nobody knows what its answers from {names} cost: "
             "prices are worked out once, when an answer comes. Limit tokens instead",
-            model=state.unpriced[0],
+            model=unpriced[0],
         )
+
+
+def _unpriced(state: TaskState) -> tuple[str, ...]:
+    """Return the models whose answers, to a task or below it, cost nobody knows what."""
+    below = [part for parts in state.children.values() for part in parts]
+    return tuple(dict.fromkeys([*state.unpriced, *[name for part in below for name in part.unpriced]]))
