@@ -450,6 +450,42 @@ async def test_an_undone_step_gives_its_place_back_and_nothing_that_it_planned_i
         assert [info.name for info in await runner.get_upcoming_steps(task)] == ["start"]
 
 
+async def puts(ctx: StepContext) -> StepResult:
+    """One call that counts, and an answer."""
+    return StepResult(await ctx.call_tool("put"), is_last=True)
+
+
+async def unput(made: Any, ctx: Any) -> None:
+    """Take it back."""
+
+
+@tool(undo=unput)
+async def put() -> str:
+    """Put."""
+    return "put"
+
+
+async def test_an_undone_step_gives_back_its_calls_and_the_words_it_read(runner: Runner) -> None:
+    options = RunOptions(limits=Limits(tool_calls=1), on_limit="fail")
+    task = await runner.create_task(agent_of(puts, put), "go", options=options)
+    first = await runner.run_step(task, input="now")
+    assert (await runner.undo_step(task)).complete
+    [upcoming] = await runner.get_upcoming_steps(task)
+    assert upcoming.input == first.step.input
+    assert [part.text for part in upcoming.input] == ["go", "now"]  # type: ignore[union-attr]
+    assert (await runner.run_step(task)).output == "put"
+
+
+async def test_a_step_that_was_at_work_at_the_point_of_a_fork_is_its_parents(runner: Runner) -> None:
+    parent = await runner.run(agent_of(puts, put), "go")
+    events = [event async for event in runner.handle(parent.task_id).events(deltas=False)]
+    [ended] = [event for event in events if event.kind == "tool_ended"]
+    fork = await runner.fork(parent.task_id, at=ended.seq)  # type: ignore[union-attr]
+    assert (await runner.resume(fork)).state == "completed"
+    with pytest.raises(StepNotFound, match="taken over"):
+        await runner.undo_step(fork)
+
+
 async def test_a_step_that_failed_and_is_given_up_still_says_why(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         raise ValueError("no way")
