@@ -11,6 +11,7 @@ from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
 from treadle.core.events import Delta, ModelRestarted, RawChunk
 from treadle.core.model import ModelAnswer, ModelRequest, RawDelta, TextDelta
+from treadle.llm.layers.fallback import Fallback
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.models import OpenAIChat
@@ -220,3 +221,12 @@ async def test_raw_chunks_are_what_the_provider_sent_over_http(wire, monkeypatch
     assert "".join(said) == "Hello there."
     first = next(n for n, e in enumerate(seen) if isinstance(e, RawChunk))
     assert first < next(n for n, e in enumerate(seen) if isinstance(e, Delta))
+
+
+async def test_words_of_a_model_that_gives_way_to_another_are_void():
+    first = ScriptedModel([fail(400, after="It is th")], name="first")
+    other = ScriptedModel([text("It is here.")], name="other")
+    seen, result = await streamed(Agent(Fallback([first, other], on=["invalid_request"])))
+    assert result.final_text == "It is here."
+    (at,) = [n for n, e in enumerate(seen) if isinstance(e, ModelRestarted)]
+    assert (words(seen[:at], "final"), words(seen[at:], "final")) == ("It is th", "It is here.")

@@ -19,7 +19,7 @@ from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.runner import observing
 from treadle.telemetry import Callback, Console, DriveBegan, DriveEnded, JsonLines, Missed, Notice
-from treadle.telemetry.redaction import Redaction
+from treadle.telemetry.redaction import LONGEST, Redaction
 from treadle.testing.compare import journal_of
 
 pytestmark = pytest.mark.anyio
@@ -319,3 +319,14 @@ def test_the_text_of_a_side_calls_error_is_content():
     told = Redaction().event(event, content=False)
     assert [(side["model"], side["error"]) for side in told["also"]] == [("a:b", "failed")]
     assert "down: key" in str(Redaction().event(event, content=True))
+
+
+def test_of_what_is_very_long_the_beginning_is_told_without_half_a_secret():
+    redaction = Redaction(["sekret-" + "x" * 100])
+    told = redaction.text("a" * (LONGEST - 50) + "sekret-" + "x" * 100 + "b" * 5_000_000)
+    assert len(told) < LONGEST + 50
+    assert "sekret" not in told
+    assert len(redaction.json(list(range(5_000_000)))) == 1_000
+    began = time.perf_counter()
+    redaction.json({"page": "token " * 2_000_000, "more": [{"x": "password " * 1_000}] * 100})
+    assert time.perf_counter() - began < 2

@@ -16,10 +16,7 @@ from treadle.core.observation import as_text
 from treadle.core.spending import PICODOLLARS
 from treadle.ports import DriveBegan, ObservedTask
 from treadle.telemetry import semconv as names
-from treadle.telemetry.redaction import Redaction
-
-_LONGEST: Final = 32_000
-"""Characters of a content attribute at most."""
+from treadle.telemetry.redaction import LONGEST, Redaction
 
 _NAME: Final = 64
 _UNSEEN: Final = "_OTHER"
@@ -298,7 +295,7 @@ class Spans:
 
     def _text(self, words: str) -> str:
         """Return what an error says, if content is asked for."""
-        return self._redaction.text(words)[:_LONGEST] if self._content else ""
+        return self._redaction.text(words) if self._content else ""
 
     def _messages(self, message: Message, finish: str | None = None) -> str:
         told: dict[str, Json] = {"role": message.role, "parts": [self._part(part) for part in message.parts]}
@@ -344,4 +341,4 @@ def _failed(span: Span, kind: str, words: str = "", status: int | None = None) -
 
 def _json(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

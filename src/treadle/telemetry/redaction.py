@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from math import isfinite
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -33,6 +34,15 @@ FACTS: Final = frozenset({
 SECRET: Final = "[secret]"  # noqa: S105  what stands in the place of one
 _SHORTEST: Final = 8
 """Characters of the shortest value that is hidden wherever it stands: shorter ones stand everywhere by chance."""
+
+LONGEST: Final = 32_000
+"""Characters of a text that are told at most: looking for secrets takes the interpreter from others meanwhile."""
+
+_MOST: Final = 1_000
+"""Items of a list or an object that are told at most."""
+
+_MARGIN: Final = 1_000
+"""Characters behind the cut that are looked through too, so that no beginning of a secret is left before it."""
 
 _HIDDEN: Final = (
     r"pass(?:word|wd|phrase)|secret|token|(?:api|access|private)[_-]?key|authori[sz]ation|credentials?|cookie"
@@ -61,15 +71,19 @@ class Redaction:
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def text(self, words: str) -> str:
-        """Return words without secrets."""
+        """Return words without secrets; of very many their beginning."""
+        more = len(words) - LONGEST
+        if more > 0:
+            words = words[: LONGEST + _MARGIN]
         if self._known is not None:
             words = self._known.sub(SECRET, words)
-        return _IN_TEXT.sub(_kept_before, words)
+        words = _IN_TEXT.sub(_kept_before, words)
+        return words if more <= 0 else f"{words[:LONGEST]}… ({more} more)"
 
     def json(self, value: Any, *, content: bool = True) -> Json:
         """Return a value as JSON data without secrets, and without content unless that is asked for.
 
-        Bytes are told by their number.
+        Bytes are told by their number, and of long texts, lists and objects the beginning.
         """
         if value is None or isinstance(value, (bool, int)):
             return value
@@ -82,12 +96,12 @@ class Redaction:
         if is_dataclass(value) and not isinstance(value, type):
             return self._object(value, content=content)
         if isinstance(value, Mapping):
-            pairs = cast("Mapping[Any, Any]", value)
-            return {
-                self.text(str(name)): self._under(str(name), inner, content) for name, inner in pairs.items()
-            }
+            pairs = islice(cast("Mapping[Any, Any]", value).items(), _MOST)
+            return {self.text(str(name)): self._under(str(name), inner, content) for name, inner in pairs}
         if isinstance(value, (Sequence, set, frozenset)):
-            return [self.json(inner, content=content) for inner in cast("Sequence[Any]", value)]
+            return [
+                self.json(inner, content=content) for inner in islice(cast("Sequence[Any]", value), _MOST)
+            ]
         return self.text(repr(value)) if content else None
 
     def event(self, event: Event | Ephemeral, *, content: bool) -> dict[str, Json]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -133,8 +132,3 @@ async def load(path: str | os.PathLike[str]) -> Recording:
             await runner.import_tasks(file)
             found = await record(runner, task_id)
     return Recording(task_id, found.events, found.history, declared)
-
-
-def same_text(values: Sequence[Json]) -> bool:
-    """Whether JSON values are written alike, whatever the order of their names."""
-    return len({json.dumps(value, sort_keys=True) for value in values}) == 1
