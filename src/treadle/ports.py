@@ -696,8 +696,8 @@ class Observer(Protocol):
     each event once, when it is durable. What it raises is logged and counted. What it has not come to waits in a
     bounded buffer; when that is full, deltas are left out first, then the oldest events, and `Missed` says how many.
 
-    It belongs to one runner. It may also have `deltas = True`, to be told what is being written just now, and `close()`, which is called
-    in the same thread when the runner is closed and everything was told.
+    It belongs to one runner. It may also have `deltas = True`, to be told what is being written just now, and
+    `close()`, which is called in the same thread when the runner is closed and everything was told.
     """
 
     def observe(self, notice: Notice) -> None:
