@@ -1,0 +1,56 @@
+"""A tree of tasks on a budget is killed in the middle: spent stays spent, and nothing that was done is done again."""
+
+import asyncio
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.crash.family import CHILDREN, REQUESTS, boss, drive
+from treadle import Runner
+from treadle.testing.audit import Evidence, audit_store
+
+pytestmark = pytest.mark.anyio
+
+
+async def dies(folder: Path, at: int) -> None:
+    """Drive the task in a process until it dies at its request of this number."""
+    command = [sys.executable, "-m", "tests.crash.family", str(folder), str(at)]
+    process = await asyncio.create_subprocess_exec(*command)
+    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "deaths",
+    [(6, 12), *[pytest.param(each, marks=pytest.mark.full) for each in [(2,), (5, 9, 12), (17,), (18,)]]],
+)
+async def test_a_killed_tree_spends_no_more_than_its_budget_and_repeats_nothing(
+    tmp_path: Path, deaths: tuple[int, ...]
+) -> None:
+    for die_at in deaths:
+        await dies(tmp_path, die_at)
+    result = await drive(tmp_path)
+    requests = (tmp_path / "requests").read_text().splitlines()
+    assert len(requests) <= REQUESTS, "the provider sees no more than the budget, over all lives"
+    assert result.state == "degraded"
+    assert result.usage.model_calls == REQUESTS, "what a kill cut off is paid for as well"
+    paid = (tmp_path / "effects").read_text().split()
+    assert max(Counter(paid).values()) == 1, "no call is repeated"
+    assert max(Counter(requests).values()) <= 1 + len(deaths)
+    async with Runner(tmp_path / "journal.db", agents=[boss(tmp_path)]) as runner:
+        children = (await runner.list_tasks(parent="job")).items
+        assert len(children) == CHILDREN
+        assert {child.state for child in children} <= {"completed", "degraded"}
+        assert await audit_store(runner.store, Evidence(ended=True)) == []
+
+
+async def test_a_killed_tree_is_adopted_as_a_whole(tmp_path: Path) -> None:
+    await dies(tmp_path, 7)
+    async with Runner(tmp_path / "journal.db", agents=[boss(tmp_path)], adopt=True) as runner:
+        async with asyncio.timeout(30):
+            while (await runner.get_task("job")).state not in ("degraded", "completed"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert len((tmp_path / "requests").read_text().splitlines()) <= REQUESTS
+        assert await audit_store(runner.store, Evidence(ended=True)) == []
