@@ -200,10 +200,11 @@ class StoreConformance(
     async def test_a_thread_is_free_once_the_store_of_its_holder_was_closed(self, tmp_path: Path) -> None:
         store = self.make(tmp_path)
         await store.open()
-        await Owner(store, "t").write(create=new_task("t"), enter="enqueue")
+        await Owner(store, "t").write(create=new_task("t", thread_id="talk"), enter="enqueue")
         await store.close()
         await store.open()
-        committed = await Owner(store, "u").write(create=new_task("u"), enter="enqueue")
+        new = new_task("u", thread_id="talk")
+        committed = await Owner(store, "u").write(create=new, enter="enqueue")
         assert committed.place is not None
         assert committed.place.held
         await store.close()
