@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.journals.stories import AGENTS, LOOKER, STORIES, goes_on
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
@@ -17,7 +21,19 @@ from treadle.core import events as e
 from treadle.errors import ImportRefused, JournalCorrupt, VersionRefused
 from treadle.llm.scripted import call, text, turn
 from treadle.stores.sqlite import SQLiteStore
+from treadle.telemetry import (
+    Console,
+    DriveBegan,
+    DriveEnded,
+    JsonLines,
+    Missed,
+    Notice,
+    ObservedTask,
+    OpenTelemetry,
+)
 from treadle.testing.audit import audit_store
+from treadle.testing.compare import journal_of
+from treadle.testing.replay import record, replay
 
 pytestmark = pytest.mark.anyio
 
@@ -44,6 +60,45 @@ async def test_a_recorded_journal_is_read_verified_and_driven_on(file: Path, tmp
         assert again.getvalue().splitlines()[1:-1] == lines(file)[1:-1]
         assert await goes_on(runner, name) == (wanted["ends"], wanted["says"])
         assert (await runner.verify()).findings == ()
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name} {file.stem}")
+async def test_a_recorded_journal_replays_with_what_was_recorded(file: Path) -> None:
+    async with Runner("memory:", agents=AGENTS) as runner:
+        await runner.import_tasks(file)
+        row = await runner.store.row(file.stem)
+        agent = next(agent for agent in AGENTS if agent.name == row.agent)
+        report = await replay(await record(runner, file.stem, agent), agent)
+    changed = {"with_another_version_of_its_agent": ["instructions"]}
+    assert [drift.kind for drift in report.drifts] == changed.get(file.stem, []), str(report)
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name} {file.stem}")
+async def test_observers_make_sense_of_a_recorded_journal_from_wherever_they_begin(file: Path) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    traces = OpenTelemetry(provider, content=True)
+    others = [Console(io.StringIO(), content=True), JsonLines(io.StringIO(), content=True)]
+    async with Runner("memory:") as runner:
+        await runner.import_tasks(file)
+        events = await journal_of(runner.store, file.stem)
+    task = ObservedTask(file.stem, "agent", "thread")
+    for begin in range(len(events)):
+        began = DriveBegan(begin, 2, 1, {}, copy_context())
+        gap = [Notice(None, Missed(1, 0))] if begin % 3 == 1 else []
+        told = [Notice(task, event) for event in (began, *events[begin:], DriveEnded("paused", len(events)))]
+        for notice in [*told[:3], *gap, *told[3:]]:
+            for observer in (traces, *others) if begin % 5 == 0 else (traces,):
+                observer.observe(notice)
+        spans = exporter.get_finished_spans()
+        exporter.clear()
+        known = {span.context.span_id for span in spans}
+        assert {span.parent.span_id for span in spans if span.parent is not None} <= known
+        assert all(span.start_time <= span.end_time for span in spans)
+        assert len([span for span in spans if span.parent is None]) == (2 if gap and len(told) > 4 else 1)
+    assert not traces._open
+    provider.shutdown()
 
 
 def lines(file: Path) -> list[bytes]:

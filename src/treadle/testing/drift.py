@@ -62,7 +62,7 @@ def compared(
         found += drifts
         if any(drift.kind in ("call", "order", "request", "step") for drift in drifts):
             return found  # what follows follows from that
-    if then.end is not None:
+    if then.end is not None and then.end.state != "cancelled":  # that was somebody's wish
         found += _of_end(then, now)
     return found
 
@@ -187,10 +187,10 @@ def _of_end(then: Trail, now: Trail) -> Iterator[Drift]:
     if now.end is None:
         yield Drift("end", "the end", "the task did not end", then.end.state, None)
         return
-    if then.end.state not in ("cancelled", now.end.state):
+    if then.end.state != now.end.state:
         why = now.end.error.message if now.end.error is not None else ""
         yield Drift("end", "the end", "its state", then.end.state, f"{now.end.state} {why}".strip())
-    elif then.end.output != now.end.output and then.end.state != "cancelled":
+    elif then.end.output != now.end.output:
         yield Drift("end", "the end", "the answer", as_text(then.end.output), as_text(now.end.output))
 
 

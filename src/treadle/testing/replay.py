@@ -12,14 +12,16 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from treadle.agents.agent import Agent
 from treadle.agents.step_context import StepContext
 from treadle.agents.worker import StepResult
 from treadle.core.data import frozen
+from treadle.core.events import StepSkipped
 from treadle.core.messages import Json, Text
 from treadle.core.observation import as_text
+from treadle.core.scheduling import ITSELF, UNNEEDED
 from treadle.core.tools import Unknown
 from treadle.errors import AgentUnknown, StepFailed, TaskFinished, TaskParked, TreadleError
 from treadle.llm.registry import resolve
@@ -27,10 +29,11 @@ from treadle.llm.replay import ReplayModel
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.options import RunOptions, from_json
+from treadle.runner.views import Role
 from treadle.testing.compare import journal_of
 from treadle.testing.drift import Drift, compared
 from treadle.testing.recording import Recording, declaration, load, record, save
-from treadle.testing.trail import CallTrail, Trail, trail_of
+from treadle.testing.trail import CallTrail, StepTrail, Trail, trail_of
 from treadle.wiring import Runner
 
 __all__ = ["Drift", "Recording", "ReplayReport", "assert_replays", "load", "record", "replay", "save"]
@@ -138,32 +141,46 @@ async def _run(runner: Runner, agent: Agent[Any], then: Trail, recording: Record
     if recording.history:
         thread = created.thread
         await runner.import_thread(thread, recording.history)
+    steps = list(then.steps.values())
+    to_its_end = then.end is not None and then.end.state != "cancelled"
+    stepwise = not to_its_end or any(step.inputs or _given_up(step) for step in steps)
     task = await runner.create_task(
         agent,
         list(created.input),
         thread_id=thread,
         extra_state=created.extra_state,
-        options=_options(then.options),
+        options=_options(then.options[-1 if stepwise else 0]),
         context=context,
     )
-    steps = list(then.steps.values())
-    stepwise = then.end is None or any(step.inputs for step in steps)
-    if not stepwise:
-        await runner.resume(task.task_id, agent=agent, context=context)
-        return task.task_id
-    for step in steps:
-        for said in step.inputs:
-            role = "observation" if said.observation else said.role
-            await runner.send(task.task_id, list(said.parts), role=role, by=said.by)  # type: ignore[arg-type]
-        try:
-            out = await runner.run_step(task.task_id, context=context)
-        except (StepFailed, TaskParked, TaskFinished):
+    for step in steps if stepwise else ():
+        if not await _stepped(runner, task.task_id, step, context):
             break
-        if out.is_last and step is steps[-1]:
-            break
-    if then.end is not None:
+    if to_its_end:
         await runner.resume(task.task_id, agent=agent, context=context)
+        for later in () if stepwise else then.options[1:]:
+            await runner.resume(task.task_id, agent=agent, context=context, options=_options(later))
     return task.task_id
+
+
+async def _stepped(runner: Runner, task_id: str, step: StepTrail, context: Any) -> bool:
+    """Take a step as it was recorded, with what was said before it; False if the task goes no further."""
+    for said in step.inputs:
+        role = "observation" if said.observation else said.role
+        await runner.send(task_id, list(said.parts), role=cast("Role", role), by=said.by)
+    try:
+        await runner.run_step(task_id, context=context)
+    except StepFailed:
+        if not _given_up(step):
+            return False
+        await runner.skip_step(task_id)
+    except (TaskParked, TaskFinished):
+        return False
+    return True
+
+
+def _given_up(step: StepTrail) -> bool:
+    """Whether a person gave the step up."""
+    return isinstance(step.end, StepSkipped) and step.end.by not in (ITSELF, UNNEEDED)
 
 
 def _options(kept: Json) -> RunOptions:

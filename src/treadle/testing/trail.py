@@ -78,7 +78,9 @@ class Trail:
     """A task."""
 
     created: e.TaskCreated | None = None
-    options: Json = None
+    options: list[Json] = field(default_factory=list[Json])
+    """those it was begun with, and those it went on with"""
+
     instructions: str = ""
     fingerprint: str = ""
     steps: dict[str, StepTrail] = field(default_factory=dict[str, StepTrail])
@@ -91,11 +93,11 @@ def trail_of(events: Sequence[e.Event]) -> Trail:
     for event in events:
         match event:
             case e.TaskCreated():
-                trail.created, trail.options, trail.fingerprint = event, event.options, event.fingerprint
+                trail.created, trail.options, trail.fingerprint = event, [event.options], event.fingerprint
             case e.TaskForked():
-                trail.options, trail.fingerprint, trail.end = event.options, event.fingerprint, None
+                trail.options, trail.fingerprint, trail.end = [event.options], event.fingerprint, None
             case e.OptionsChanged():
-                trail.options = event.options
+                trail.options.append(event.options)
             case e.VersionChanged():
                 trail.fingerprint = event.fingerprint
             case e.InstructionsSet():
