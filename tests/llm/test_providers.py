@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -647,3 +649,16 @@ def test_a_request_for_a_call_that_never_parsed_is_well_formed():
         (user("a"), broken), "", (), "auto", ModelSettings(), task_id="t", step="s", turn=1, attempt=1
     )
     assert their_messages(asked)[1].parts[0].args == {"unparsable_arguments": '{"a": '}
+
+
+def test_models_of_all_providers_may_be_asked_at_once_in_a_process_that_has_imported_none():
+    code = (
+        "import asyncio\n"
+        "from treadle.models import OpenAI, OpenAIChat, Anthropic, Google\n"
+        "async def main():\n"
+        "    kinds = OpenAI, OpenAIChat, Anthropic, Google\n"
+        "    models = [kind('x', api_key='k', base_url='http://127.0.0.1:9') for kind in kinds]\n"
+        "    await asyncio.gather(*(model._ready() for model in models * 2))\n"
+        "asyncio.run(main())"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

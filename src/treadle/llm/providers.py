@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from urllib.parse import urlsplit
 
@@ -188,10 +189,12 @@ class NamedModel(PydanticAIModel):
         return await self._models.get()
 
     def _import(self) -> None:
-        import_module("treadle.llm.mapping")
-        import_module(self.home)
-        import_module("treadle.llm.connections").tls()
-        prices.load()
+        # Packages that import each other in a circle cannot be imported by several threads at a time.
+        with _importing:
+            import_module("treadle.llm.mapping")
+            import_module(self.home)
+            import_module("treadle.llm.connections").tls()
+            prices.load()
 
     def _make(self) -> TheirModel:
         raise NotImplementedError
@@ -388,3 +391,4 @@ def _secrets_of(model: TheirModel) -> tuple[str, ...]:
 
 
 _TOO_SHORT_TO_HIDE = 3
+_importing = Lock()
