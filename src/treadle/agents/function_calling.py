@@ -33,6 +33,8 @@ _CUT = {
     "length": "the answer was cut off at the longest length the model may write",
     "content_filter": "the provider filtered the answer",
     "refusal": "the model refused",
+    "error": "the answer ended with an error",
+    "unknown": "the model stopped for a reason that is not known",
 }
 
 

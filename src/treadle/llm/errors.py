@@ -204,7 +204,10 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
         if (kind := _BY_TYPE.get(cls.__name__)) is not None:
             return kind
     cause = error.__cause__
-    return _kind(cause, _status(cause)) if isinstance(cause, Exception) else "unknown"
+    kind = _kind(cause, _status(cause)) if isinstance(cause, Exception) else "unknown"
+    if kind == "unknown" and any(cls.__name__ == "ModelAPIError" for cls in type(error).__mro__):
+        return "unparsable"  # all that is left of its meanings: something came, and it was no answer
+    return kind
 
 
 def _codes(error: Exception) -> Iterable[str]:

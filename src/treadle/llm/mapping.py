@@ -40,7 +40,7 @@ from treadle.core.model import (
 )
 from treadle.core.tokens import estimated_usage
 from treadle.core.tools import ToolSpec
-from treadle.errors import ModelError
+from treadle.errors import ModelError, ModelErrorKind
 from treadle.llm.arguments import parsed_call
 from treadle.llm.settings import Family
 
@@ -163,9 +163,10 @@ def _response_part(part: Part, ids: _WireIds, *, calls: bool) -> theirs.ModelRes
         return theirs.ThinkingPart(clean(part.text), **_known(meta, _PART_META))
     if isinstance(part, ToolCall):
         arguments: Any = clean(part.arguments)
-        if part.problem is not None:
-            arguments = {"unparsable_arguments": clean((part.raw or "")[:_RAW_SHOWN])}
         known = _known(meta, ("id", "provider_name", "provider_details"))
+        if part.problem is not None:
+            known.pop("provider_details", None)  # a signature is under what was written, not under this
+            arguments = {"unparsable_arguments": clean((part.raw or "")[:_RAW_SHOWN])}
         return theirs.ToolCallPart(part.name, arguments, ids.begin(part), **known)
     if isinstance(part, Image | File) and part.data is not None:
         content = theirs.BinaryContent(part.data, media_type=part.media_type or "application/octet-stream")
@@ -224,21 +225,32 @@ def _known(meta: Json, names: tuple[str, ...]) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- answers
 
 
-def our_answer(response: theirs.ModelResponse, request: ModelRequest, family: Family | None) -> ModelAnswer:
+def our_answer(
+    response: theirs.ModelResponse, request: ModelRequest, family: Family | None, *, streamed: bool = True
+) -> ModelAnswer:
     """Return a whole response as our answer; raise `ModelError` when it only broke off.
 
     Args:
         response: the assembled response.
         request: what it answers.
         family: whose wire it came over, if that is known.
+        streamed: whether it came in pieces, of which some may be missing.
     """
-    finish = our_finish(response, must_say=family is not None)
+    finish = our_finish(response, must_say=family is not None, streamed=streamed)
+    if finish == "error" and not any(isinstance(part, theirs.ToolCallPart) for part in response.parts):
+        why = (response.provider_details or {}).get("finish_reason")
+        raise ModelError(f"the provider says that the answer went wrong: {why}", kind=_went_wrong(why))
     truncated = finish not in ("stop", "tool_calls")
     bare = {spec.name for spec in request.tools if not spec.parameters.get("properties")}
     empty = () if family is None else family.no_arguments
     parts = tuple(_our_part(part, truncated, bare, empty) for part in response.parts)
     message = Message("assistant", parts, meta=_response_meta(response))
     return ModelAnswer(message, finish, our_usage(response) or estimated_usage(request, message))
+
+
+def _went_wrong(why: object) -> ModelErrorKind:
+    """Return whose fault it was: the service's, or the model's own, as Google tells."""
+    return "server" if why in ("error", "failed", "cancelled") else "unparsable"
 
 
 def _response_meta(response: theirs.ModelResponse) -> Json:
@@ -261,10 +273,14 @@ def _our_part(
             raw = json.dumps(part.args)
         if part.args in empty or (not raw.strip() and part.tool_name in bare):
             raw = "{}"
-        meta = _meta(part, ("id", "provider_name", "provider_details"))
+        meta: Any = _meta(part, ("id", "provider_name", "provider_details"))
         if part.id is not None and isinstance(meta, dict):
             meta["call_id"] = part.tool_call_id
-        return clean(parsed_call(part.tool_call_id, part.tool_name, raw, truncated=truncated, meta=meta))
+        asked = parsed_call(part.tool_call_id, part.tool_name, raw, truncated=truncated, meta=meta)
+        kept: ToolCall = clean(asked)
+        if kept.arguments != asked.arguments and isinstance(meta, dict):
+            meta.pop("provider_details", None)  # a signature is under what was written, not under this
+        return kept
     if isinstance(part, theirs.FilePart):
         kind = Image if part.content.is_image else File
         return kind(data=part.content.data, media_type=part.content.media_type, meta=_meta(part, _PART_META))
@@ -346,12 +362,13 @@ def _written(arguments: Any) -> str:
     return clean(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
-def our_finish(response: theirs.ModelResponse, *, must_say: bool) -> Finish:
+def our_finish(response: theirs.ModelResponse, *, must_say: bool, streamed: bool = True) -> Finish:
     """Return why a response ended; raise `ModelError` when it only broke off.
 
     Args:
         response: the assembled response.
         must_say: this provider always says why; a stream without it was cut.
+        streamed: whether it came in pieces; what came whole is not cut, but no answer.
     """
     details = response.provider_details or {}
     said = details.get("finish_reason")
@@ -359,6 +376,8 @@ def our_finish(response: theirs.ModelResponse, *, must_say: bool) -> Finish:
         return "refusal"
     broken = response.state not in ("complete", "suspended")
     if broken or (must_say and said is None and response.finish_reason != "content_filter"):
+        if not streamed:
+            raise ModelError("what came is not an answer: it does not say why it ends", kind="unparsable")
         raise ModelError("the stream ended before the answer was complete", kind="connection")
     if said == "error":
         return "error"

@@ -101,7 +101,7 @@ class PydanticAIModel:
                 answer = mapping.our_answer(whole, request, family)
             else:
                 whole = await model.request(history, settings, parameters)
-                answer = mapping.our_answer(whole, request, family)
+                answer = mapping.our_answer(whole, request, family, streamed=False)
                 for delta in mapping.whole_deltas(whole):
                     yield delta
         except Exception as error:  # noqa: BLE001  (SDKs raise whatever a malformed answer makes them stumble over)

@@ -153,11 +153,15 @@ async def what_is_no_object_never_runs(scripted: Scripted) -> None:
     """Arguments that are no complete JSON object are marked, or the whole answer is no good; none is mended."""
     for raw in _NO_OBJECT:
         with scripted([turn(calls=[call("add", a=1, b=2), call_raw("add", raw)])]) as model:
-            _, answer = await ask(model, request())
+            try:
+                _, answer = await ask(model, request())
+            except ModelError as error:
+                if error.kind != "unparsable":
+                    raise
+                continue
         whole = [asked for asked in answer.message.tool_calls if asked.problem is None]
         assert [asked.arguments for asked in whole] in ([], [{"a": 1, "b": 2}])
-        if len(whole) == len(answer.message.tool_calls):
-            assert (whole, answer.finish) == ([], "error")
+        assert len(whole) < len(answer.message.tool_calls) or (whole, answer.finish) == ([], "error")
 
 
 async def unparsable_arguments_are_marked(scripted: Scripted) -> None:

@@ -192,7 +192,7 @@ def _whole_block(part: Text | Reasoning | Refusal | Call, turn: Turn) -> dict[st
         case Call():
             try:
                 block["input"] = json.loads(part.arguments)
-            except ValueError:
+            except (ValueError, RecursionError):
                 # A whole message holds parsed input: nothing is left of what broke off, the rest is as it was written.
                 block["input"] = {} if turn.finish == "length" else part.arguments or {}
         case Reasoning(words, signature):
