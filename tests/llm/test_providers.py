@@ -651,6 +651,7 @@ def test_a_request_for_a_call_that_never_parsed_is_well_formed():
     assert their_messages(asked)[1].parts[0].args == {"unparsable_arguments": '{"a": '}
 
 
+@pytest.mark.full
 def test_models_of_all_providers_may_be_asked_at_once_in_a_process_that_has_imported_none():
     code = (
         "import asyncio\n"

@@ -1,0 +1,500 @@
+# ruff: noqa: E501 - a table: a line for each fault
+"""What a provider may do wrong, and what must come of it: written by hand, for each wire format, asked in both ways.
+
+Nothing here is derived from the code under test. `make provider-faults` runs all of it, and so does
+`python -m tests.llm.fault_matrix [words of names]`, which says what is wrong as it finds it.
+"""
+
+import asyncio
+import json
+import re
+import time
+from collections import Counter, defaultdict
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime, parsedate_to_datetime
+
+from tests.llm.wires import SECRET, WIRES
+from treadle import Agent, Runner, tool
+from treadle.models import Retry, Timeout
+from treadle.testing.audit import audit_store
+from treadle.testing.provider import (
+    ProviderServer,
+    Usage,
+    call,
+    fail,
+    hang_up,
+    raw,
+    raw_call,
+    reasoning,
+    refusal,
+    text,
+    turn,
+)
+from treadle.testing.provider.script import Script
+
+DONE = "Done."
+HALF = "Half of what I wanted to say, and then"
+ON = frozenset(("rate_limit", "overloaded", "server", "timeout", "connection", "not_sent"))
+"""Kinds of failure after which the same question is asked again."""
+SHORT = 1.5
+"""Seconds after which an impatient model gives up."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """What must come of a fault.
+
+    Args:
+        requests: how many arrive at the server, for the turn with the fault and what follows it.
+        kind: of the failure of each attempt that failed, in `ModelFailed`; None if none did.
+        state: the task's, at the end.
+        runs: how often tools run because of the answer with the fault.
+        told: what the model reads of it in its next request.
+        text: what the task answers; None: nothing is said of it.
+        attempts: how many the journal knows, where that is not the number of requests.
+    """
+
+    requests: int
+    kind: str | None = None
+    state: str = "completed"
+    runs: int = 0
+    told: str = ""
+    text: str | None = DONE
+    attempts: int | None = None
+    estimated: bool | None = None
+
+
+def asked_again(kind):
+    """The attempt fails, and the next one answers."""
+    return Want(2, kind)
+
+
+def final(kind):
+    """The attempt fails, and with it the task: nothing is tried again."""
+    return Want(1, kind, "failed", text=None)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: what the server answers, and what must come of it; `of` says otherwise for some wires and ways."""
+
+    name: str
+    items: tuple
+    want: Want
+    of: dict = field(default_factory=dict)
+    wires: tuple = tuple(WIRES)
+    ways: tuple = ("streamed", "whole")
+    impatient: bool = False
+    wait: float = 0.0
+    forever: bool = False
+    """whether it goes on without end: four attempts, then the task has failed"""
+    places: tuple = ("first", "after a tool")
+
+    def wanted(self, wire, way):
+        for key in (f"{wire} {way}", wire, way):
+            if key in self.of:
+                return self.of[key]
+        return self.want
+
+
+def fault(name, *items, want, **options):
+    return Fault(name, items, want, **options)
+
+
+DATE = "a date"
+"""Stands for a date in a second or two, as the header has it, when the request arrives."""
+
+
+def later():
+    return format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+
+
+STATUS = [
+    fault("400", fail(400), want=final("invalid_request")),
+    fault("401", fail(401, f"Incorrect API key provided: {SECRET}"), want=final("authentication")),
+    fault("402", fail(402), want=final("permission")),
+    fault("403", fail(403), want=final("permission")),
+    fault("404", fail(404), want=final("not_found")),
+    fault("408", fail(408), want=asked_again("timeout"), forever=True),
+    fault("409", fail(409), want=asked_again("overloaded"), forever=True),
+    fault("413", fail(413), want=final("too_large")),
+    fault("418", fail(418), want=final("invalid_request")),
+    fault("422", fail(422), want=final("invalid_request")),
+    fault("425", fail(425), want=asked_again("overloaded")),
+    fault("429", fail(429), want=asked_again("rate_limit"), forever=True),
+    fault("429, seconds", fail(429, retry_after=0.3), want=asked_again("rate_limit"), wait=0.3),
+    fault("429, milliseconds", fail(429, headers={"retry-after-ms": "200"}), want=asked_again("rate_limit"), wait=0.2),
+    fault("429, a date", fail(429, retry_after=DATE), want=asked_again("rate_limit")),
+    fault("429, no date", fail(429, retry_after="soon"), want=asked_again("rate_limit")),
+    fault("429, in two hours", fail(429, retry_after=7200), want=Want(1, "rate_limit", "waiting", text=None)),
+    fault("429, in two days", fail(429, retry_after=172_800), want=final("rate_limit")),
+    fault("429 twice", fail(429), fail(429), want=Want(3, "rate_limit")),
+    fault("500", fail(500), want=asked_again("server"), forever=True),
+    fault("502", fail(502), want=asked_again("server")),
+    fault("503", fail(503), want=asked_again("overloaded"), forever=True),
+    fault("503, seconds", fail(503, retry_after=0.2), want=asked_again("overloaded"), wait=0.2),
+    fault("504", fail(504), want=asked_again("timeout")),
+    fault("529", fail(529), want=asked_again("overloaded")),
+    fault("599", fail(599), want=asked_again("server")),
+    fault("a page of a proxy with 502", raw("<html>Bad Gateway</html>", status=502, content_type="text/html"), want=asked_again("server")),
+    fault("a page of a proxy with 403", raw("<html>No.</html>", status=403, content_type="text/html"), want=final("permission")),
+    fault("an error of nobody's shape", raw('["no"]', status=500), want=asked_again("server")),
+    fault("an error without words", raw("", status=503), want=asked_again("overloaded")),
+]  # fmt: skip
+
+CODES = [
+    fault("no money left", fail(429, code="insufficient_quota"), want=final("permission"), wires=("chat", "responses")),
+    fault("too long for the model", fail(400, code="context_length_exceeded"), want=final("too_large"), wires=("chat", "responses")),
+    fault("a text too long", fail(400, code="string_above_max_length"), want=final("too_large"), wires=("chat", "responses")),
+    fault("filtered with 400", fail(400, code="content_filter"), want=final("refused"), wires=("chat", "responses")),
+    fault("no such model with 400", fail(400, code="model_not_found"), want=final("not_found"), wires=("chat", "responses")),
+    fault("rate limit with 400", fail(400, code="rate_limit_exceeded"), want=asked_again("rate_limit"), wires=("chat", "responses")),
+    fault("overloaded with 500", fail(500, code="overloaded_error"), want=asked_again("overloaded"), wires=("anthropic",)),
+    fault("no money left, of Anthropic", fail(400, code="billing_error"), want=final("permission"), wires=("anthropic",)),
+    fault("too large with 400", fail(400, code="request_too_large"), want=final("too_large"), wires=("anthropic",)),
+    fault("no key of Google's", fail(400, f"API key not valid: {SECRET}", code="API_KEY_INVALID"), want=final("authentication"), wires=("google",)),
+]  # fmt: skip
+
+# After how many pieces, counted from the end, an answer has not said yet why it ends, and after how many it has.
+UNSAID = {"chat": -3, "responses": -1, "anthropic": -2, "google": -1}
+SAID = {"chat": -1, "anthropic": -1}
+BY_HALF = {"chunk_size": 4}
+
+
+def each(name, make, want, **options):
+    """A fault that is made in another way on each wire that `make` knows."""
+    return [fault(name, made, want=want, wires=(wire,), **options) for wire, made in make.items()]
+
+
+TRANSPORT = [
+    fault("hung up", hang_up(), want=asked_again("connection"), forever=True),
+    fault("closed before an answer", hang_up("close"), want=asked_again("connection")),
+    fault("reset in the middle", turn(HALF, cut="reset", **BY_HALF), want=asked_again("connection"), forever=True),
+    fault("closed in the middle", turn(HALF, cut="close", **BY_HALF), want=asked_again("connection")),
+    fault("ends in the middle", turn(HALF, cut="eof", **BY_HALF), want=asked_again("connection"), ways=("streamed",), forever=True),
+    fault("half a document", turn(HALF, cut="eof"), want=final("unparsable"), ways=("whole",)),
+    fault("reset in a call", turn(call("add", a=1, b=2), cut="reset", chunk_size=2), want=asked_again("connection")),
+    fault("ends in a call", turn("So:", call("add", a=1, b=2), cut="eof", chunk_size=2), want=asked_again("connection"), ways=("streamed",)),
+    fault("closed in thoughts", turn(reasoning("Hm, hm, hm."), cut="close", chunk_size=2), want=asked_again("connection")),
+    fault("nothing arrives", turn(DONE, delay=30, answers=False), want=asked_again("timeout"), impatient=True),
+    fault("falls silent", turn(HALF, chunk_delay=30, answers=False), want=asked_again("timeout"), impatient=True),
+    fault("falls silent in a call", turn(call("add", a=1, b=2), chunk_delay=30, answers=False, chunk_size=2), want=asked_again("timeout"), impatient=True),
+    fault("a page of a proxy with 200", raw("<html>Sign in</html>", content_type="text/html"), want=final("unparsable")),
+    *each("ends before it says why", {wire: turn(HALF, cut="eof", cut_after=n, **BY_HALF) for wire, n in UNSAID.items()}, asked_again("connection"), ways=("streamed",)),
+    *each("a call ends before it is said why", {wire: turn(call("add", a=1, b=2), cut="eof", cut_after=n, **BY_HALF) for wire, n in UNSAID.items()}, asked_again("connection"), ways=("streamed",)),
+    *each("ends when all is said", {wire: turn(DONE, cut="eof", cut_after=n, answers=True) for wire, n in SAID.items()}, Want(1), ways=("streamed",)),
+    fault("an error in the middle", turn(HALF, cut="error", **BY_HALF), want=asked_again("overloaded"), ways=("streamed",), of={"chat": asked_again("server"), "responses": asked_again("server")}),
+]  # fmt: skip
+
+
+def stream(body):
+    return raw(body, content_type="text/event-stream")
+
+
+GARBAGE = [
+    fault("an empty stream", stream(""), want=final("unparsable"), ways=("streamed",)),
+    fault("an empty document", raw(""), want=final("unparsable"), ways=("whole",)),
+    fault("no JSON", raw("data: {not json\n\n", content_type="text/event-stream"), want=final("unparsable"), ways=("streamed",)),
+    fault("no JSON at all", raw("{not json"), want=final("unparsable"), ways=("whole",)),
+    fault("no UTF-8", stream(b'data: {"x": "\xff\xfe"}\n\n'), want=final("unparsable"), ways=("streamed",)),
+    fault("a list", raw("[]"), want=final("unparsable"), ways=("whole",)),
+    fault("null", raw("null"), want=final("unparsable"), ways=("whole",)),
+    fault("a document of nothing", raw("{}"), want=final("unparsable"), ways=("whole",)),
+    *each("a piece of another shape", {
+        "chat": stream('data: {"choices": 7}\n\n'),
+        "responses": stream('event: response.created\ndata: {"type": "response.created", "response": 7}\n\n'),
+        "anthropic": stream('event: message_start\ndata: {"type": "message_start", "message": 7}\n\n'),
+        "google": stream('data: {"candidates": 7}\n\n'),
+    }, final("unparsable"), ways=("streamed",)),
+    *each("a document of another shape", {
+        "chat": raw('{"choices": 7}'),
+        "responses": raw('{"output": 7}'),
+        "anthropic": raw('{"content": 7}'),
+        "google": raw('{"candidates": 7}'),
+    }, final("unparsable"), ways=("whole",)),
+    fault("no choices", raw('{"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}'), want=final("unparsable"), wires=("chat",), ways=("whole",)),
+]  # fmt: skip
+
+
+def bad(name, raw_arguments, told, **options):
+    """A call whose arguments are no good: the model is told, and its sibling runs."""
+    items = (turn(call("add", a=1, b=2), raw_call("add", raw_arguments), answers=True),)
+    return Fault(name, items, Want(2, runs=1, told=told), **options)
+
+
+# Where arguments travel as an object, what is none cannot be sent: Google says so, and nothing of the answer runs.
+MALFORMED = {"google": Want(2, told="not run")}
+TWO = (call("add", a=1, b=2), call("add", a=3, b=4))
+
+ANSWERS = [
+    fault("a refusal", turn(refusal("I will not.")), want=Want(1, state="degraded", text=None)),
+    fault("filtered words", turn("Half", finish="content_filter"), want=Want(1, state="degraded", text=None)),
+    fault("a filtered call", turn(call("add", a=1, b=2), finish="content_filter"), want=Want(2, told="not")),
+    fault("cut words", turn(HALF, finish="length"), want=Want(1, state="degraded", text=None)),
+    fault("a cut call", turn(raw_call("add", '{"a": 1, "b'), finish="length"), want=Want(2, told="truncated"), of={"google": Want(1, state="degraded", text=None)}),
+    fault("cut between two calls", turn(TWO[0], raw_call("add", '{"a'), finish="length"), want=Want(2, told="truncated")),
+    fault("a whole call in a cut answer", turn(TWO[0], finish="length"), want=Want(2, told="truncated")),
+    fault("an unknown end", turn(HALF, finish="because"), want=Want(1, state="degraded", text=None)),
+    fault("an unknown end of a call", turn(TWO[0], finish="because"), want=Want(2, told="not")),
+    bad("arguments that break off", '{"a": 1, "b": ', "not", of=MALFORMED),
+    bad("arguments in words", "one and two", "not", of=MALFORMED),
+    bad("arguments in a list", "[1, 2]", "not", of=MALFORMED),
+    bad("arguments that are null", "null", "not", of=MALFORMED),
+    bad("arguments with NaN", '{"a": NaN, "b": 1}', "not", of=MALFORMED),
+    bad("arguments twice", '{"a": 1, "b": 1}{"a": 1, "b": 1}', "not", of=MALFORMED),
+    fault("a call of Google's that went wrong", turn(raw_call("add", "one")), want=final("unparsable"), wires=("google",)),
+    bad("no arguments", "", ""),
+    bad("an argument missing", '{"a": 1}', "b"),
+    bad("an argument of another type", '{"a": "one", "b": 1}', "a"),
+    bad("an argument nobody asked for", '{"a": 1, "b": 1, "c": 1}', "c"),
+    bad("deep arguments", '{"a": 1, "b": ' + "[" * 2000 + "]" * 2000 + "}", "", wires=("chat", "responses", "anthropic")),
+    fault("a tool that is not there", turn(TWO[0], call("subtract", a=1, b=2)), want=Want(2, runs=1, told="subtract")),
+    fault("a tool in other letters", turn(TWO[0], call("Add", a=1, b=2)), want=Want(2, runs=1, told="add")),
+    fault("one id for two calls", turn(*(raw_call("add", c.arguments, call_id="same") for c in TWO)), want=Want(2, runs=2)),
+    fault("empty ids", turn(*(raw_call("add", c.arguments, call_id="") for c in TWO)), want=Want(2, runs=2)),
+    fault("strange ids", turn(*(raw_call("add", c.arguments, call_id=f"é {n} " * 30) for n, c in enumerate(TWO))), want=Want(2, runs=2)),
+    fault("200 calls", turn(*(call("add", a=n, b=n) for n in range(200)), chunk_size=100), want=Want(2, runs=200), places=("first",)),
+    fault("5 MB", turn("word " * 1_000_000, chunk_size=200_000), want=Want(1, text="word " * 1_000_000), places=("first",)),
+    fault("NUL and half a pair", turn("a\x00b \ud83d c"), want=Want(1, text="a\x00b \ufffd c")),
+    fault("half a pair in arguments", turn(raw_call("echo", '{"words": "\\ud83d\\u0000"}')), want=Want(2, runs=1)),
+    fault("usage missing", turn(DONE, usage="missing"), want=Want(1, estimated=True)),
+    fault("usage below zero", turn(DONE, usage=Usage(-5, -7)), want=Want(1, estimated=True)),
+    fault("thoughts and a call", turn(reasoning("Hm."), TWO[0]), want=Want(2, runs=1)),
+    fault("nothing said", turn(text("")), want=Want(1, text="")),
+    fault("only thoughts", turn(reasoning("Hm.")), want=Want(1, text="")),
+]  # fmt: skip
+
+FAULTS = [*STATUS, *CODES, *TRANSPORT, *GARBAGE, *ANSWERS]
+
+
+# ------------------------------------------------------------------------------------------------- cases
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fault on one wire, asked in one way, in the first turn or after a tool; once or for ever."""
+
+    fault: Fault
+    wire: str
+    way: str
+    place: str
+    forever: bool = False
+
+    @property
+    def name(self):
+        return f"{self.fault.name} | {self.wire} | {self.way} | {self.place}" + " | for ever" * self.forever
+
+    @property
+    def want(self):
+        want = self.fault.wanted(self.wire, self.way)
+        return replace(want, requests=4, state="failed", text=None) if self.forever else want
+
+    def script(self):
+        items = [item() if callable(item) else item for item in self.fault.items]
+        items = [replace(item, answers=True) if is_answer(item) else item for item in items]
+        before = [call("add", a=20, b=22)] if self.place == "after a tool" else []
+        return Script([*before, *items, *([] if self.forever else [DONE])])
+
+
+def is_answer(item):
+    return (
+        getattr(item, "how", None) is not None and getattr(item, "parts", None) is not None and item.answers
+    )
+
+
+def cases():
+    """Every case there is."""
+    found = []
+    for one in FAULTS:
+        for wire in one.wires:
+            for way in one.ways:
+                found += [Case(one, wire, way, place) for place in one.places]
+            if one.forever:
+                found.append(Case(one, wire, one.ways[0], "first", forever=True))
+    return found
+
+
+# ----------------------------------------------------------------------------------------------- running
+
+
+@dataclass
+class Seen:
+    """What became of a case."""
+
+    result: object
+    attempts: int
+    failures: list
+    requests: list
+    runs: int
+    not_before: float
+    words: str
+
+
+class Bench:
+    """A server and a runner for all cases of a run, and the models in front of the server."""
+
+    def __init__(self, server, runner, arrived, not_before):
+        self.server, self.runner, self.arrived, self.not_before = server, runner, arrived, not_before
+        self._models = {}
+
+    def model(self, wire, way, impatient):
+        key = (wire, way, impatient)
+        if key not in self._models:
+            model = WIRES[wire](self.server, stream=way == "streamed")
+            limits = (
+                {"first_byte": SHORT, "between": SHORT} if impatient else {"first_byte": 60, "between": 60}
+            )
+            self._models[key] = Retry(Timeout(model, **limits), base=0.004, on=ON)
+        return self._models[key]
+
+
+def number_of(request):
+    """The case that a request belongs to, from its first words."""
+    return int(re.search(r"case (\d+)", json.dumps(request.messages[:3]))[1])
+
+
+@asynccontextmanager
+async def bench(scripts):
+    """A server that plays each case's script, and a runner."""
+    arrived, not_before = defaultdict(list), {}
+
+    def script(request):
+        number = number_of(request)
+        item = scripts[number].pick(request.turn, request.attempt)
+        if getattr(item, "headers", {}).get("retry-after") != DATE:
+            return item
+        date = later()
+        not_before[number] = parsedate_to_datetime(date).timestamp()
+        return replace(item, headers={"retry-after": date})
+
+    def note(request):
+        arrived[number_of(request)].append(request)
+
+    with ProviderServer(script, on_request=note, conversation=number_of) as server:
+        async with Runner("memory:") as runner:
+            yield Bench(server, runner, arrived, not_before)
+            assert await audit_store(runner.store) == []
+
+
+async def play(bench, number, case):
+    """Run one case and return what became of it."""
+    ran = Counter()
+
+    @tool(idempotent=True)
+    def add(a: float, b: float) -> float:
+        """Add two numbers."""
+        ran["tools"] += 1
+        return a + b
+
+    @tool(idempotent=True)
+    def echo(words: str) -> str:
+        """Say it again."""
+        ran["tools"] += 1
+        return words
+
+    agent = Agent(bench.model(case.wire, case.way, case.fault.impatient), tools=[add, echo])
+    result = await bench.runner.run(agent, f"case {number}", task_id=f"t{number}")
+    events = [event async for event in bench.runner.handle(f"t{number}").events(deltas=False)]
+    return Seen(
+        result,
+        sum(event.kind == "model_started" for event in events),
+        [event.error for event in events if event.kind == "model_failed"],
+        bench.arrived[number],
+        ran["tools"],
+        bench.not_before.get(number, 0.0),
+        repr(result) + "".join(repr(event) for event in events if event.kind != "model_returned"),
+    )
+
+
+def judge(case, seen):
+    """What is not as it must be, in words; nothing if all is well."""
+    want, result = case.want, seen.result
+    before = 1 if case.place == "after a tool" else 0
+    wrong = []
+
+    def must(holds, words):
+        if not holds:
+            wrong.append(words)
+
+    must(result.state == want.state, f"state {result.state}, not {want.state} ({result.error})")
+    must(
+        len(seen.requests) == want.requests + before,
+        f"{len(seen.requests) - before} requests, not {want.requests}",
+    )
+    must(
+        seen.attempts == len(seen.requests),
+        f"{seen.attempts} attempts in the journal, {len(seen.requests)} requests",
+    )
+    must(seen.runs == want.runs + before, f"{seen.runs - before} tools ran, not {want.runs}")
+    kinds = {error.kind for error in seen.failures}
+    must(kinds == ({want.kind} if want.kind else set()), f"failures of kind {sorted(kinds)}, not {want.kind}")
+    if want.state == "failed" and want.kind:
+        must(result.error is not None and result.error.kind == want.kind, f"failed with {result.error}")
+    if want.text is not None:
+        must(result.final_text == want.text, f"final text {result.final_text[:60]!r}")
+    if want.kind is not None:
+        must(HALF[:4] not in result.final_text, "half an answer is the final one")
+    if want.told and len(seen.requests) > before + 1:
+        must(
+            want.told in json.dumps(seen.requests[-1].messages[-4:]), f"the model was not told {want.told!r}"
+        )
+    if want.estimated is not None:
+        must(
+            result.usage.total.estimated is want.estimated
+            if hasattr(result.usage, "total")
+            else result.usage.estimated is want.estimated,
+            "usage",
+        )
+    gaps = [
+        b.time - a.time for a, b in zip(seen.requests[before:], seen.requests[before + 1 :], strict=False)
+    ]
+    if case.fault.wait:
+        must(gaps and gaps[0] >= case.fault.wait, f"asked again after {gaps} s, not {case.fault.wait}")
+    must(seen.not_before <= seen.requests[-1].time, "asked again before the date")
+    must(SECRET not in seen.words, "the key is shown")
+    problems = [request.problem for request in seen.requests if request.problem]
+    must(not problems, f"the server refused {problems[:1]}")
+    return wrong
+
+
+async def run(chosen, at_once=12, tell=lambda name, words: None):
+    """Run cases, several at once; return what is wrong, by the case's name."""
+    scripts = {number: case.script() for number, case in enumerate(chosen)}
+    wrong = {}
+    turnstile = asyncio.Semaphore(at_once)
+    async with bench(scripts) as there:
+
+        async def one(number, case):
+            async with turnstile:
+                try:
+                    async with asyncio.timeout(60):
+                        found = judge(case, await play(there, number, case))
+                except TimeoutError:
+                    found = ["hangs"]
+                if found:
+                    wrong[case.name] = found
+                tell(case.name, found)
+
+        await asyncio.gather(*(one(number, case) for number, case in enumerate(chosen)))
+    return wrong
+
+
+if __name__ == "__main__":
+    import sys
+
+    words = sys.argv[1:]
+    every = [case for case in cases() if not words or any(word in case.name for word in words)]
+    done = []
+
+    def tell(name, found):
+        done.append(name)
+        if found:
+            print(name, *found, sep="\n    ", flush=True)
+        if len(done) % 50 == 0:
+            print(f"-- {len(done)} of {len(every)}, {time.monotonic() - began:.0f} s", flush=True)
+
+    began = time.monotonic()
+    told = asyncio.run(run(every, tell=tell))
+    print(f"{len(every)} cases, {len(told)} wrong, {time.monotonic() - began:.1f} s")
