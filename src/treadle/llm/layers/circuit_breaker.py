@@ -88,7 +88,8 @@ class CircuitBreaker(Layer):
         return self._circuit().look().state
 
     def ready_in(self) -> float:
-        return max(self._circuit().look().ready_in, ready_in(self.model))
+        circuit = self._circuit()
+        return max(0.0 if circuit.is_closed else circuit.look().ready_in, ready_in(self.model))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         circuit = self._circuit()
