@@ -273,12 +273,12 @@ def _our_part(
             raw = json.dumps(part.args)
         if part.args in empty or (not raw.strip() and part.tool_name in bare):
             raw = "{}"
-        meta: Any = _meta(part, ("id", "provider_name", "provider_details"))
-        if part.id is not None and isinstance(meta, dict):
+        meta = cast("dict[str, Any] | None", _meta(part, ("id", "provider_name", "provider_details")))
+        if part.id is not None and meta is not None:
             meta["call_id"] = part.tool_call_id
         asked = parsed_call(part.tool_call_id, part.tool_name, raw, truncated=truncated, meta=meta)
         kept: ToolCall = clean(asked)
-        if kept.arguments != asked.arguments and isinstance(meta, dict):
+        if kept.arguments != asked.arguments and meta is not None:
             meta.pop("provider_details", None)  # a signature is under what was written, not under this
         return kept
     if isinstance(part, theirs.FilePart):
