@@ -19,6 +19,7 @@ from treadle import (
     StepResult,
     tool,
 )
+from treadle.core.events import ChildEvent, Delta, Event
 from treadle.core.model import Usage
 from treadle.errors import (
     ChildTask,
@@ -208,6 +209,24 @@ async def test_what_interrupted_children_spent_is_counted_as_far_as_it_is_known(
         "leaf": 1,
     }
     assert [one.outcome for one in result.subagent_executions] == [None]
+
+
+async def test_whoever_watches_a_task_sees_what_happens_below_it_with_the_path_there(runner: Runner) -> None:
+    root = calling("root", calling("middle", answering("leaf", "leaf")))
+    seen: list[ChildEvent] = []
+    async with runner.run_stream(root, "go") as stream:
+        seen.extend([event async for event in stream if isinstance(event, ChildEvent)])
+    task_id = stream.result.task_id
+    below = [event for event in seen if isinstance(event.event, Event)]
+    assert {event.path for event in below} == {("middle",), ("middle", "leaf")}
+    for child in (f"{task_id}.s1-0", f"{task_id}.s1-0.s1-0"):
+        told = [event.event for event in below if event.task_id == child]
+        assert told == await journal(runner, child)
+    assert {event.call for event in seen} == {"s1-0"}
+    words = [event.event.text for event in seen if isinstance(event.event, Delta)]
+    assert "".join(words) == "leafleaf"
+    quiet = [event async for event in runner.handle(task_id).events(deltas=False)]
+    assert not [event for event in quiet if isinstance(event, ChildEvent)]
 
 
 # ---------------------------------------------------------------------------------------------- failing

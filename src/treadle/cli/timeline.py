@@ -81,6 +81,9 @@ class Timeline:
             return
         if isinstance(event, e.RawChunk):
             return
+        if isinstance(event, e.ChildEvent):
+            self._child(event)
+            return
         if isinstance(event, e.ToolProgress):
             self._line(("  · ", "dim"), (short(as_text(event.value), _LOUD), "dim"))
             return
@@ -90,6 +93,18 @@ class Timeline:
         self._end_of_words()
         if getattr(event, "step", None) not in self._undone:
             self._tell(event)
+
+    def _child(self, event: e.ChildEvent) -> None:
+        """Tell what agents below call and answer, and no more of them."""
+        inner, who = event.event, " > ".join(event.path)
+        if isinstance(inner, e.ModelReturned):
+            for call in inner.message.tool_calls:
+                self._line(
+                    ("  · ", "dim"), (f"{who}: {call.name}({short(as_text(call.arguments), _LOUD)})", "dim")
+                )
+        elif isinstance(inner, e.TaskEnded):
+            said = as_text(inner.output) if inner.output is not None else inner.state
+            self._line(("  · ", "dim"), (f"{who}: {short(said, _LOUD)}", "dim"))
 
     # ------------------------------------------------------------------------------------- the model
 

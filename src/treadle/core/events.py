@@ -675,7 +675,24 @@ class ToolProgress:
     after: int = 0
 
 
-Ephemeral: TypeAlias = Delta | ModelRestarted | RawChunk | ToolProgress
+@mutable
+class ChildEvent:
+    """Something happened in a task below: in `task_id`, which the agents of `path` lead to, from the first below on.
+
+    It comes as it happens and may be missed; the journal of that task has it. `call` is the call of this task's that it
+    belongs to.
+    """
+
+    kind: ClassVar[str] = "child_event"
+    step: str
+    call: str
+    task_id: str
+    path: tuple[str, ...]
+    event: Event | Delta | ToolProgress
+    after: int = 0
+
+
+Ephemeral: TypeAlias = Delta | ModelRestarted | RawChunk | ToolProgress | ChildEvent
 
 TaskEvent: TypeAlias = (
     TaskCreated

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from treadle.core.events import Ephemeral, Event
 
 if TYPE_CHECKING:
+    from treadle.runner.children import Relay
     from treadle.runner.observing import Observed
 
 BUFFER: Final = 4_096
@@ -171,7 +172,7 @@ class Channel:
         self.raw = False
         """whether somebody wants what the provider sends too"""
 
-        self.observed: Observed | None = None
+        self.observed: Observed | Relay | None = None
         """how observers are told of the task, if there are any"""
 
         self.driven = False
@@ -190,6 +191,10 @@ class Channel:
         """Hand a delta to those that want deltas; from any thread."""
         if self.observed is not None and self.observed.deltas:
             self.observed.tell(item)
+        self.tell_watchers(item)
+
+    def tell_watchers(self, item: Ephemeral) -> None:
+        """Hand a delta to the watchers alone; from any thread."""
         if not self.watchers:
             return
         self._append((item,))
@@ -224,7 +229,7 @@ class Channel:
         self._look_for_listeners()
         return watcher
 
-    def observe(self, observed: Observed | None) -> None:
+    def observe(self, observed: Observed | Relay | None) -> None:
         """Have observers told of the task from now on; None ends that."""
         with self._lock:
             self.observed = observed

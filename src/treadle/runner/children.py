@@ -7,8 +7,9 @@ whoever drives the parent goes on with that journal. A child is driven only by t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents.agent import Agent
@@ -23,6 +24,7 @@ from treadle.core.state import CallState, TaskState
 from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound
 from treadle.policy.budget import Account, own_spending, spent_by
 from treadle.ports import InboxItem, TaskExists, ToolOutput
+from treadle.runner.channel import Channel, Item
 from treadle.runner.desk import Owned
 from treadle.runner.given import parts_of
 from treadle.runner.options import from_json
@@ -38,11 +40,15 @@ PARENT: Final = "parent"
 
 @frozen
 class ChildOf:
-    """Of which task a new one is a child, by which of its calls, and how deep below the first."""
+    """Of which task a new one is a child, by which of its calls, and how deep below the first.
+
+    `relay` is called before anything is said in the new task, so that those above it hear all of it.
+    """
 
     task_id: str
     call: str
     depth: int
+    relay: Callable[[Owned], None]
 
 
 class Family:
@@ -52,10 +58,14 @@ class Family:
         driving: how tasks are driven here.
         account: the parent's.
         agents: by the names of the tools that they are.
+        channel: the parent's, whose watchers hear of its children.
     """
 
-    def __init__(self, driving: Driving, account: Account, agents: Mapping[str, Agent[Any]]) -> None:
+    def __init__(
+        self, driving: Driving, account: Account, agents: Mapping[str, Agent[Any]], channel: Channel
+    ) -> None:
         self._driving = driving
+        self._channel = channel
         self.account = account
         self.state = account.state
         self._agents = agents
@@ -135,7 +145,7 @@ class Family:
     def _new(self, call: CallState, told: str) -> NewRun:
         from treadle.runner.driving import NewRun
 
-        of = ChildOf(self.state.task_id, call.id, self.state.depth + 1)
+        of = ChildOf(self.state.task_id, call.id, self.state.depth + 1, partial(self._relay, call))
         options = replace(from_json(self.state.options), limits=None, break_on=None)
         agent, task_id = self._agents[call.name], str(call.child)
         return NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=of)
@@ -144,6 +154,8 @@ class Family:
         driving, state = self._driving, owned.state
         self._check(state, call)
         self._states[call.id] = state
+        if not isinstance(owned.channel.observed, Relay):
+            self._relay(call, owned)
         if state.ended is not None:
             return state
         if self.state.pausing:
@@ -159,6 +171,11 @@ class Family:
             self.account.close(state.task_id)
         return state
 
+    def _relay(self, call: CallState, owned: Owned) -> None:
+        """Have those who watch the parent hear of what happens in a child."""
+        agent, task_id = self._agents[call.name].name, owned.state.task_id
+        owned.channel.observe(Relay(owned.channel, self._channel, self.state, call, task_id, agent))
+
     def _check(self, state: TaskState, call: CallState) -> None:
         if (state.parent, state.parent_call) != (self.state.task_id, call.id):
             raise TaskConflict(
@@ -166,6 +183,52 @@ class Family:
                 task_id=state.task_id,
                 field="parent",
             )
+
+
+class Relay:
+    """Tells the watchers of a parent what happens in a child, beside those who observe the child itself.
+
+    Args:
+        own: the child's channel; whoever observes it is told on.
+        up: its parent's.
+        parent: as it stands; what is told comes after its last event.
+        call: which of the parent's calls the child is.
+        task_id, agent: who the child is.
+    """
+
+    def __init__(
+        self, own: Channel, up: Channel, parent: TaskState, call: CallState, task_id: str, agent: str
+    ) -> None:
+        self._inner = own.observed
+        self._up, self._parent, self._call = up, parent, call
+        self._task_id, self._agent = task_id, agent
+        self.deltas = up.listeners or (self._inner is not None and self._inner.deltas)
+
+    def publish(self, items: Sequence[Item]) -> None:
+        """Tell of events that are durable."""
+        if self._inner is not None:
+            self._inner.publish(items)
+        for item in items:
+            if isinstance(item, e.Event):
+                self._pass_on(self._task_id, (), item)
+
+    def tell(self, item: e.Ephemeral) -> None:
+        """Tell of a delta."""
+        if self._inner is not None and self._inner.deltas:
+            self._inner.tell(item)
+        if isinstance(item, (e.Delta, e.ToolProgress)):
+            self._pass_on(self._task_id, (), item)
+
+    def _pass_on(
+        self, task_id: str, path: tuple[str, ...], event: e.Event | e.Delta | e.ToolProgress
+    ) -> None:
+        call, path = self._call, (self._agent, *path)
+        if self._up.watchers:
+            told = e.ChildEvent(call.step, call.id, task_id, path, event, self._parent.seq)
+            self._up.tell_watchers(told)
+        above = self._up.observed
+        if isinstance(above, Relay):
+            above._pass_on(task_id, path, event)  # noqa: SLF001  of the same kind
 
 
 # ------------------------------------------------------------------------------------- as effects

@@ -321,6 +321,8 @@ class Driving:
         enter = self._entering(new, options) if drives and new.summarises is None else None
         owned = self.desk.begin(state, Ownership(1, b"", row, enter))
         owned.entered = enter == "parallel"
+        if of is not None:
+            of.relay(owned)
         fingerprint = new.agent.fingerprint
         kept = to_json(options)
         created = e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
@@ -501,7 +503,7 @@ class Driving:
             parts = self.parts
             stage = Stage(state, kit, owned.channel, context, writer.durable, parts.clock, parts.price)
             if kit.agent.subagents or above is not None:
-                stage.family = await self._family(state, kit, above)
+                stage.family = await self._family(owned, kit, above)
             if kit.agent.own is not None and kit.agent.own.runs_functions:
                 from treadle.runner.step_desk import StepDesk
 
@@ -525,12 +527,12 @@ class Driving:
                 INSIDE.reset(inside)
         return drive
 
-    async def _family(self, state: TaskState, kit: Kit, above: Account | None) -> Family:
+    async def _family(self, owned: Owned, kit: Kit, above: Account | None) -> Family:
         """Return the children of a drive; raises `AgentUnknown` for one that is only named and not known here."""
         from treadle.policy.budget import Account
         from treadle.runner.children import Family, spent_below
 
-        agents: dict[str, Agent[Any]] = {}
+        state, agents = owned.state, dict[str, Agent[Any]]()
         for name in kit.agent.agent_tools:
             found = kit.agent.agent_tool(name).agent
             agents[name] = self._named(found, kit.agent) if isinstance(found, str) else found
@@ -540,7 +542,7 @@ class Driving:
             account.learn(child, told)
         if above is not None:
             above.open(state.task_id, account)
-        return Family(self, account, agents)
+        return Family(self, account, agents, owned.channel)
 
     def _named(self, name: str, caller: Agent[Any]) -> Agent[Any]:
         known = self._agents.get(name)
