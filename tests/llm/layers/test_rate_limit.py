@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -176,6 +176,34 @@ def test_one_that_is_cancelled_in_the_moment_of_its_turn_gives_it_back():
         assert gone.cancelled()
         await last
         assert loop_time() == pytest.approx(1.05)
+
+    clock.run(main())
+
+
+@pytest.mark.parametrize("stands_still", [0.3, 0.6, 1.2, 3])
+def test_a_request_counts_from_when_it_goes_however_long_its_event_loop_stands_still(stands_still):
+    lost = [0.0]
+    moments = []
+
+    def now():
+        return loop_time() + lost[0]
+
+    def stand_still():
+        lost[0] += stands_still
+
+    class Timed(Model):
+        async def stream(self, asked):
+            moments.append(now())
+            async for item in super().stream(asked):
+                yield item
+
+    async def main():
+        limited = RateLimit(Timed(), clock=now, requests_per_second=2)
+        waiting = [asyncio.create_task(ask(limited, request())) for _ in range(12)]
+        for number in range(1, 6):  # as the next one is called
+            asyncio.get_running_loop().call_later(0.525 * number, stand_still)
+        await asyncio.gather(*waiting)
+        assert all(later - earlier >= 0.5 for earlier, later in pairwise(moments)), moments
 
     clock.run(main())
 

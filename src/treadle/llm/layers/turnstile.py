@@ -19,6 +19,9 @@ under way, and who counts where they arrive still finds no more of them."""
 GROUPS = 20
 """Into how many groups the requests of a second are divided, at least, if there are as many."""
 
+ANSWERS_IN = 1.0
+"""Seconds within which somebody who is called has to pass: then the next one is called."""
+
 _KEPT = 1_000
 
 
@@ -75,9 +78,9 @@ class Window:
 
 
 class Waiter:
-    """A request in line; `turn` is done when it is served, or has waited for long enough."""
+    """A request in line. Its `turn` is done whenever it is to see whether it may pass."""
 
-    __slots__ = ("_again", "_loop", "_timer", "looks_at", "order", "slots", "tokens", "turn")
+    __slots__ = ("_again", "_loop", "_timer", "called_at", "is_late", "looks_at", "order", "tokens", "turn")
 
     def __init__(self, order: tuple[int, int], tokens: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -86,25 +89,33 @@ class Waiter:
         self.order = order
         self.tokens = tokens
         self.turn: asyncio.Future[None] = self._loop.create_future()
-        self.slots: list[Slot] | None = None
+        self.is_late = False
+        """whether it has waited for as long as it may"""
+
+        self.called_at: float | None = None
         self.looks_at: float | None = None
 
-    def wake(self) -> None:
-        """Let it look whether it was served; raises `RuntimeError` when its event loop is closed. From any thread."""
+    def call(self) -> None:
+        """Have it see whether it may pass; raises `RuntimeError` when its loop is closed. From any thread."""
         self._loop.call_soon_threadsafe(self.done)
 
-    def look_in(self, seconds: float, serve: Callable[[], None]) -> None:
-        """Have the line served after some time; raises `RuntimeError` when its loop is closed. From any thread."""
-        self._loop.call_soon_threadsafe(self._set, seconds, serve)
+    def call_in(self, seconds: float) -> None:
+        """Have it see after some time; raises `RuntimeError` when its loop is closed. From any thread."""
+        self._loop.call_soon_threadsafe(self._set, seconds)
 
     def look_again(self, seconds: float, left: float, look: Callable[[Waiter, float], None]) -> None:
         """Look after some time, of the time that is left for waiting."""
         self._again = self._loop.call_later(seconds, look, self, left - seconds)
 
     def done(self) -> None:
-        """End the wait."""
+        """End this part of the wait."""
         if not self.turn.done():
             self.turn.set_result(None)
+
+    async def called(self) -> None:
+        """Wait until it is to see whether it may pass."""
+        await self.turn
+        self.turn = self._loop.create_future()
 
     def stop(self) -> None:
         """Forget the timers."""
@@ -112,21 +123,17 @@ class Waiter:
             if timer is not None:
                 timer.cancel()
 
-    def _set(self, seconds: float, serve: Callable[[], None]) -> None:
+    def _set(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if not self.turn.done():
-            self._timer = self._loop.call_later(seconds, self._due, serve)
-
-    def _due(self, serve: Callable[[], None]) -> None:
-        self._timer = self.looks_at = None
-        serve()
+        self._timer = self._loop.call_later(seconds, self.done)
 
 
 class Turnstile:
     """Lets requests pass as its windows allow, the question first that was asked first. Safe from any thread.
 
-    Whoever is first in line has a timer in its own event loop; whoever leaves the line has it served anew.
+    One passes at a time, and is counted in the moment in which it goes, however long its event loop took to let it.
+    Whoever is first in line is called, or has a timer in its own loop; whoever leaves the line has the next one called.
     """
 
     def __init__(self, name: str, windows: list[Window], clock: Callable[[], float]) -> None:
@@ -154,24 +161,27 @@ class Turnstile:
             hold: the longest wait, in seconds.
         """
         waiter = Waiter((asked_at, next(self._numbers)), tokens)
-        with self._lock:
-            insort(self._waiting, waiter, key=_order)
-            expected = self._expected(waiter)
         try:
-            if expected > hold:
-                raise self._refusal(expected)
-            self._serve()
-            waiter.look_again(min(expected, hold), hold, self._look)
-            await waiter.turn
             with self._lock:
-                if waiter.slots is None:
-                    raise self._refusal(self._expected(waiter))
-                # From when it really goes, however long its event loop took to wake it.
-                slots, waiter.slots = waiter.slots, None
-                self._take_back(slots)
-                return self._add(self._clock(), tokens)
+                insort(self._waiting, waiter, key=_order)
+                expected = self._expected(waiter)
+                if expected > hold:
+                    raise self._refusal(expected)
+            waiter.look_again(min(expected, hold), hold, self._look)
+            while True:
+                self._call_first()
+                await waiter.called()
+                with self._lock:
+                    if (slots := self._passed(waiter)) is not None:
+                        return slots
+                    if waiter.is_late:
+                        raise self._refusal(self._expected(waiter))
         finally:
-            self._leave(waiter)
+            waiter.stop()
+            with self._lock:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+            self._call_first()
 
     def correct(self, slots: list[Slot], tokens: int) -> None:
         """Say how many tokens a request has cost."""
@@ -179,13 +189,14 @@ class Turnstile:
             for window, slot in zip(self._windows, slots, strict=True):
                 if window.of_tokens:
                     window.change(slot, tokens)
-        self._serve()
+        self._call_first()
 
     def give_back(self, slots: list[Slot]) -> None:
         """Say that a request was not sent after all."""
         with self._lock:
-            self._take_back(slots)
-        self._serve()
+            for window, slot in zip(self._windows, slots, strict=True):
+                window.change(slot, 0)
+        self._call_first()
 
     def ready_in(self) -> float:
         """Return after about how many seconds a further request would pass."""
@@ -194,56 +205,57 @@ class Turnstile:
                 self._clock(), 1, len(self._waiting), sum(each.tokens for each in self._waiting)
             )
 
-    def _leave(self, waiter: Waiter) -> None:
-        waiter.stop()
-        with self._lock:
-            if waiter.slots is not None:  # served, and gone before it knew
-                self._take_back(waiter.slots)
-            elif waiter in self._waiting:
-                self._waiting.remove(waiter)
-            else:
-                return
-        self._serve()
+    def _passed(self, waiter: Waiter) -> list[Slot] | None:
+        """Let a waiter pass, if it is first in line and all windows allow it."""
+        waiter.called_at = waiter.looks_at = None
+        if waiter not in self._waiting:  # it was left behind, and came after all
+            insort(self._waiting, waiter, key=_order)
+        now = self._clock()
+        if self._waiting[0] is not waiter or self._wait(now, waiter.tokens) > 0:
+            return None
+        del self._waiting[0]
+        return self._add(now, waiter.tokens)
 
     def _look(self, waiter: Waiter, left: float) -> None:
-        """Serve the line when somebody in it expects to be served, should whoever is first be unable to."""
-        self._serve()
+        """Have the first one called when somebody expects to be next, should it not have been possible before."""
+        self._call_first()
         if left <= 0.0:
+            waiter.is_late = True
             waiter.done()
-        if not waiter.turn.done():
-            with self._lock:
-                soon = 0.0 if waiter.slots is not None else self._expected(waiter)
-            waiter.look_again(min(max(soon, SLACK), left), left, self._look)
+            return
+        with self._lock:
+            soon = self._expected(waiter) if waiter in self._waiting else 0.0
+        waiter.look_again(min(max(soon, SLACK), left), left, self._look)
 
-    def _serve(self) -> None:
-        """Let pass who may, and see to it that the first of the others is looked after in time."""
+    def _call_first(self) -> None:
+        """Have whoever is first in line see whether it may pass, as soon as the windows allow it."""
         while True:
             with self._lock:
                 if not self._waiting:
                     return
                 now, first = self._clock(), self._waiting[0]
+                if first.called_at is not None:
+                    if now - first.called_at <= ANSWERS_IN:
+                        return
+                    del self._waiting[0]  # its event loop stands still
+                    continue
                 wait = self._wait(now, first.tokens)
                 if wait <= 0:
-                    del self._waiting[0]
-                    first.slots = self._add(now, first.tokens)
+                    first.called_at = now
                 elif first.looks_at is not None and now < first.looks_at <= now + wait:
                     return  # it has a timer
                 else:
                     first.looks_at = now + wait
             try:
-                if wait > 0:
-                    first.look_in(wait, self._serve)
-                    return
-                first.wake()
+                if wait <= 0:
+                    first.call()
+                else:
+                    first.call_in(wait)
+                return
             except RuntimeError:  # its event loop was closed, with the request in it
-                self._leave_behind(first)
-
-    def _leave_behind(self, waiter: Waiter) -> None:
-        with self._lock:
-            if waiter.slots is not None:
-                self._take_back(waiter.slots)
-            elif waiter in self._waiting:
-                self._waiting.remove(waiter)
+                with self._lock:
+                    if first in self._waiting:
+                        self._waiting.remove(first)
 
     def _expected(self, waiter: Waiter) -> float:
         place = self._waiting.index(waiter)
@@ -260,10 +272,6 @@ class Turnstile:
 
     def _add(self, now: float, tokens: int) -> list[Slot]:
         return [window.add(now, tokens if window.of_tokens else 1) for window in self._windows]
-
-    def _take_back(self, slots: list[Slot]) -> None:
-        for window, slot in zip(self._windows, slots, strict=True):
-            window.change(slot, 0)
 
     def _refusal(self, wait: float) -> ModelError:
         words = f"not sent: under the rate limit of {self._name} its turn comes in about {wait:.0f} s"
