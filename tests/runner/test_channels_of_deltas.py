@@ -230,3 +230,12 @@ async def test_words_of_a_model_that_gives_way_to_another_are_void():
     assert result.final_text == "It is here."
     (at,) = [n for n, e in enumerate(seen) if isinstance(e, ModelRestarted)]
     assert (words(seen[:at], "final"), words(seen[at:], "final")) == ("It is th", "It is here.")
+
+
+async def test_who_watches_a_task_hears_of_void_words_below_it():
+    child = Agent(hasty(ScriptedModel([fail(503, after="It is th"), text("It is here.")])), name="finder")
+    boss = Agent(ScriptedModel([call("finder", input="it"), text("Done.")]), subagents=[child])
+    seen, _ = await streamed(boss)
+    below = [e.event for e in seen if isinstance(e, events.ChildEvent)]
+    (at,) = [n for n, e in enumerate(below) if isinstance(e, ModelRestarted)]
+    assert (words(below[:at], "final"), words(below[at:], "final")) == ("It is th", "It is here.")

@@ -688,7 +688,7 @@ class ChildEvent:
     call: str
     task_id: str
     path: tuple[str, ...]
-    event: Event | Delta | ToolProgress
+    event: Event | Delta | ModelRestarted | ToolProgress
     after: int = 0
 
 

@@ -216,11 +216,14 @@ class Relay:
         """Tell of a delta."""
         if self._inner is not None and self._inner.deltas:
             self._inner.tell(item)
-        if isinstance(item, (e.Delta, e.ToolProgress)):
+        if isinstance(item, (e.Delta, e.ModelRestarted, e.ToolProgress)):
             self._pass_on(self._task_id, (), item)
 
     def _pass_on(
-        self, task_id: str, path: tuple[str, ...], event: e.Event | e.Delta | e.ToolProgress
+        self,
+        task_id: str,
+        path: tuple[str, ...],
+        event: e.Event | e.Delta | e.ModelRestarted | e.ToolProgress,
     ) -> None:
         call, path = self._call, (self._agent, *path)
         if self._up.watchers:
