@@ -343,3 +343,24 @@ async def test_words_that_came_before_a_failed_call_is_tried_again_stay_behind_i
     assert [message.role for message in result.messages] == ["user", "assistant", "tool", "user", "assistant"]
     assert result.messages[3].text == "quick"
     assert await audit_store(runner.store) == []
+
+
+async def test_a_call_of_unknown_outcome_is_not_made_again_with_a_failed_sibling(runner: Runner) -> None:
+    entered: list[str] = []
+
+    @tool(timeout=0.05)
+    async def pay() -> str:
+        entered.append("pay")
+        await asyncio.sleep(60)
+        return "paid"
+
+    shop = Shop(turn("both", [call("pay"), call("look")]), text("Done."), look=1)
+    agent = Agent(shop.model, name="shop", tools=[*shop.agent.tools, pay])
+    options = RunOptions(on_failure=FailurePolicy(tool="fail"), on_unknown_outcome="tell_model")
+    first = await runner.run(agent, "Buy", options=options, task_id="t")
+    assert (first.state, [run.outcome for run in first.tool_executions]) == ("failed", ["unknown", "error"])
+    async with asyncio.timeout(20):
+        again = await runner.resume("t", agent=agent)
+    assert (again.state, entered, shop.ledger["look"]) == ("completed", ["pay"], 2)
+    assert [run.outcome for run in again.tool_executions] == ["unknown", "ok"]
+    assert await audit_store(runner.store) == []

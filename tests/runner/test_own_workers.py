@@ -13,6 +13,7 @@ from tests.runner.acts import assert_well_formed
 from treadle import (
     Agent,
     Decider,
+    FailurePolicy,
     Message,
     NextStep,
     Quorum,
@@ -504,3 +505,56 @@ def test_what_is_no_worker_is_refused(worker: Any) -> None:
 def test_a_quorum_is_of_at_least_one() -> None:
     with pytest.raises(ConfigurationError, match="whole number from 1 up"):
         Quorum(0)
+
+
+@pytest.mark.parametrize("source", ["model", "tool"])
+async def test_each_failure_of_a_function_pauses_where_the_policy_says_so(
+    runner: Runner, source: str
+) -> None:
+    tries: list[str] = []
+
+    @tool(read_only=True)
+    async def look() -> str:
+        tries.append("look")
+        if len(tries) < 3:
+            raise ConnectionError("down")
+        return "seen"
+
+    def answer(request: Any) -> Any:
+        tries.append("asked")
+        return fail(500) if len(tries) < 3 else text("seen")
+
+    async def work(ctx: StepContext) -> StepResult:
+        if source == "tool":
+            return StepResult(await ctx.call_tool("look"), is_last=True)
+        return StepResult((await ctx.call_model()).message.text, is_last=True)
+
+    agent = Agent(ScriptedModel(answer), worker=work, tools=[look])
+    options = RunOptions(on_failure=FailurePolicy(model="pause", tool="pause"))
+    assert (await runner.run(agent, "Go", options=options, task_id="t")).state == "paused"
+    states = [(await runner.resume("t", agent=agent)).state for _ in range(2)]
+    assert (states, len(tries)) == (["paused", "completed"], 3)
+
+
+async def test_a_pause_lets_a_functions_request_end_and_it_is_not_sent_again(runner: Runner) -> None:
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: Any) -> Any:
+        asked.set()
+        await gate.wait()
+        return text("Here.")
+
+    async def work(ctx: StepContext) -> StepResult:
+        return StepResult((await ctx.call_model()).message.text, is_last=True)
+
+    model = ScriptedModel(answer)
+    agent = Agent(model, worker=work)
+    handle = await runner.start(agent, "Go", task_id="t")
+    await asked.wait()
+    pausing = asyncio.ensure_future(handle.pause())
+    await asyncio.sleep(0.05)
+    gate.set()
+    await pausing
+    assert (await runner.get_task("t")).state == "paused"
+    result = await runner.resume("t", agent=agent)
+    assert (result.final_text, len(model.requests), result.usage.model_calls) == ("Here.", 1, 1)
