@@ -60,10 +60,35 @@ def boss(folder: Path, die_at: int = 0) -> Agent[Any]:
     return Agent(ScriptedModel(spread), name="boss", subagents=[worker])
 
 
+def slow(folder: Path, die_at: int = 0) -> Agent[Any]:
+    """An agent whose child takes a tenth of a second for each of its first turns, as many as the file `slow` says."""
+    turns = int((folder / "slow").read_text())
+
+    @tool(read_only=True)
+    async def look() -> str:
+        return "nothing"
+
+    async def work(request: Any) -> Any:
+        if write(folder / "requests", request.task_id) == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if request.turn >= turns:
+            return turn("done")
+        await asyncio.sleep(0.1)
+        return turn("", [call("look")])
+
+    worker = Agent(ScriptedModel(work), name="worker", tools=[look])
+    calls = ScriptedModel([call("worker", input="go"), "That is all."])
+    return Agent(calls, name="boss", subagents=[worker])
+
+
 async def drive(folder: Path, die_at: int = 0) -> Any:
     """Run the task, or take it up, until it stops."""
-    agent = boss(folder, die_at)
-    options = RunOptions(limits=Limits(model_calls=REQUESTS), max_parallel_tools=3)
+    is_slow = (folder / "slow").exists()
+    agent = slow(folder, die_at) if is_slow else boss(folder, die_at)
+    limits = Limits(
+        model_calls=1_000 if is_slow else REQUESTS
+    )  # with one, a begin is durable before its request
+    options = RunOptions(limits=limits, max_parallel_tools=3)
     async with Runner(folder / "journal.db", agents=[agent]) as runner:
         return await runner.run(agent, "All of it", task_id="job", options=options)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.family import CHILDREN, REQUESTS, boss, drive
+from tests.crash.family import CHILDREN, REQUESTS, boss, drive, slow
 from treadle import Runner
 from treadle.testing.audit import Evidence, audit_store
 
@@ -54,3 +54,30 @@ async def test_a_killed_tree_is_adopted_as_a_whole(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)
         assert len((tmp_path / "requests").read_text().splitlines()) <= REQUESTS
         assert await audit_store(runner.store, Evidence(ended=True)) == []
+
+
+async def test_time_that_only_a_killed_child_knows_of_is_counted_for_its_parent(tmp_path: Path) -> None:
+    (tmp_path / "slow").write_text("4")
+    await dies(tmp_path, 4)
+    async with Runner(tmp_path / "journal.db") as runner:
+        [child] = (await runner.list_tasks(parent="job")).items
+        known = (await runner.desk.load(child.task_id)).state.driven
+        assert known >= 300_000
+        assert (await runner.desk.load("job")).state.driven < known
+    result = await drive(tmp_path)
+    assert result.final_text == "That is all."
+    async with Runner(tmp_path / "journal.db") as runner:
+        assert (await runner.desk.load("job")).state.driven >= known + 100_000
+        assert await audit_store(runner.store, Evidence(ended=True)) == []
+
+
+@pytest.mark.full
+async def test_a_task_whose_child_gets_on_is_not_taken_for_what_its_drivers_die_of(tmp_path: Path) -> None:
+    (tmp_path / "slow").write_text("12")
+    for life in range(1, 12):
+        await dies(tmp_path, 2 * life)
+    async with Runner(tmp_path / "journal.db", agents=[slow(tmp_path)], adopt=True) as runner:
+        async with asyncio.timeout(30):
+            while (state := (await runner.get_task("job")).state) not in ("completed", "paused"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert state == "completed"

@@ -422,6 +422,28 @@ async def test_a_child_is_stepped_with_its_parents_step(runner: Runner) -> None:
     assert (await runner.finalize(task)).final_text == "a poem"
 
 
+async def test_a_child_that_cannot_be_driven_is_gone_on_with_once_it_can(store: Any) -> None:
+    middle = Agent(ScriptedModel([call("late", input="go"), "said"]), name="middle", subagents=["late"])
+    root = calling("root", middle)
+    async with Runner(store) as runner:
+        result = await runner.run(root, "go")
+        assert result.state == "waiting"
+        [pending] = result.pending
+        assert "middle cannot go on: agent 'middle' may call the agent 'late'" in pending.text
+        late = answering("late")
+    if hasattr(store, "open"):
+        return  # what is in memory ends with its runner
+    async with Runner(store, agents=[root, late]) as runner:
+        assert (await runner.resume(result.task_id)).final_text == "said"
+
+
+async def test_an_agent_whose_model_cannot_be_had_is_an_error_that_the_model_is_told(runner: Runner) -> None:
+    result = await runner.run(calling("boss", Agent("nobody:none", name="writer")), "go")
+    assert result.state == "completed"
+    assert "nobody" in result.final_text
+    assert not (await runner.list_tasks(parent=result.task_id)).items
+
+
 async def test_a_settlement_in_a_child_lets_the_whole_tree_go_on(store: Any) -> None:
     from treadle import Happened
 

@@ -345,7 +345,8 @@ class ToolStopped(Event):
     """A begun call was given up: reads and idempotent calls start again, of a writing call the outcome is unknown.
 
     That of an agent rests with its task: it goes on with it. `parked` says that this task stopped of its own, and
-    `error` what it waits for; `spent` is what it spent so far, by agent.
+    `error` what it waits for; `spent` is what it spent so far, by agent. `unseen` are microseconds for which both were
+    driven and of which, since a driver was killed, only that task's journal tells.
     """
 
     step: str
@@ -353,6 +354,7 @@ class ToolStopped(Event):
     reason: StopReason
     error: Failure | None = None
     spent: tuple[SpentBy, ...] = ()
+    unseen: int = 0
 
 
 @mutable
@@ -360,7 +362,8 @@ class ToolEnded(Event):
     """The one end of a call, also of one that never ran. `observation` None means: the output as text.
 
     `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task. Of an agent's
-    call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything.
+    call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything;
+    `unseen` as in `ToolStopped`.
     """
 
     step: str
@@ -374,6 +377,7 @@ class ToolEnded(Event):
     artifacts: tuple[File, ...] = ()
     spent: tuple[SpentBy, ...] = ()
     harmless: bool = False
+    unseen: int = 0
 
 
 @mutable

@@ -286,7 +286,9 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if not call.started:
         call.started = event.time
     if event.child is not None:
-        call.child, call.stopped = event.child, None
+        if call.child is None:
+            call.child, call.since = event.child, state.driven
+        call.stopped = None
         state.children.setdefault(event.child, ())
 
 
@@ -299,6 +301,7 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
     call.stopped = event.error
     if call.child is not None:
         call.status = "parked"
+        state.driven += event.unseen
         state.children[call.child] = event.spent or state.children[call.child]
         return
     call.status = "lost" if call.effect == "write" else "proposed"
@@ -341,6 +344,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     call.sources, call.artifacts = event.sources, event.artifacts
     if call.child is not None:
         state.children[call.child] = event.spent or state.children[call.child]
+        state.driven += event.unseen
         if event.harmless:
             call.effect = "read"
     del step.open[call.id]

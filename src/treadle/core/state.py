@@ -69,6 +69,9 @@ class CallState:
     child: str | None = None
     """the task that it is, if it is the call of an agent"""
 
+    since: int = 0
+    """for how long its own task had been driven then, in microseconds"""
+
     undo_status: UndoStatus = "none"
     undo_attempt: int = 0
     undo_error: str | None = None

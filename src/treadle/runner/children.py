@@ -21,7 +21,7 @@ from treadle.core.events import END_STATES
 from treadle.core.family import SpentBy, by_agent
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import CallState, TaskState
-from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound
+from treadle.errors import Fenced, StoreError, TaskBusy, TaskConflict, TaskNotFound
 from treadle.policy.budget import Account, own_spending, spent_by
 from treadle.ports import InboxItem, TaskExists, ToolOutput
 from treadle.runner.channel import Channel, Item
@@ -71,6 +71,9 @@ class Family:
         self._agents = agents
         self.resting: set[str] = set()
         """the calls whose tasks stopped of their own in this drive: they are left until somebody says otherwise"""
+
+        self.unseen = 0
+        """microseconds for which the tree was driven before a kill, and of which only children's journals tell"""
 
         self.refused: e.LimitReached | None = None
         """why a call was refused since the model was last asked: it is asked for an answer, not for more calls"""
@@ -141,6 +144,11 @@ class Family:
         """Return what the task of a call spent so far, if it was driven here."""
         state = self._states.get(call.id)
         return spent_by(state) if state is not None else ()
+
+    def is_open(self, call: CallState) -> bool:
+        """Whether the task of a call was driven here and has not ended."""
+        state = self._states.get(call.id)
+        return state is not None and state.ended is None
 
     def _new(self, call: CallState, told: str) -> NewRun:
         from treadle.runner.driving import NewRun
@@ -239,6 +247,15 @@ class Relay:
 
 async def run_agent(stage: Stage, flight: Flight, effect: RunAgent, told: str) -> list[e.Event]:
     """Run the agent that a call wants, and return the call's end, or that its task is at rest."""
+    end = await _run_agent(stage, flight, effect, told)
+    if stage.family is not None and stage.family.unseen:
+        end.unseen, stage.family.unseen = stage.family.unseen, 0
+    return [end]
+
+
+async def _run_agent(
+    stage: Stage, flight: Flight, effect: RunAgent, told: str
+) -> e.ToolEnded | e.ToolStopped:
     call, family = effect.call, stage.family
     assert family is not None, "agents are wanted only by those who have them"
     spent: tuple[SpentBy, ...] = ()
@@ -249,14 +266,19 @@ async def run_agent(stage: Stage, flight: Flight, effect: RunAgent, told: str) -
         state = await family.run(call, told, stage.context)
     except asyncio.CancelledError:
         if flight.cut is None and not being_cancelled():
-            return [_failed(call, "it cancelled itself", "cancelled", spent)]
-        return [e.ToolStopped(call.step, call.id, flight.cut or "interrupted", spent=family.spent_by(call))]
+            return _failed(call, "it cancelled itself", "cancelled", spent)
+        return e.ToolStopped(call.step, call.id, flight.cut or "interrupted", spent=family.spent_by(call))
     except Exception as error:  # noqa: BLE001  whatever keeps an agent from running is its call's error
-        return [_failed(call, error_text(error), "error", family.spent_by(call))]
+        if not isinstance(error, StoreError) and not family.is_open(call):
+            return _failed(call, error_text(error), "error", family.spent_by(call))
+        # Its task is there and has not ended: whoever puts right what keeps it goes on with it.
+        family.resting.add(call.id)
+        why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
+        return e.ToolStopped(call.step, call.id, "parked", why, family.spent_by(call))
     if state.ended is not None:
-        return [_end(call, state, stage.kit.max_chars)]
+        return _end(call, state, stage.kit.max_chars)
     family.resting.add(call.id)
-    return [e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))]
+    return e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))
 
 
 async def stop_agent(driving: Driving, effect: StopAgent) -> list[e.Event]:
@@ -318,15 +340,19 @@ def is_harmless(state: TaskState) -> bool:
     return not any(may_have_acted(call) for step in all_steps(state) for call in step.calls)
 
 
-async def spent_below(driving: Driving, state: TaskState) -> dict[str, tuple[SpentBy, ...]]:
-    """Return what the open children of a task spent, by their own journals: a crash left its journal behind theirs."""
-    found: dict[str, tuple[SpentBy, ...]] = {}
+async def spent_below(driving: Driving, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
+    """Return what the open children of a task spent, and for how long they were driven unseen by it.
+
+    Their own journals tell: a kill left that of their parent behind.
+    """
+    found, unseen = dict[str, tuple[SpentBy, ...]](), 0
     for call in state.open_children():
         task_id = str(call.child)
         if await driving.row_or_none(task_id) is None:
             continue
         child = (await driving.desk.load(task_id)).state
-        deeper = await spent_below(driving, child)
+        deeper, below = await spent_below(driving, child)
+        unseen = max(unseen, child.driven + below - (state.driven - call.since))
         parts = [part for known in (child.children | deeper).values() for part in known]
         found[task_id] = by_agent([own_spending(child), *parts])
-    return found
+    return found, unseen

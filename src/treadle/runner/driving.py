@@ -538,11 +538,14 @@ class Driving:
             agents[name] = self._named(found, kit.agent) if isinstance(found, str) else found
         answers = kit.setup.on_limit == "final_answer" and kit.agent.own is None
         account = Account(kit.setup.limits, state, keeps=answers and bool(kit.tools), above=above)
-        for child, told in (await spent_below(self, state)).items():
+        known, unseen = await spent_below(self, state)
+        for child, told in known.items():
             account.learn(child, told)
         if above is not None:
             above.open(state.task_id, account)
-        return Family(self, account, agents, owned.channel)
+        family = Family(self, account, agents, owned.channel)
+        family.unseen = unseen
+        return family
 
     def _named(self, name: str, caller: Agent[Any]) -> Agent[Any]:
         known = self._agents.get(name)

@@ -630,7 +630,8 @@ class Drive:
     def _watch_the_clock(self) -> None:
         seconds = self._terms.setup.limits.seconds
         if seconds is not None and self._terms.goal in ("end", "step"):
-            left = seconds - self.state.driven / 1e6
+            unseen = self._family.unseen if self._family is not None else 0
+            left = seconds - (self.state.driven + unseen) / 1e6
             self._deadline = self._loop.call_later(max(0.0, left), self._out_of_time)
 
     def _out_of_time(self) -> None:
