@@ -8,9 +8,11 @@ Nothing here is derived from the code under test. `make provider-faults` runs al
 import asyncio
 import json
 import re
+import socket
 import time
 from collections import Counter, defaultdict
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
@@ -32,6 +34,9 @@ from treadle.testing.provider import (
     text,
     turn,
 )
+from treadle.testing.provider.anthropic import AnthropicMessages
+from treadle.testing.provider.openai_chat import OpenAIChat
+from treadle.testing.provider.openai_responses import OpenAIResponses
 from treadle.testing.provider.script import Script
 
 DONE = "Done."
@@ -193,7 +198,46 @@ def stream(body):
     return raw(body, content_type="text/event-stream")
 
 
+def broken(wire, code):
+    """A stream that begins well, and tells then of an error by this code, when the status has long been 200."""
+    speaks = {"chat": OpenAIChat(), "responses": OpenAIResponses(), "anthropic": AnthropicMessages()}[wire]
+    begun = speaks.events(turn(HALF), {"model": "m"})[:2]
+    told = {
+        "chat": {"error": {"message": "No.", "type": code, "param": None, "code": None}},
+        "responses": {"type": "error", "code": code, "message": "No.", "param": None, "sequence_number": 9},
+        "anthropic": {"type": "error", "error": {"type": code, "message": "No."}},
+    }[wire]
+    event = "" if wire == "chat" else "event: error\n"
+    return stream(b"".join(begun) + f"{event}data: {json.dumps(told)}\n\n".encode())
+
+
+def in_the_middle(code, want, *wires):
+    return each(
+        f"{code} in the middle", {wire: broken(wire, code) for wire in wires}, want, ways=("streamed",)
+    )
+
+
+MIDDLE = [
+    *in_the_middle("server_error", asked_again("server"), "chat", "responses"),
+    *in_the_middle("internal_error", asked_again("server"), "chat", "responses"),
+    *in_the_middle("internal_server_error", asked_again("server"), "chat", "responses"),
+    *in_the_middle("rate_limit_exceeded", asked_again("rate_limit"), "chat", "responses"),
+    *in_the_middle("insufficient_quota", final("permission"), "chat", "responses"),
+    *in_the_middle("context_length_exceeded", final("too_large"), "chat", "responses"),
+    *in_the_middle("api_error", asked_again("server"), "anthropic"),
+    *in_the_middle("overloaded_error", asked_again("overloaded"), "anthropic"),
+    *in_the_middle("rate_limit_error", asked_again("rate_limit"), "anthropic"),
+    *in_the_middle("timeout_error", asked_again("timeout"), "anthropic"),
+    *in_the_middle("authentication_error", final("authentication"), "anthropic"),
+    *in_the_middle("permission_error", final("permission"), "anthropic"),
+    *in_the_middle("not_found_error", final("not_found"), "anthropic"),
+    *in_the_middle("invalid_request_error", final("invalid_request"), "anthropic"),
+    *in_the_middle("request_too_large", final("too_large"), "anthropic"),
+]
+
 GARBAGE = [
+    fault("no gzip", raw("data: {}\n\n", content_type="text/event-stream", headers={"content-encoding": "gzip"}), want=asked_again("connection"), ways=("streamed",)),
+    fault("a document that is no gzip", raw("{}", headers={"content-encoding": "gzip"}), want=asked_again("connection"), ways=("whole",)),
     fault("an empty stream", stream(""), want=final("unparsable"), ways=("streamed",)),
     fault("an empty document", raw(""), want=final("unparsable"), ways=("whole",)),
     fault("no JSON", raw("data: {not json\n\n", content_type="text/event-stream"), want=final("unparsable"), ways=("streamed",)),
@@ -266,7 +310,7 @@ ANSWERS = [
     fault("only thoughts", turn(reasoning("Hm.")), want=Want(1, text="")),
 ]  # fmt: skip
 
-FAULTS = [*STATUS, *CODES, *TRANSPORT, *GARBAGE, *ANSWERS]
+FAULTS = [*STATUS, *CODES, *TRANSPORT, *MIDDLE, *GARBAGE, *ANSWERS]
 
 
 # ------------------------------------------------------------------------------------------------- cases
@@ -419,10 +463,10 @@ def judge(case, seen):
             wrong.append(words)
 
     must(result.state == want.state, f"state {result.state}, not {want.state} ({result.error})")
-    must(
-        len(seen.requests) == want.requests + before,
-        f"{len(seen.requests) - before} requests, not {want.requests}",
-    )
+    sent = len(seen.requests) - before
+    # On a machine that is busy, an answer that is not slow may be too slow for an impatient model as well.
+    enough = want.requests <= sent <= 4 if case.fault.impatient else sent == want.requests
+    must(enough, f"{sent} requests, not {want.requests}")
     must(
         seen.attempts == len(seen.requests),
         f"{seen.attempts} attempts in the journal, {len(seen.requests)} requests",
@@ -459,6 +503,10 @@ def judge(case, seen):
     return wrong
 
 
+CASE = ContextVar("CASE", default="")
+"""The case that is being played, for whoever wants to know what it touches."""
+
+
 async def run(chosen, at_once=12, tell=lambda name, words: None):
     """Run cases, several at once; return what is wrong, by the case's name."""
     scripts = {number: case.script() for number, case in enumerate(chosen)}
@@ -468,6 +516,7 @@ async def run(chosen, at_once=12, tell=lambda name, words: None):
 
         async def one(number, case):
             async with turnstile:
+                CASE.set(case.name)
                 try:
                     async with asyncio.timeout(60):
                         found = judge(case, await play(there, number, case))
@@ -479,6 +528,80 @@ async def run(chosen, at_once=12, tell=lambda name, words: None):
 
         await asyncio.gather(*(one(number, case) for number, case in enumerate(chosen)))
     return wrong
+
+
+# -------------------------------------------------------------------------------------- nobody is there
+
+
+@contextmanager
+def full():
+    """A place where nobody takes up connections any more."""
+    with ExitStack() as kept:
+        listener = kept.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = kept.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextmanager
+def closed():
+    """A place where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def plain():
+    """A server without TLS, asked for TLS."""
+    with ProviderServer([DONE]) as server:
+        yield server.url.replace("http:", "https:")
+
+
+@contextmanager
+def nowhere():
+    """A name that no host has."""
+    yield "http://nowhere.invalid"
+
+
+UNREACHABLE = {
+    ("no such host", nowhere): "connection",
+    ("connection refused", closed): "connection",
+    ("no TLS", plain): "connection",
+    ("connecting takes too long", full): "timeout",
+}
+"""The kind of each of four attempts, with which the task fails."""
+
+
+@dataclass
+class Elsewhere:
+    """What stands for a server that is not there."""
+
+    url: str
+
+    @property
+    def openai_base_url(self):
+        return self.url + "/v1"
+
+    @property
+    def anthropic_base_url(self):
+        return self.url
+
+    google_base_url = anthropic_base_url
+
+
+async def reach(url, wire, way):
+    """Run a task with a model that nobody answers for; return its state and the kinds of its failures."""
+    model = WIRES[wire](Elsewhere(url), stream=way == "streamed")
+    async with Runner("memory:") as runner:
+        result = await runner.run(
+            Agent(Retry(Timeout(model, connect=0.3), base=0.004)), "Is anybody there?", task_id="t"
+        )
+        events = [event async for event in runner.handle("t").events(deltas=False)]
+        assert sum(event.kind == "model_started" for event in events) == 4
+        return result.state, [event.error.kind for event in events if event.kind == "model_failed"]
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 import asyncio
 import zlib
+from collections import defaultdict
 
 import pytest
 
 from tests.llm import fault_matrix
 from treadle.llm import errors
-from treadle.llm.errors import PASSING
+from treadle.llm.errors import PASSING, model_error
 
 # What the packages say of what is sent to them here.
 pytestmark = [
@@ -43,30 +44,123 @@ def test_every_fault_ends_as_it_must(wire):
     assert asyncio.run(fault_matrix.run(chosen)) == {}
 
 
-TABLES = {
-    "status": errors._BY_STATUS,
-    "code": errors._BY_CODE,
-    "code alone": errors._BY_CODE_ALONE,
-    "type": errors._BY_TYPE,
+@pytest.mark.full
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", ["streamed", "whole"])
+@pytest.mark.parametrize("wire", fault_matrix.WIRES)
+@pytest.mark.parametrize(("place", "kind"), fault_matrix.UNREACHABLE.items(), ids=str)
+async def test_where_nobody_answers_four_attempts_are_made(place, kind, wire, way):
+    with place[1]() as url:
+        assert await fault_matrix.reach(url, wire, way) == ("failed", [kind] * 4)
+
+
+# ------------------------------------------------------------------------------ what the table would find
+
+TABLES = ("_BY_STATUS", "_BY_CODE", "_BY_CODE_ALONE", "_BY_TYPE")
+NEVER_MET = {
+    "ModelQuotaExceededError": "permission",
+    "ModelRateLimitError": "rate_limit",
+    "ModelUnavailableError": "overloaded",
+    "ModelServerError": "server",
+    "ModelTimeoutError": "timeout",
+    "ModelRequestTimeout": "timeout",
+    "ModelContextWindowExceededError": "too_large",
+    "ModelAuthenticationError": "authentication",
+    "ModelNotFoundError": "not_found",
+    "ModelRequestRejectedError": "invalid_request",
+    "ContentFilterError": "refused",
+    "UserError": "invalid_request",
+    "APITimeoutError": "timeout",
+    "APIConnectionError": "connection",
+    "APIResponseValidationError": "unparsable",
+    "TimeoutException": "timeout",
+    "TransportError": "connection",
+    "StreamError": "connection",
+    "ValidationError": "unparsable",
+    "TimeoutError": "timeout",
+    "OSError": "connection",
+    "ArithmeticError": "unparsable",
+    "AssertionError": "unparsable",
 }
-ENTRIES = [(name, entry) for name, table in TABLES.items() for entry in table]
+"""What names mean that come with a status or a code here, which say more, or inside of another: by hand, too."""
+
+NEVER_ALONE = {
+    "api_error": "server",
+    "authentication_error": "authentication",
+    "invalid_request_error": "invalid_request",
+    "not_found_error": "not_found",
+    "permission_error": "permission",
+    "rate_limit_error": "rate_limit",
+    "server_error": "server",
+    "timeout_error": "timeout",
+}
+"""What codes mean that come with a status here, and elsewhere may come without."""
+
+
+def by_hand(name, entry):
+    """The kind that is said above, and an error that must be of it; nothing of an entry that faults bring about."""
+    if name == "_BY_TYPE" and entry in NEVER_MET:
+        return NEVER_MET[entry], type(entry, (Exception,), {})("no")
+    if name == "_BY_CODE_ALONE" and entry in NEVER_ALONE:
+        told = Exception("no")
+        told.body = {"error": {"type": entry}}
+        return NEVER_ALONE[entry], told
+    return None
+
+
+class Watched(dict):
+    """A table that notes which case looked up which entry."""
+
+    def __init__(self, table, seen, name):
+        super().__init__(table)
+        self.seen, self.name = seen, name
+
+    def get(self, entry, default=None):
+        if entry in self and fault_matrix.CASE.get():
+            self.seen[self.name, entry].add(fault_matrix.CASE.get())
+        return super().get(entry, default)
 
 
 def failing(case):
-    """Whether a case is about what a failure is told by; once each, in the first turn, without long waits."""
-    return case.want.kind is not None and case.place == "first" and not case.forever and not case.fault.wait
+    """Whether a case is about what a failure is told by: in the first turn, once, without waits."""
+    return (
+        case.want.kind is not None and case.place == "first" and not case.forever and not case.fault.impatient
+    )
+
+
+def other(kind):
+    return "unknown" if kind in PASSING else "server"
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("table", "entry"), ENTRIES, ids=str)
-def test_a_wrong_classification_is_found(table, entry, monkeypatch):
-    there = TABLES[table]
-    monkeypatch.setitem(there, entry, "unknown" if there[entry] in PASSING else "server")
-    assert asyncio.run(fault_matrix.run([case for case in CASES if failing(case)])) != {}
+def test_each_entry_of_the_classification_is_needed(monkeypatch):
+    """A wrong kind in any place is found by a case, or by a name that is said above."""
+    chosen = {case.name: case for case in CASES if failing(case)}
+    seen = defaultdict(set)
+    tables = {name: getattr(errors, name) for name in TABLES}
+    with monkeypatch.context() as patch:
+        for name, table in tables.items():
+            patch.setattr(errors, name, Watched(table, seen, name))
+        assert asyncio.run(fault_matrix.run(list(chosen.values()))) == {}
+    missed = []
+    for name, table in tables.items():
+        for entry, kind in table.items():
+            with monkeypatch.context() as patch:
+                patch.setitem(table, entry, other(kind))
+                if said := by_hand(name, entry):
+                    found = model_error(said[1]).kind != said[0]
+                else:
+                    touched = [chosen[case] for case in sorted(seen[name, entry])[:4]]
+                    found = bool(touched and asyncio.run(fault_matrix.run(touched)))
+                if not found:
+                    missed.append((name, entry))
+    assert missed == []
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", sorted(PASSING | {"invalid_request", "unparsable", "authentication"}))
-def test_a_failure_that_passes_or_does_not_in_error_is_found(kind, monkeypatch):
-    monkeypatch.setattr(fault_matrix, "ON", PASSING ^ {kind})
-    assert asyncio.run(fault_matrix.run([case for case in CASES if failing(case)])) != {}
+@pytest.mark.parametrize("kind", sorted(fault_matrix.ON - {"not_sent"} | {"invalid_request", "unparsable"}))
+def test_asking_again_for_the_wrong_reason_is_found(kind, monkeypatch):
+    assert fault_matrix.ON == PASSING
+    chosen = [case for case in CASES if case.want.kind == kind and case.place == "first"][:6]
+    monkeypatch.setattr(fault_matrix, "ON", fault_matrix.ON ^ {kind})
+    assert len(asyncio.run(fault_matrix.run(chosen))) == len(chosen)

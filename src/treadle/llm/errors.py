@@ -79,7 +79,7 @@ _BY_TYPE: dict[str, ModelErrorKind] = {
     "APIConnectionError": "connection",
     "APIResponseValidationError": "unparsable",
     "TimeoutException": "timeout",
-    "DecodingError": "unparsable",
+    "DecodingError": "connection",  # what was compressed got damaged on the way
     "TransportError": "connection",
     "StreamError": "connection",
     "JSONDecodeError": "unparsable",

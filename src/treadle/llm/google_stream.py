@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from functools import partial
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, cast
 
 import httpx2
 from google.genai import Client
 from google.genai.types import GenerateContentConfigDict, HttpOptions
 from pydantic_ai.messages import FileUrl, ModelMessage
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
 from pydantic_ai.providers.google import GoogleProvider
 
@@ -34,6 +35,18 @@ class GeminiModel(GoogleModel):
     def __init__(self, name: str, client: Client, connections: httpx2.AsyncClient) -> None:
         super().__init__(name, provider=GoogleProvider(client=client))
         self._connections = connections
+
+    @asynccontextmanager
+    async def request_stream(self, *args: Any, **options: Any) -> AsyncGenerator[StreamedResponse]:
+        """As its parent; what an error leaves half read is closed at once, from the outside in."""
+        half_read: list[AsyncGenerator[str]] = []
+        _reading.set(half_read)
+        try:
+            async with super().request_stream(*args, **options) as response:
+                yield response
+        finally:
+            for lines in half_read:
+                await lines.aclose()
 
     async def _build_content_and_config(
         self,
@@ -79,7 +92,10 @@ def gemini(name: str, api_key: str, base_url: str | None, *, connect: float, sil
 
     async def read_as_events(response: httpx2.Response) -> None:
         if response.headers.get("content-type", "").startswith("text/event-stream"):
-            cast("Any", response).aiter_lines = partial(_lines, response)
+            lines = _lines(response)
+            cast("Any", response).aiter_lines = lambda: lines
+            if (half_read := _reading.get(None)) is not None:
+                half_read.append(lines)
 
     connections = httpx2.AsyncClient(
         event_hooks={"request": [limit], "response": [read_as_events]}, follow_redirects=True, verify=tls()
@@ -94,23 +110,27 @@ def gemini(name: str, api_key: str, base_url: str | None, *, connect: float, sil
     return GeminiModel(name, Client(vertexai=False, api_key=api_key, http_options=options), connections)
 
 
-async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
+_reading: ContextVar[list[AsyncGenerator[str]]] = ContextVar("reading")
+
+
+async def _lines(response: httpx2.Response) -> AsyncGenerator[str]:
     """The lines of a stream of events, as the SDK wants them.
 
     It would take comments and all fields but `data` for data, and lines to end also where text has a separator of
     Unicode.
     """
     held: list[bytes] = []
-    async for piece in response.aiter_bytes():
-        # A CR at the end of a piece may be half of a CR LF.
-        if b"\n" not in piece and b"\r" not in piece and not (held and held[-1].endswith(b"\r")):
-            held.append(piece)
-            continue
-        *lines, rest = _END.split(b"".join((*held, piece)))
-        held = [rest]
-        for line in lines:
-            if (said := _said(line)) is not None:
-                yield said
+    async with aclosing(response.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            # A CR at the end of a piece may be half of a CR LF.
+            if b"\n" not in piece and b"\r" not in piece and not (held and held[-1].endswith(b"\r")):
+                held.append(piece)
+                continue
+            *lines, rest = _END.split(b"".join((*held, piece)))
+            held = [rest]
+            for line in lines:
+                if (said := _said(line)) is not None:
+                    yield said
     if (said := _said(b"".join(held).removesuffix(b"\r"))) is not None:
         yield said
 
