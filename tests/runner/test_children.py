@@ -25,6 +25,7 @@ from treadle.errors import (
     ChildTask,
     ConfigurationError,
     ForkPointBusy,
+    IrreversibleStep,
     SubagentFailed,
     TaskBusy,
     TaskNotFound,
@@ -585,6 +586,20 @@ async def test_a_step_that_called_a_harmless_agent_is_taken_back(runner: Runner)
     assert (await runner.resume(result.task_id)).final_text == "a poem"
     below = (await runner.list_tasks(parent=result.task_id)).items
     assert sorted(task.task_id for task in below) == [f"{result.task_id}.s1-0", f"{result.task_id}.s1b1-0"]
+
+
+async def test_a_step_whose_agent_changed_something_is_taken_back_only_by_force(runner: Runner) -> None:
+    gate = Gate("send")
+    gate.let_go.set()
+    sender = Agent(ScriptedModel([call("send"), "sent"]), name="sender", tools=[gate.tool])
+    result = await runner.run(calling("root", calling("middle", sender)), "go")
+    with pytest.raises(
+        IrreversibleStep, match=rf"middle \(task {result.task_id}\.s1-0\) may have changed"
+    ) as refused:
+        await runner.undo_step(result.task_id, to=0)
+    assert refused.value.calls == ("s1-0",)
+    report = await runner.undo_step(result.task_id, to=0, force=True)
+    assert [one.verdict for one in report.calls] == ["not_compensated"]
 
 
 async def test_a_fork_shares_what_children_said_and_calls_children_of_its_own(runner: Runner) -> None:

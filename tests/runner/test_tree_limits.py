@@ -10,6 +10,7 @@ from tests.runner.acts import assert_journal_makes_sense, journal, only, results
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.model import Usage
 from treadle.llm.scripted import call, turn
+from treadle.models import Price
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +94,16 @@ async def test_tokens_of_a_tree_are_overrun_by_at_most_what_is_in_flight(runner:
     tree = Tree()
     await tree.run(runner, tokens=most)
     assert most - 60 < 20 * len(tree.asked) < most + 20
+
+
+@pytest.mark.parametrize("dollars", [1, 7, 20])
+async def test_money_of_a_tree(store: Any, dollars: int) -> None:
+    tree = Tree()
+    async with Runner(store, prices={"scripted": Price(100_000, 0)}) as runner:
+        result = await tree.run(runner, cost=dollars)
+        assert len(tree.asked) == dollars
+        assert result.cost == dollars == sum(one.cost for one in result.usage.per_agent.values())
+        assert result.degraded_reasons == ("limit reached: cost",)
 
 
 async def test_time_of_a_tree(runner: Runner) -> None:

@@ -45,7 +45,9 @@ def plan(
     calls = [call for one in reversed(steps) for call in reversed(one.calls) if may_have_acted(call)]
     stuck = [call for call in calls if _irreversible(call)]
     if stuck and not force:
-        named = ", ".join(f"{call.name} ({call.id})" for call in stuck)
+        named = ", ".join(
+            f"{call.name} ({call.id if call.child is None else f'task {call.child}'})" for call in stuck
+        )
         message = (
             f"task {state.task_id}: {named} may have changed something and cannot be taken back; give the tool undo=, "
             "settle what is unknown, or use force=True (--force) to rewind without compensating"
