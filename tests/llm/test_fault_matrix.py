@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Failed to extract usage"),
 ]
 CASES = fault_matrix.cases()
-SAMPLE = 40
+SAMPLE = 24
 """Cases of the sample that always runs; together they take a few seconds."""
 SLOW = ("a date", "5 MB", "nothing arrives", "falls silent", "200 calls", "deep")
 

@@ -48,5 +48,5 @@ async def test_a_cancel_at_any_instant_around_completion_ends_the_task_once_and_
             await asyncio.gather(*[one(number) for number in range(begin, begin + 10)])
         assert set(states) == {"cancelled", "completed"}, "both sides of the moment were met"
         assert len(states) == TIMES
-        assert slowest < 2.0
+        assert slowest < 5.0, "and a busy machine is given some time"
         assert await audit_store(driving.store) == []
