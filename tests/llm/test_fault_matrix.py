@@ -48,7 +48,9 @@ def test_every_fault_ends_as_it_must(wire):
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["streamed", "whole"])
 @pytest.mark.parametrize("wire", fault_matrix.WIRES)
-@pytest.mark.parametrize(("place", "kind"), fault_matrix.UNREACHABLE.items(), ids=[name for name, _ in fault_matrix.UNREACHABLE])
+@pytest.mark.parametrize(
+    ("place", "kind"), fault_matrix.UNREACHABLE.items(), ids=[name for name, _ in fault_matrix.UNREACHABLE]
+)
 async def test_where_nobody_answers_four_attempts_are_made(place, kind, wire, way):
     with place[1]() as url:
         assert await fault_matrix.reach(url, wire, way) == ("failed", [kind] * 4)
