@@ -13,7 +13,7 @@ from tests.runner.acts import (
     only,
     results_seen,
 )
-from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, Breakpoint, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.model import Usage
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, text, turn
@@ -293,3 +293,20 @@ def test_limits_are_checked_where_they_are_made() -> None:
             Limits(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"RunOptions\.on_limit must be one of 'final_answer'"):
         RunOptions(on_limit="explode")  # type: ignore[arg-type]
+
+
+async def test_raised_limits_were_lost_when_another_option_was_given_later(runner: Runner) -> None:
+    @tool(read_only=True)
+    async def look() -> str:
+        return "ok"
+
+    model = ScriptedModel(lambda request: call("look") if request.tools else text("end"))
+    agent = Agent(model, name="seeker", tools=[look], limits=Limits(steps=3))
+    task = (await runner.run(agent, "Go", options=RunOptions(on_limit="pause"), task_id="t")).task_id
+    raised = RunOptions(limits=Limits(steps=6), break_on=[Breakpoint(after_step=4)])
+    assert (await runner.resume(task, agent=agent, options=raised)).steps == 4
+    other = RunOptions(break_on=[], tell_steps_left=True)
+    fork = await runner.fork(task, agent=agent, options=other)
+    for raised_task in (task, fork.task_id):
+        result = await runner.resume(raised_task, agent=agent, options=other)
+        assert (result.state, result.steps) == ("paused", 6)

@@ -1,7 +1,7 @@
 """Tokens of a model that does not say how many are estimated, at a cost that does not grow with the conversation."""
 
 from treadle.core.messages import Message, MessageView, Text, user
-from treadle.core.model import NO_USAGE, ModelRequest, ModelSettings, Usage
+from treadle.core.model import ModelRequest, ModelSettings
 from treadle.core.tokens import estimated_usage
 from treadle.runner.paying import Tally
 
@@ -23,29 +23,25 @@ class Looked(str):
         return super().__len__()
 
 
-def test_what_a_model_says_is_taken_as_it_is():
-    assert Tally().used(Usage(3, 4), request(MessageView([])), ANSWER) == Usage(3, 4)
-
-
 def test_a_growing_conversation_is_estimated_as_a_whole_and_each_message_looked_at_once():
     words, tally = [user("Where is it?")], Tally()
     for turn in range(20):
         words += [ANSWER, user(Looked(f"And {turn}?"))]
         asked = request(MessageView(words))
-        assert tally.used(NO_USAGE, asked, ANSWER) == estimated_usage(asked, ANSWER)
+        assert tally.estimated(asked, ANSWER) == estimated_usage(asked, ANSWER)
     Looked.times = 0
     words.append(user(Looked("Once more.")))
-    tally.used(NO_USAGE, request(MessageView(words)), ANSWER)
+    tally.estimated(request(MessageView(words)), ANSWER)
     assert Looked.times == 1
 
 
 def test_what_was_taken_back_is_not_counted_any_more():
     words, tally = [user("Where is it?"), ANSWER, user("And now?")], Tally()
-    tally.used(NO_USAGE, request(MessageView(words)), ANSWER)
+    tally.estimated(request(MessageView(words)), ANSWER)
     for asked in (
         request(MessageView(words[:1])),
         request(MessageView(words, 1)),
         request([user("Aside.")]),
         request(MessageView(words), instructions="Be long, and longer than that."),
     ):
-        assert tally.used(NO_USAGE, asked, ANSWER) == estimated_usage(asked, ANSWER)
+        assert tally.estimated(asked, ANSWER) == estimated_usage(asked, ANSWER)

@@ -260,7 +260,7 @@ class Driving:
         if kept is not None and kept[0] == state.options:
             return kept[1]
         options = self.options_of(state)
-        setup = setup_for(agent, options, raised=bool(state.options and state.options.get("raised")))
+        setup = setup_for(agent, options, raised=_was_raised(state))
         tools = {tool.spec.name: tool for tool in agent.tools}
         typed = self.typed_of(agent)
         if agent.own is not None:
@@ -658,7 +658,10 @@ class Driving:
         if given.options(options) is None:
             return state.options
         assert options is not None
-        return to_json(options.over(from_json(state.options)))
+        document: dict[str, Any] = dict(to_json(options.over(from_json(state.options))) or {})
+        if _was_raised(state):
+            document["raised"] = True
+        return document or None
 
     def set_options(self, owned: Owned, options: RunOptions | None) -> None:
         """Record options given with a resume: they come before those stored, also where they loosen them."""
@@ -669,6 +672,7 @@ class Driving:
         document = dict(to_json(merged) or {})
         if options.limits is not None:
             document["limits"] = (to_json(options) or {})["limits"]
+        if options.limits is not None or _was_raised(owned.state):
             document["raised"] = True
         if document != (owned.state.options or {}):
             owned.writer.record(e.OptionsChanged(document or None))
@@ -806,3 +810,8 @@ def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
             "go on with the agent it began with, or begin a new task in its thread"
         )
         raise VersionRefused(message, task_id=state.task_id)
+
+
+def _was_raised(state: TaskState) -> bool:
+    """Whether the limits kept with a task take the place of its agent's."""
+    return bool(state.options and state.options.get("raised"))

@@ -47,10 +47,8 @@ class Tally:
         self._frame: tuple[str, Sequence[ToolSpec]] | None = None
         self._frame_tokens = 0
 
-    def used(self, usage: Usage, request: ModelRequest, answer: Message) -> Usage:
-        """Return the tokens of an answer: as its model says, else an estimate."""
-        if usage is not NO_USAGE:
-            return usage
+    def estimated(self, request: ModelRequest, answer: Message) -> Usage:
+        """Estimate the tokens of an answer whose model does not say."""
         frame = self._frame
         if frame is None or request.tools is not frame[1] or request.instructions != frame[0]:
             self._frame = (request.instructions, request.tools)

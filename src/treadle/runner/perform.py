@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from treadle.agents.agent import Agent
@@ -108,13 +108,27 @@ class Stage:
     desk: StepDesk | None = None
     """where steps that are functions hand in what they want"""
 
-    tally: Tally = field(default_factory=Tally)
+    tally: Tally | None = None
+    """made when a model first does not say how many tokens it took"""
 
-    shown: set[str] = field(default_factory=set[str])
+    shown: set[str] | None = None
     """requests of whose answers something was told to watchers, and which have no answer yet"""
 
     family: Family | None = None
     """the children of the task, if its agent may call others"""
+
+    def note(self, request: str) -> None:
+        """Note that something of a request's answer was told to watchers."""
+        if self.shown is None:
+            self.shown = set()
+        self.shown.add(request)
+
+    def forget(self, request: str) -> bool:
+        """Forget what was told of a request's answer; whether anything was."""
+        if self.shown is None or request not in self.shown:
+            return False
+        self.shown.discard(request)
+        return True
 
 
 @mutable
@@ -166,8 +180,7 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
             request = asked_request(stage, effect.asked)
         key, text = call or step.id, text_channel(effect, request)
         request.raw = channel.raw
-        if key in stage.shown:
-            stage.shown.discard(key)
+        if stage.forget(key):
             model, seq = stage.kit.model.name, stage.state.seq
             channel.tell(e.ModelRestarted(step.id, model, request.attempt, call, seq))
         if stage.family is not None and stage.family.account.is_limited:
@@ -181,11 +194,11 @@ async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.
             elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
             elif channel.listeners:
-                stage.shown.add(key)
+                stage.note(key)
                 channel.tell(delta(step.id, call, text, item, stage.state.seq))
         if answer is not None:
             check_answer(answer)
-            stage.shown.discard(key)
+            stage.forget(key)
     except asyncio.CancelledError:
         if flight.cut is None and not being_cancelled():
             failure = e.Failure("model", "unknown", "the model adapter cancelled itself")
@@ -220,7 +233,10 @@ def _returned(stage: Stage, effect: CallModel, request: ModelRequest, answer: Mo
         message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
         reads = stage.kit.typed
         typed = reads.read(message, answer.finish) if reads is not None else None
-    usage = stage.tally.used(answer.usage, request, message)
+    usage = answer.usage
+    if usage is NO_USAGE:
+        stage.tally = stage.tally or Tally()
+        usage = stage.tally.estimated(request, message)
     cost = cost_of(stage.price, answer.model or stage.kit.model.name, usage)
     also = paid(stage.price, answer.also, request) if answer.also else ()
     return e.ModelReturned(step.id, message, answer.finish, usage, typed, call, answer.model, also, cost)
