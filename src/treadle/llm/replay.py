@@ -10,17 +10,15 @@ from typing import Any, Final, cast
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import apply
-from treadle.core.messages import Message, Reasoning, Text, ToolCall
+from treadle.core.messages import ToolCall
 from treadle.core.model import (
     ModelAnswer,
     ModelDelta,
     ModelRequest,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
 )
 from treadle.core.state import start
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
+from treadle.llm.given_again import own, pieces
 
 
 @mutable
@@ -83,8 +81,8 @@ class ReplayModel:
             raise ModelError(
                 f"the recording has no answer to {what} (attempt {request.attempt})", kind="invalid_request"
             )
-        message = _own(question.answer.message)
-        for delta in _deltas(message):
+        message = own(question.answer.message)
+        for delta in pieces(message):
             yield delta
         answer = question.answer
         yield ModelAnswer(message, answer.finish, answer.usage, answer.model, answer.also)
@@ -152,27 +150,3 @@ def _error(failed: e.ModelFailed) -> ModelError:
         next_route=failed.next_route,
         also=failed.also,
     )
-
-
-def _own(message: Message) -> Message:
-    """Return a message of its own, so that no task can change another's arguments."""
-    from copy import deepcopy
-
-    parts = [
-        replace(p, arguments=deepcopy(p.arguments)) if isinstance(p, ToolCall) else p for p in message.parts
-    ]
-    return Message(message.role, tuple(parts), message.meta)
-
-
-def _deltas(message: Message) -> list[ModelDelta]:
-    deltas: list[ModelDelta] = []
-    index = 0
-    for part in message.parts:
-        if isinstance(part, Text):
-            deltas.append(TextDelta(part.text))
-        elif isinstance(part, Reasoning):
-            deltas.append(ReasoningDelta(part.text))
-        elif isinstance(part, ToolCall):
-            deltas.append(ToolCallDelta(index, part.name, part.raw or ""))
-            index += 1
-    return deltas

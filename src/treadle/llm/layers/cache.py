@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -11,17 +10,14 @@ from hashlib import sha256
 from threading import Lock
 from typing import Final
 
-from treadle.core.messages import Message, Part, Reasoning, Text, ToolCall, copied
 from treadle.core.model import (
     ModelAnswer,
     ModelDelta,
     ModelRequest,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
     Usage,
 )
 from treadle.errors import ConfigurationError
+from treadle.llm.given_again import own, pieces
 from treadle.llm.layers.layer import Layer, account_of, closed, count, optional
 from treadle.ports import Model
 
@@ -65,7 +61,7 @@ class Cache(Layer):
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         key = self._key(request)
         if (found := self._look_up(key)) is not None:
-            for delta in _deltas(found.message):
+            for delta in pieces(found.message):
                 yield delta
             yield found
             return
@@ -101,41 +97,16 @@ class Cache(Layer):
                 del self._kept[key]
                 return None
             self._kept.move_to_end(key)
-        return replace(answer, message=_own(answer.message))
+        return replace(answer, message=own(answer.message))
 
     def _keep(self, key: bytes, answer: ModelAnswer) -> None:
         if answer.finish not in ("stop", "tool_calls") or any(
             call.problem is not None for call in answer.message.tool_calls
         ):
             return
-        kept = ModelAnswer(_own(answer.message), answer.finish, FREE, answer.model)
+        kept = ModelAnswer(own(answer.message), answer.finish, FREE, answer.model)
         with self._lock:
             self._kept[key] = (self._clock(), kept)
             self._kept.move_to_end(key)
             if len(self._kept) > self.entries:
                 self._kept.popitem(last=False)
-
-
-def _own(message: Message) -> Message:
-    """Return a message whose data nobody else may change."""
-    return replace(message, parts=tuple(map(_own_part, message.parts)))
-
-
-def _own_part(part: Part) -> Part:
-    return replace(part, arguments=copied(part.arguments)) if isinstance(part, ToolCall) else part
-
-
-def _deltas(message: Message) -> list[ModelDelta]:
-    """Return a message in the pieces a watcher is told."""
-    deltas: list[ModelDelta] = []
-    index = 0
-    for part in message.parts:
-        if isinstance(part, Text):
-            deltas.append(TextDelta(part.text))
-        elif isinstance(part, Reasoning):
-            deltas.append(ReasoningDelta(part.text))
-        elif isinstance(part, ToolCall):
-            arguments = json.dumps(part.arguments) if part.raw is None else part.raw
-            deltas.append(ToolCallDelta(index, part.name, arguments))
-            index += 1
-    return deltas
