@@ -40,6 +40,7 @@ def missing(fired: Mapping[str, int], runs: int) -> list[str]:
     least |= {f"call {outcome}": runs // 400 for outcome in OUTCOMES}
     least |= {f"event {event}": runs // 1000 for event in EVENTS}
     least |= dict.fromkeys(MOMENTS, runs // 25)
+    least["fenced commit"] = runs // 50  # the rarest: about 1 of 20 runs, which of 400 may well be 14
     return [
         f"{name} ({fired.get(name, 0)} of {times})"
         for name, times in least.items()
