@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import resource
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
+from bench.footprint import peak
 from bench.subjects import Fake, agent
 from treadle import Runner
 
@@ -49,13 +49,13 @@ async def load(url: str, tasks: int, steps: int) -> int:
         for _ in range(20):
             await runner.run(agent(Fake(steps)), "alone")
         alone = (perf_counter() - alone) / 20 / steps
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak(anew=True)
         begin = perf_counter()
         results = await asyncio.gather(
             *(runner.run(agent(model), "go") for model in models), return_exceptions=True
         )
         spent = perf_counter() - begin
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        grown = peak() - before
     failed = [r for r in results if isinstance(r, BaseException) or r.state != "completed"]
     waits = sorted(b - a for model in models for a, b in zip(model.at, model.at[1:], strict=False))
     p50, p99 = (waits[int(len(waits) * share)] for share in (0.5, 0.99))

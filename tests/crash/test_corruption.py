@@ -17,9 +17,13 @@ from treadle.errors import JournalCorrupt
 from treadle.llm.scripted import call, text
 
 
+LOOKS: list[str] = []
+
+
 @tool(read_only=True)
 def look(place: str) -> str:
     """Look at a place."""
+    LOOKS.append(place)
     return f"{place} is free"
 
 
@@ -60,6 +64,8 @@ def flipped(data: bytes, place: int, bit: int = 0) -> bytes:
 
 @pytest.mark.anyio
 async def test_a_changed_byte_is_reported_with_its_task_and_number_and_the_others_run_on(store: Path) -> None:
+    """R25: what cannot be read is an error that names its place, never an empty value that a task goes on with."""
+    looked = len(LOOKS)
     row, seq, data = records(store, "second")[1]
     write(store, row, "data", flipped(data, len(data) // 2))
     async with Runner(store, agents=[AGENT]) as runner:
@@ -67,6 +73,7 @@ async def test_a_changed_byte_is_reported_with_its_task_and_number_and_the_other
             with pytest.raises(JournalCorrupt, match="second") as raised:
                 await verb("second")
             assert (raised.value.task_id, raised.value.seq) == ("second", seq)
+        assert len(LOOKS) == looked
         found = (await runner.verify()).findings
         assert [(f.task_id, f.seq, f.problem) for f in found] == [("second", seq, "journal")]
         for task_id in ("first", "third"):

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_second_turn_sees_the_first_with_its_tool_calls(runner: Runner) -> None:
+    """R8: calls and results of a turn are in the next one's request, so that no model repeats them."""
     agent = calculator()
     await runner.run(agent, "What is (121 * 3) + 42?", thread_id="talk")
     second = calculator(call("add", a=405, b=1), "406")
