@@ -532,13 +532,16 @@ def test_a_wait_below_nothing_is_none_and_none_is_longer_than_a_year():
     clock.run(story())
 
 
-def test_a_task_that_another_version_of_its_agent_takes_up_does_not_wait_for_the_one_before():
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_task_that_another_version_of_its_agent_takes_up_or_forks_does_not_wait_for_the_one_before(forked):
     async def story():
         async with clock.runner() as runner:
             first = Agent(Again([fail(429)], [600.0]), instructions="Be kind.", name="a")
             assert (await runner.run(first, "?", task_id="t")).state == "waiting"
-            second = Agent(Again([text("Yes.")], []), instructions="Be brief.", name="a")
-            assert (await runner.resume("t", agent=second)).final_text == "Yes."
+            second, task = Agent(Again([text("Yes.")], []), instructions="Be brief.", name="a"), "t"
+            if forked:
+                task = await runner.fork("t", at=(await runner.get_task("t")).head, agent=second)
+            assert (await runner.resume(task, agent=second)).final_text == "Yes."
             assert asyncio.get_running_loop().time() < 1.0
 
     clock.run(story())

@@ -82,8 +82,8 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.parent, state.parent_call, state.depth = None, None, 0
     state.agent, state.thread, state.base = event.agent, event.thread, 0
     if event.fingerprint != state.fingerprint:
-        state.fingerprint, state.instructions = event.fingerprint, None
-        _offer_anew(state)
+        state.instructions = None
+        _become(state, event.fingerprint)
     if event.options is not None:
         state.options = event.options
     # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
@@ -126,14 +126,14 @@ def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
 
 
 def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
-    state.fingerprint = event.fingerprint
-    _offer_anew(state)
+    _become(state, event.fingerprint)
+
+
+def _become(state: TaskState, fingerprint: str) -> None:
+    """Go on as another agent: it offers other tools, or chooses in another way, and waits for nothing yet."""
+    state.fingerprint = fingerprint
     for timer in state.timers():
         timer.tries.retry_at = None  # what was to wait was another model, or asked by another
-
-
-def _offer_anew(state: TaskState) -> None:
-    """Forget what was offered by an agent that had other tools, or chose among them in another way."""
     if state.step is not None:
         state.step.offered = None
     if state.graph is not None:
