@@ -12,9 +12,13 @@ from tests.property.mortal import MortalStore, next_life
 from tests.runner.cases import Ledger
 from treadle import (
     Agent,
+    Ask,
     Limits,
     ModelSettings,
     NextStep,
+    Node,
+    Pipeline,
+    PlanRefine,
     RequestContext,
     Runner,
     RunOptions,
@@ -27,7 +31,7 @@ from treadle import (
 )
 from treadle.core.events import ModelFailed, ModelStarted
 from treadle.errors import ConfigurationError, StoreError
-from treadle.llm.scripted import call, fail
+from treadle.llm.scripted import call, fail, turn
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.compare import journal_of
@@ -377,6 +381,56 @@ async def test_a_request_on_the_side_may_ask_for_what_the_offer_chooses_by_its_o
     every = agent.replace(offer=None, model=ScriptedModel(["A.", "B."]))
     await runner.run(every, "Book a room.")
     assert [len(names(request)) for request in every.model.requests] == [len(every.tools)] * 2
+
+
+def _planned(request: Any) -> Any:
+    if request.tools:
+        return call("book", what="room") if request.messages[-1].role == "user" else "It cannot be done."
+    if "Plan 1 has run" in request.messages[-1].text:
+        return '{"thought": "", "answer": "no room"}'
+    return '{"thought": "", "sub_tasks": [{"id": "a", "task": "book a room", "after": []}]}'
+
+
+async def _asks_on_the_side(ctx: StepContext) -> StepResult:
+    await ctx.call_tools(await ctx.call_model("Book a room.", tools=["look"]))
+    return StepResult("no room", is_last=True)
+
+
+@pytest.mark.parametrize(
+    ("worker", "offer"),
+    [
+        (_asks_on_the_side, None),
+        (Pipeline([Node("go", run=Ask("Book.", tools=["look"]))]), None),
+        (PlanRefine(), lambda _: ["look"]),
+    ],
+)
+async def test_a_call_of_a_tool_that_a_request_on_the_side_did_not_hold_does_not_run(
+    runner: Runner, worker: Any, offer: Any
+) -> None:
+    ledger = Ledger()
+    agent = ledger.agent(worker=worker, offer=offer).replace(model=ScriptedModel(_planned))
+    result = await runner.run(agent, "Book a room.")
+    assert [(run.name, run.outcome) for run in result.tool_executions] == [("book", "invalid")]
+    assert (result.state, ledger.entries) == ("completed", [])
+    assert await audit_store(runner.store, Evidence(ended=True)) == []
+
+
+async def test_a_call_that_was_not_offered_and_met_a_limit_does_not_run_once_that_is_raised(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        await ctx.call_tools(await ctx.call_model(tools=["look"]))
+        return StepResult("done", is_last=True)
+
+    ledger = Ledger()
+    asked = turn(calls=[call("look", what="room"), call("book", what="room")])
+    agent = ledger.agent(asked, worker=worker).replace(limits=Limits(tool_calls=1))
+    result = await runner.run(agent, "Book a room.")
+    assert [run.outcome for run in result.tool_executions] == ["ok", "refused"]
+    raised = RunOptions(limits=Limits(tool_calls=5))
+    result = await runner.resume(result.task_id, agent=agent, options=raised)
+    assert [run.outcome for run in result.tool_executions] == ["ok", "invalid"]
+    assert (result.state, ledger.entries) == ("completed", ["look room"])
 
 
 async def test_a_request_of_a_function_that_is_made_again_offers_the_same(tmp_path: Any) -> None:

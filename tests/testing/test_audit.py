@@ -106,6 +106,31 @@ def test_a_begin_of_a_call_whose_tool_was_not_offered_is_seen(
     assert found(numbered(*events)) == ({"one_end"} if wrong else set())
 
 
+@pytest.mark.parametrize("tried_again", [False, True])
+@pytest.mark.parametrize(("tools", "wrong"), [(None, False), (("save",), False), (("look",), True)])
+def test_a_begin_of_a_call_that_a_request_of_a_function_did_not_hold_is_seen(
+    tools: tuple[str, ...] | None, wrong: bool, tried_again: bool
+) -> None:
+    said = Message("assistant", (ToolCall("s1-m1-0", "save", {}),))
+    tries = ["s1-m1-0", *(["s1-m1-0r2"] if tried_again else ())]
+    first, last = e.Failure("tool", "error", "no"), tries[-1]
+    events = numbered(
+        e.TaskCreated("math", (Text("go"),), "talk"),
+        e.StepsPlanned((e.NextStep("start"),)),
+        e.StepStarted("s1", 1),
+        e.ModelRequested("s1", "s1-m1", "k", "d", (), None, tools),
+        e.ModelStarted("s1", "scripted", call="s1-m1"),
+        e.ModelReturned("s1", said, "tool_calls", call="s1-m1"),
+        e.CallRequested("s1", "s1-m1-0", "k2", "d2", "save", {}),
+        *([e.ToolEnded("s1", "s1-m1-0", "invalid", error=first)] if tried_again else ()),
+        e.ToolStarted("s1", last, "write", 1),
+        e.ToolEnded("s1", last, "ok", "saved"),
+        e.StepCompleted("s1", True, "done"),
+        e.TaskEnded("completed", "done"),
+    )
+    assert ("one_end" in found(events)) == wrong
+
+
 def test_an_outcome_called_unknown_without_a_lost_begin_is_seen() -> None:
     events = honest()
     events[5] = e.ToolEnded("s1", "s1-0", "unknown")

@@ -141,8 +141,8 @@ class Node:
     newest_calls: tuple[str, ...] = ()
     """ids of the calls in its newest answer"""
 
-    offered: tuple[str, ...] | None = None
-    """the tools that were offered when it was given; None: all that the agent has"""
+    offers: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    """by request, the tools in it, if its answer asks for calls and they were not all that the agent has"""
 
     owes: bool = False
     """whether their results have not been said yet"""

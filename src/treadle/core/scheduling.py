@@ -364,7 +364,7 @@ def _call_again(state: TaskState, node: Node, step: StepState, call: CallState) 
     again = CallState(
         f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments, call.problem
     )
-    again.asked = call.asked
+    again.asked, again.offered = call.asked, call.offered
     step.calls[step.calls.index(call)] = step.open[again.id] = again
     if call.outcome != "refused":
         _count(state, node)
@@ -434,11 +434,13 @@ def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> N
     state.last_request_tokens, state.last_request_cost = event.usage.total_tokens, event.cost or 0
     state.turn += 1
     node.answers += 1
+    held = request.offered if request.request.tools is None else request.request.tools
+    if held is not None and event.message.tool_calls:
+        node.offers[request.id] = held
     if request.own:
         _say(state, node, event.message)
         step.text = event.message.text
         node.newest_calls = tuple([part.id for part in event.message.parts if type(part) is ToolCall])
-        node.offered = request.offered
         node.owes = bool(node.newest_calls)
 
 
@@ -473,7 +475,9 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
     call.asked = event.asked
-    call.offered = node.offered if event.asked else None
+    call.offered = node.offers.get(
+        event.call.rpartition("-")[0]
+    )  # one that nobody asked for is the function's own
     if event.asked and not node.owes:
         _unsay(state, node)  # the task had ended before its function came to make the call
     node.requests += 1

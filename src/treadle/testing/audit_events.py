@@ -276,21 +276,30 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """
     calls: dict[str, _Call] = {}
     asking: dict[str, _Request] = {}
+    held: dict[
+        str, tuple[str, ...] | None
+    ] = {}  # by functions' requests, the tools in them, if they name any
     for event in events:
         problem: str | None = None
-        if isinstance(event, e.ModelStarted):
+        if isinstance(event, e.ModelRequested):
+            held[event.call] = event.tools
+        elif isinstance(event, e.ModelStarted):
             place = event.call or event.step
             problem = f"a model call of {place} is in flight" if place in asking else None
-            asking[place] = _Request(event.step, event.offered)
+            offered = held.get(place)
+            asking[place] = _Request(event.step, event.offered if offered is None else offered)
         elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.ModelStopped)):
             request = asking.pop(event.call or event.step, None)
             if request is None:
                 problem = f"{event.kind} of a model call that was not begun"
             elif isinstance(event, e.ModelReturned) and event.call is None:
                 yield from _requested(task, event, calls, request.offered)
+            elif isinstance(event, e.ModelReturned) and event.call is not None:
+                held[event.call] = request.offered
         elif isinstance(event, e.CallRequested):
             problem = f"call id {event.call!r} is used twice" if event.call in calls else None
-            calls[event.call] = _Call(event.step)
+            offered = held.get(event.call.rpartition("-")[0])
+            calls[event.call] = _Call(event.step, offered=offered is None or event.name in offered)
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
@@ -339,7 +348,7 @@ def _call_event(
                 "one_end", task, event.seq, f"{event.kind} of {event.call}, which was not requested"
             )
             return
-        call = calls[event.call] = _Call(event.step)
+        call = calls[event.call] = _Call(event.step, offered=before.offered)
     if isinstance(event, e.ToolEnded):
         yield from _ended(task, event, call)
         return
