@@ -57,7 +57,7 @@ async def goes_on(runner: Runner, task_id: str) -> str:
 async def test_a_task_whose_commit_failed_goes_on_once_the_store_is_healed(
     kind: str, lasting: bool, written: bool, n: int, tmp_path: Path
 ) -> None:
-    """R7: also the write that follows a tool's end fails; its result, or the question what came of it, is there later."""
+    """R7: the write after a tool ended fails too; its result, or the question what came of it, is there later."""
     inner: JournalStore = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "journal.db")
     failing = Failing(inner, (lambda k: k >= n) if lasting else (lambda k: k == n), written=written)
     starts: Counter[str] = Counter()

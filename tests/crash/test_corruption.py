@@ -16,7 +16,6 @@ from treadle.cli.main import main
 from treadle.errors import JournalCorrupt
 from treadle.llm.scripted import call, text
 
-
 LOOKS: list[str] = []
 
 
