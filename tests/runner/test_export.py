@@ -297,6 +297,22 @@ async def test_what_differs_between_two_tasks_of_one_id_is_named(
         assert raised.value.field == field
 
 
+async def test_a_task_that_has_gone_on_since_is_not_taken_for_the_older_one_in_the_file(
+    tmp_path: Path,
+) -> None:
+    async with Runner(MemoryStore(), agents=[AGENT]) as one, Runner(MemoryStore(), agents=[AGENT]) as other:
+        task_id = await one.create_task(AGENT, "look")
+        await one.run_step(task_id)
+        await one.export_tasks(tmp_path / "older.jsonl")
+        await one.run_step(task_id)
+        await one.export_tasks(tmp_path / "newer.jsonl")
+        with pytest.raises(TaskConflict, match="another journal"):
+            await one.import_tasks(tmp_path / "older.jsonl")
+        await other.import_tasks(tmp_path / "older.jsonl")
+        with pytest.raises(TaskConflict, match="another journal"):
+            await other.import_tasks(tmp_path / "newer.jsonl")
+
+
 async def test_a_thread_with_other_words_is_left_alone_and_nothing_is_imported(export: Path) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as runner:
         await runner.run(AGENT, "something else", thread_id="talk")
