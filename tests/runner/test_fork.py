@@ -21,11 +21,13 @@ from tests.runner.cases import (
 from treadle import (
     Agent,
     Breakpoint,
+    FailurePolicy,
     Limits,
     Runner,
     RunOptions,
     ScriptedModel,
     ToolContext,
+    ToolOutput,
     tool,
 )
 from treadle.errors import (
@@ -201,6 +203,43 @@ async def test_a_result_can_be_replaced_and_its_siblings_keep_theirs(runner: Run
     assert [run.output for run in (await runner.result(result.task_id)).tool_executions] == [2, 6]
     (replaced,) = await only(runner, fork, "result_replaced")
     assert (replaced.call, replaced.output, replaced.previous) == ("s1-1", 7, 6)
+
+
+async def test_what_a_step_made_of_a_result_is_made_anew_of_the_one_in_its_place(runner: Runner) -> None:
+    @tool(read_only=True)
+    async def look(where: str) -> ToolOutput:
+        if where == "up":
+            raise ValueError("too dark")
+        return ToolOutput("a dog", display="A dog!")
+
+    shown = tool(read_only=True, return_direct=True, name="show")(look.function)
+    degrades = RunOptions(on_failure=FailurePolicy(tool="degrade"))
+    cut = RunOptions(limits=Limits(steps=1))
+    seen = ScriptedModel(
+        lambda request: call("look", where="down") if request.tools else said(request.messages)[-1][1]
+    )
+    for agent, options, was, is_now in (
+        (
+            Agent(ScriptedModel([call("show", where="down")]), tools=[shown]),
+            None,
+            "A dog!",
+            "completed a cat",
+        ),
+        (Agent(seen, tools=[look]), cut, "a dog", "degraded a cat"),
+        (
+            Agent(ScriptedModel([call("look", where="up"), "So."]), tools=[look]),
+            degrades,
+            "So.",
+            "completed So.",
+        ),
+    ):
+        result = await runner.run(agent, "?", options=options)
+        assert result.final_text == was
+        fork = await runner.fork(result.task_id, replace={"s1-0": "a cat"})
+        again = await runner.resume(fork, agent=agent)
+        assert f"{again.state} {again.final_text}" == is_now
+        assert_well_formed(again.messages)
+        assert (again.steps, again.tool_executions[0].display) == (result.steps, None)
 
 
 async def test_a_failed_call_whose_result_is_replaced_has_not_failed_in_the_fork(runner: Runner) -> None:

@@ -408,7 +408,8 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     if state.graph is not None:
         node = state.graph.nodes[call.step]
         node.said = _with_result(node.said, new)
-    call.output, call.observation, call.outcome, call.error = event.output, None, "ok", None
+    call.output, call.outcome = event.output, "ok"
+    call.observation = call.display = call.error = None
     call.sources = call.artifacts = ()
 
 

@@ -85,10 +85,24 @@ async def _end_of_calls(
     if len(steps) != 1 or step is None:
         raise ConfigurationError("replace= takes calls of one completed step")
     if state.graph is None:
-        return ForkPoint(step.ended_seq)
+        return ForkPoint(await _end_of_results(store, state, step))
     # Its function is entered again, and makes of the other result what it makes of it.
     await check_rest(store, state.task_id, step.ended_seq - 1)
     return ForkPoint(step.ended_seq - 1)
+
+
+async def _end_of_results(store: JournalStore, state: TaskState, step: StepState) -> int:
+    """Return the event with which a step ended; or the last of its results, if it made an answer or a flaw of them."""
+    place, mark = state.steps.index(step), step.mark
+    before = state.steps[place - 1].mark if place else None
+    assert mark is not None, "it has ended"
+    has_flaw = mark.reasons > (before.reasons if before is not None else 0)
+    if state.messages[mark.messages - 1].role == "tool" and not has_flaw:
+        return step.ended_seq
+    records = await store.read(state.task_id, after=step.started_seq, upto=step.ended_seq)
+    found = [event for _, events in unfold(state.task_id, records) for event in events]
+    ends = [event.seq for event in found if type(event) is e.ToolEnded and event.step == step.id]
+    return max(seq for seq in ends if seq < step.ended_seq)  # a record may go on after the step
 
 
 async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
