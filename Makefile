@@ -45,6 +45,7 @@ docs: .venv
 
 postgres: .venv
 	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/test_postgres.py tests/stores/test_postgres_faults.py tests/runner/test_on_postgres.py
+	$(RUN)/pytest -q -n 2 -m full tests/runner -k postgresql
 
 bench: .venv
 	$(RUN)/python -m bench

@@ -150,13 +150,20 @@ async def test_a_stream_in_a_timeout_interrupts_the_task(runner: Runner) -> None
     gate = Gate(read_only=True)
     before = others()
 
+    async def expire(limit: asyncio.Timeout) -> None:
+        await gate.entered.wait()
+        limit.reschedule(asyncio.get_running_loop().time())
+
     async def watch() -> None:
-        async with runner.run_stream(worker(gate), "go", task_id="mine") as stream:
-            async for _ in stream:
-                pass
+        async with asyncio.timeout(None) as limit:
+            expiring = asyncio.ensure_future(expire(limit))
+            async with runner.run_stream(worker(gate), "go", task_id="mine") as stream:
+                async for _ in stream:
+                    pass
+            await expiring
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(watch(), 0.1)
+        await watch()
     assert others() == before
     assert (await runner.get_task("mine")).state == "interrupted"
 

@@ -1,16 +1,27 @@
-"""Runners on PostgreSQL: what is true on SQLite is true there, also when drivers and the server die."""
+"""Runners on PostgreSQL: what is true on SQLite is true there, also when drivers and the server die.
+
+Every other test of the runner is told on PostgreSQL too (`store` in conftest.py); a sample of them here, always.
+"""
 
 import asyncio
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from tests.runner import (
+    test_busy_threads,
+    test_children,
+    test_compaction,
+    test_fork,
+    test_tree_limits,
+    test_undo,
+)
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
 from treadle.ports import TaskFilter
@@ -102,3 +113,21 @@ async def test_a_restart_of_the_server_during_a_recovery_strands_no_task(
         await asyncio.to_thread(own_server.start)
         results = await asyncio.gather(*recovering)
         assert [result.state for result in results] == ["completed"] * tasks
+
+
+SAMPLE: list[Callable[[Runner], Awaitable[None]]] = [
+    test_busy_threads.test_the_second_task_begins_after_the_first_and_sees_its_words,
+    test_compaction.test_later_tasks_see_the_summary_and_the_newest_turns,
+    test_children.test_cancel_ends_the_children_first,
+    test_tree_limits.test_all_limits_together,
+    test_fork.test_a_fork_of_a_fork_shares_what_both_share,
+    test_undo.test_undo_of_a_completed_task_takes_its_words_out_of_its_thread,
+]
+
+
+@pytest.mark.parametrize("story", SAMPLE, ids=[story.__name__ for story in SAMPLE])
+async def test_a_sample_of_what_every_store_keeps(
+    story: Callable[[Runner], Awaitable[None]], url: str
+) -> None:
+    async with Runner(url) as runner:
+        await story(runner)
