@@ -26,5 +26,11 @@ class TestSQLiteStore(PersistentStoreConformance, QueuedCases):
         connection.close()
         return True
 
+    async def let_leases_pass(self, place: Path) -> None:
+        connection = apsw.Connection(str(place / "journal.db"))
+        connection.set_busy_timeout(10_000)
+        connection.execute("UPDATE drivers SET lease = 1")
+        connection.close()
+
     def stored_files(self, place: Path) -> list[Path]:
         return [place / "journal.db", place / "journal.db-wal"]

@@ -44,6 +44,7 @@ def came(
         # who asks again keeps its place, and hears when its turn has come
         (stood(0, 1), 2, "enqueue", (2, False, ("a",), [])),
         (stood(0, 1), -1, "interrupt", (-1, False, ("a",), [])),
+        (stood(-2, 0, 1), -1, "interrupt", (-1, False, ("b",), [])),
         (stood(0, 1), 2, "interrupt", (-1, False, ("a",), [])),
         (stood(1, 3), 2, "enqueue", (2, False, (), [])),
         (stood(2, 3), 1, "enqueue", (0, True, (), [])),

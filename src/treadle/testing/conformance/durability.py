@@ -40,13 +40,14 @@ from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.crashing import script
 from treadle.testing.conformance.owner import Owner, dump, item, new_task, send, until
 from treadle.testing.conformance.store import StoreConformance
+from treadle.testing.conformance.store_succession import SuccessionConformance
 
 KILLED = -9
 CALLS = len(script(MemoryStore()))
 TASKS = ("one", "two", "fork", "doomed")
 
 
-class PersistentStoreConformance(StoreConformance):
+class PersistentStoreConformance(StoreConformance, SuccessionConformance):
     """The contract of `JournalStore` for stores on disk or in a database; the memory store is the reference."""
 
     factory: ClassVar[str] = ""
@@ -60,8 +61,14 @@ class PersistentStoreConformance(StoreConformance):
         return f"{self.address(place)}?lease={seconds:g}"
 
     def make(self, place: Path) -> JournalStore:
+        return self._at(self.address(place))
+
+    def leased(self, place: Path, seconds: float) -> JournalStore:
+        return self._at(self.leased_address(place, seconds))
+
+    def _at(self, address: str) -> JournalStore:
         module, _, name = self.factory.partition(":")
-        return getattr(import_module(module), name)(self.address(place))
+        return getattr(import_module(module), name)(address)
 
     def stored_files(self, place: Path) -> list[Path]:
         """Return the files to damage; none: the tests of damage are skipped."""

@@ -79,6 +79,9 @@ class TurnConformance(StoreSubject):
                 await two.write(2, blobs={"b": b"x"}, state="paused", enter="reject")
             assert await store.row("u") == before
             assert (await asked(one, "reject")).held, "who has it is not refused"
+            three, _ = await entering(store, "v", "enqueue")
+            assert (await asked(one, "reject")).held, "nor when others wait for it"
+            await three.release()
             await one.release()
             assert (await asked(two, "reject")).held
 
@@ -89,6 +92,10 @@ class TurnConformance(StoreSubject):
             three, place = await entering(store, "v", "interrupt")
             assert (place.held, place.holders) == (False, ("t",))
             assert (await asked(three, "interrupt")) == place
+            four, before = await entering(store, "w", "interrupt")
+            assert before.number < place.number
+            assert (await asked(three, "interrupt")) == place, "who asks again keeps its place"
+            await four.release()
             await one.release()
             assert not (await asked(two)).held
             assert (await asked(three)).held
@@ -157,8 +164,11 @@ class TurnConformance(StoreSubject):
             await one.release()
             assert (await send(store, Commit("t", 1, None, enter="enqueue"))).place is None
             await store.delete("t")
-            _, place = await entering(store, "u", "enqueue")
+            two, place = await entering(store, "u", "enqueue")
             assert place.held
+            await two.release()
+            assert (await entering(store, "v", "enqueue"))[1].held
+            assert (await store.row("u")).epoch == two.epoch, "nobody took it since"
 
     async def test_the_same_commit_again_is_told_its_place(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

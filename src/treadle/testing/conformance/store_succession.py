@@ -1,0 +1,155 @@
+"""How a store that processes share treats one that was silent for longer than its lease, and wakes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from treadle.errors import Fenced, TaskBusy
+from treadle.ports import Claim, JournalStore
+from treadle.testing.conformance.owner import Owner, item, until
+from treadle.testing.conformance.store_subject import StoreSubject
+from treadle.testing.conformance.store_turns import asked, entering
+
+LEASE = 0.5
+"""Seconds: the shortest, so that a heartbeat is soon seen."""
+
+
+class SuccessionConformance(StoreSubject):
+    """What a driver loses with its lease, and what it keeps or gets back when it wakes."""
+
+    def leased(self, place: Path, seconds: float) -> JournalStore:
+        """Return a store like `make`, whose leases last so many seconds."""
+        raise NotImplementedError
+
+    async def let_leases_pass(self, place: Path) -> None:
+        """End all leases behind the open stores' backs, as if each process had been stopped for that long."""
+        pytest.skip("there is no way to make the leases of this store pass")
+
+    @asynccontextmanager
+    async def one_and_two(
+        self, place: Path, seconds: float = LEASE
+    ) -> AsyncGenerator[tuple[JournalStore, JournalStore]]:
+        """Open the same store twice, with leases of so many seconds."""
+        one, two = self.leased(place, seconds), self.leased(place, seconds)
+        await one.open()
+        await two.open()
+        try:
+            yield one, two
+        finally:
+            await one.close()
+            await two.close()
+
+    async def taken_over(self, place: Path, store: JournalStore, task_id: str) -> Owner:
+        """Claim a task whose driver misses its heartbeats."""
+        while True:
+            await self.let_leases_pass(place)
+            try:
+                return await Owner.claim(store, task_id)
+            except TaskBusy:  # a heartbeat came in between
+                continue
+
+    async def test_who_lost_a_task_and_has_it_again_keeps_it_though_its_former_self_is_refused(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.one_and_two(tmp_path) as (one, two):
+            former = await Owner.create(one, "t")
+            await (await self.taken_over(tmp_path, two, "t")).release()
+            present = await Owner.claim(one, "t")
+            with pytest.raises(Fenced):
+                await former.write()
+            before = await lease(two, "t")
+
+            async def is_prolonged() -> bool:
+                return await lease(two, "t") > before
+
+            await until(is_prolonged)
+            await present.write()
+
+    async def test_a_task_that_lost_its_thread_is_taken_up_though_its_driver_wakes(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.one_and_two(tmp_path) as (one, two):
+            holders = [(await entering(one, name, "enqueue", name))[0] for name in ("a", "b")]
+            await two.post("a", item("i"))
+            for name in ("a", "b"):
+                next_one, _ = await entering(two, f"{name}2", "enqueue", name)
+                while not (await asked(next_one)).held:
+                    await self.let_leases_pass(tmp_path)
+            await Owner.create(one, "awake")
+
+            async def is_awake(task_id: str) -> bool:
+                driver = (await two.row(task_id)).driver
+                return driver is not None and driver.alive
+
+            for name in ("awake", "a2"):
+                await until(lambda name=name: is_awake(name))
+            assert {("a", 2), ("b", 2)} <= {(row.task_id, row.epoch) for row in await two.orphans(10)}
+            for holder in holders:
+                assert (await two.claim(holder.task_id)).epoch == 3
+                with pytest.raises(Fenced):
+                    await holder.write()
+
+    async def test_a_claim_of_a_dead_drivers_task_that_is_cancelled_leaves_it_wanted(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.one_and_two(tmp_path, 60) as (one, two):
+            await Owner.create(one, "t")
+            await self.let_leases_pass(tmp_path)
+            claiming = asyncio.ensure_future(two.claim("t"))
+            await asyncio.sleep(0)
+            claiming.cancel()
+            ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
+            if isinstance(ended, Claim):  # it was over before it could be cancelled
+                await Owner.of(two, "t", ended).send(release=True, wanted=ended.wanted)
+
+            async def is_free() -> bool:
+                return (await two.row("t")).driver is None
+
+            await until(is_free)
+            assert [row.task_id for row in await two.orphans(10)] == ["t"]
+
+    async def test_who_claims_the_task_of_a_dead_driver_does_not_get_its_thread_by_that(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.one_and_two(tmp_path, 60) as (one, two):
+            await entering(one, "t", "enqueue")
+            await self.let_leases_pass(tmp_path)
+            assert (await two.claim("t")).place is None
+            _, place = await entering(two, "u", "enqueue")
+            assert place.held
+
+    async def test_a_process_takes_nothing_from_itself_however_late_its_heartbeat_is(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.one_and_two(tmp_path, 60) as (one, _):
+            owner, _ = await entering(one, "t", "enqueue")
+            await self.let_leases_pass(tmp_path)
+            with pytest.raises(TaskBusy):
+                await one.claim("t")
+            with pytest.raises(TaskBusy):
+                await one.delete("t")
+            _, place = await entering(one, "u", "enqueue")
+            assert (place.held, place.holders) == (False, ("t",))
+            await owner.write()
+
+    async def test_an_ended_task_is_an_orphan_if_its_driver_died_before_it_gave_it_back(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.one_and_two(tmp_path, 60) as (one, two):
+            await (await Owner.create(one, "t")).send(state="completed")
+            assert await two.orphans(10) == []
+            await self.let_leases_pass(tmp_path)
+            assert [row.word for row in await two.orphans(10)] == ["completed"]
+
+
+async def lease(store: JournalStore, task_id: str) -> int:
+    """When the lease of a task's driver ends."""
+    driver = (await store.row(task_id)).driver
+    assert driver is not None
+    assert driver.lease is not None
+    return driver.lease
