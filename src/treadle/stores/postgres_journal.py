@@ -90,6 +90,7 @@ VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
 ON CONFLICT (key) DO UPDATE SET lease = excluded.lease RETURNING id"""
 # A transaction that makes a driver an owner holds its row, so that the row is not forgotten before the task names it.
 _MINE: Final = "SELECT id FROM drivers WHERE id = %s FOR KEY SHARE"
+_OWNED: Final = "SELECT key FROM tasks WHERE driver = %s"
 _DEAD: Final = """SELECT id FROM drivers WHERE lease < clock_timestamp()
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 _LEFT: Final = (
@@ -140,6 +141,11 @@ def beat(connection: Connection, owner: Owner) -> int:
     found = connection.execute(_BEAT, values).fetchone()
     assert found is not None
     return int(found[0])
+
+
+def owned_by(connection: Connection, driver: int) -> set[str]:
+    """Return the tasks that a driver owns."""
+    return {str(key) for (key,) in connection.execute(_OWNED, (driver,))}
 
 
 def forget_dead(connection: Connection) -> None:
@@ -302,8 +308,6 @@ class Group:
         elif head is None or head.deleted:
             raise Fenced(f"task {commit.task_id} is not in this store (any more)")
         if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
-            if head.driver != self._driver:
-                self._moves.append((commit.task_id, False))
             raise Fenced(
                 f"task {commit.task_id} was taken over by another driver: it is at epoch {head.epoch}, "
                 f"and what was to be written at epoch {commit.epoch} was refused"

@@ -24,7 +24,16 @@ from treadle.errors import NotFound, StoreError, StoreUnavailable, TreadleError
 from treadle.ports import Claim, Refused, TaskExists, ThreadMoved
 from treadle.stores import postgres_alone, postgres_reading
 from treadle.stores.drivers import BEATS, this_process
-from treadle.stores.postgres_journal import BEGIN, STALLED, Group, Owner, TaskLocked, beat, forget_dead
+from treadle.stores.postgres_journal import (
+    BEGIN,
+    STALLED,
+    Group,
+    Owner,
+    TaskLocked,
+    beat,
+    forget_dead,
+    owned_by,
+)
 from treadle.stores.postgres_schema import (
     SESSION_FAULTS,
     Address,
@@ -176,10 +185,10 @@ class PostgresWriter(WriterThread):
         owner = self._owner
         if not owner.held or owner.is_fresh:
             return
-        before, now = owner.row, time.time()
+        now = time.time()
         owner.row, owner.beat = beat(connection, owner), now
-        if owner.row != before:  # the lease had passed, others took over all it owned, and its row went
-            owner.held.clear()
+        # What others took over meanwhile is held no more, whether or not anybody here hears of that.
+        owner.held &= owned_by(connection, owner.row)
         forget_dead(connection)
 
     def _take_back(self, connection: Connection) -> None:

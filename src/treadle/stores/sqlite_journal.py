@@ -49,6 +49,7 @@ _STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who on
 _WANTED = "SELECT wanted FROM tasks WHERE id = ?"
 _CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ?, wanted = ?
 WHERE id = ?"""
+_OWNED = "SELECT key FROM tasks WHERE driver = ?"
 # The newest row stays, so that no id is given twice: a process may not have noticed yet that its row is gone.
 _FORGET_DEAD = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
@@ -136,9 +137,10 @@ class Journal:
             self._process.key,
         )
         if self._connection.changes() == 0:
-            # Its lease had passed, others took over all it owned, and its row went.
-            self._driver = None
-            self._moves.extend((key, False) for key in self.held)
+            self._driver = None  # its lease had passed, others took over all it owned, and its row went
+        # What others took over meanwhile is held no more, whether or not anybody here hears of that.
+        owned = {key for (key,) in self._connection.execute(_OWNED, (self._driver,))}
+        self._moves.extend((key, False) for key in self.held - owned)
         self._run(_FORGET_DEAD, int(now * 1_000_000))
         self._beat = now
 
@@ -166,8 +168,6 @@ class Journal:
         elif head is None or head.deleted:
             raise Fenced(f"task {commit.task_id} is not in this store (any more)")
         if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
-            if head.driver != self._driver:
-                self._moves.append((commit.task_id, False))
             raise Fenced(
                 f"task {commit.task_id} was taken over by another driver: it is at epoch {head.epoch}, "
                 f"and what was to be written at epoch {commit.epoch} was refused"
@@ -488,7 +488,6 @@ class Journal:
             if member.driver is not None:
                 self._refuse_if_alive(member.key, member.driver)
         sqlite_delete.delete(self._connection, family, thread)
-        self._moves.extend((member.key, False) for member in family)
         self._heads.clear()
 
     def _listed(self, key: str) -> _Head:
