@@ -273,6 +273,8 @@ async def test_a_tool_that_would_wait_for_its_own_thread_is_told_so(runner: Runn
     async def ask_again() -> str:
         """Ask in the same conversation."""
         started.append(await runner.start(sayer("Afterwards."), "afterwards", thread_id="talk"))
+        made = await runner.create_task(sayer("At last."), "at last", thread_id="talk", task_id="known")
+        started.append(await runner.start(sayer("At last."), "at last", task_id=made.task_id))
         return (await runner.run(sayer("Inner."), "inner", thread_id="talk")).final_text
 
     agent = Agent(ScriptedModel([call("ask_again"), "done"]), tools=[ask_again])
@@ -280,7 +282,8 @@ async def test_a_tool_that_would_wait_for_its_own_thread_is_told_so(runner: Runn
     (execution,) = result.tool_executions
     assert execution.error is not None
     assert "would wait for itself" in execution.error.message
-    assert (await asyncio.wait_for(started[0].result(), 5)).state == "completed"
+    for handle in started:
+        assert (await asyncio.wait_for(handle.result(), 5)).state == "completed"
 
 
 async def test_who_knows_the_thread_of_a_running_task_waits_for_it(runner: Runner) -> None:

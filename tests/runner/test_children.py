@@ -641,6 +641,20 @@ async def test_deleting_a_task_deletes_all_below_it(runner: Runner) -> None:
     assert again.state == "completed"
 
 
+async def test_a_child_that_ended_is_not_pruned_before_its_parent_has_heard_of_it(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    await runner.interrupt(root)
+    _, middle, leaf = tree.ids(root)
+    await runner.cancel(leaf, reason="too slow")
+    assert (await runner.prune(0, dry_run=True)).tasks == ()
+    assert (await runner.prune(0)).tasks == ()
+    with pytest.raises(TaskBusy, match=f"child of task {middle}"):
+        await runner.delete_thread(leaf)
+    assert "leaf was cancelled: too slow" in (await runner.resume(root)).final_text
+    assert {root, middle, leaf} == {*(await runner.prune(0)).tasks}
+
+
 async def test_a_task_is_exported_and_imported_with_all_below_it(runner: Runner, tmp_path: Path) -> None:
     tree = Tree()
     root = await tree.begun(runner)

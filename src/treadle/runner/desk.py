@@ -122,19 +122,29 @@ class Desk:
 
     # ------------------------------------------------------------------------------------- loading
 
-    async def load(self, task_id: str) -> Loaded:
-        """Return a task's present state; of what is kept from before, only what is new is read."""
-        loaded = await self._take(task_id)
+    async def load(self, task_id: str, row: TaskRow | None = None) -> Loaded:
+        """Return a task's present state; of what is kept from before, only what is new is read.
+
+        With its row, what is kept of another task that had its id, and was deleted elsewhere, is told from it.
+        """
+        loaded = await self._take(task_id, row)
         self.keep(loaded)
         return loaded
 
-    async def _take(self, task_id: str) -> Loaded:
+    async def _take(self, task_id: str, row: TaskRow | None = None) -> Loaded:
         """Return a task's present state for the caller alone."""
         with self._lock:
-            loaded = self._kept.pop(task_id, None)
-        if loaded is None or loaded.thread != get_ident():
-            # In the thread that kept it somebody may be looking at it just now.
-            loaded = Loaded(start(task_id), b"")
+            known = self._kept.pop(task_id, None)
+        # In the thread that kept it somebody may be looking at it just now.
+        if (
+            known is not None
+            and known.thread == get_ident()
+            and not (row is not None and _is_another(known, row))
+        ):
+            with suppress(JournalCorrupt):  # or it is of another task, which had this id before
+                await self._catch_up(known)
+                return known
+        loaded = Loaded(start(task_id), b"")
         await self._catch_up(loaded)
         return loaded
 
@@ -248,6 +258,8 @@ class Desk:
         with self._lock:
             if self.is_owned(state.task_id):
                 raise TaskExists(state.task_id)
+            if own.create is not None:
+                self._kept.pop(state.task_id, None)  # of one that had this id and was deleted elsewhere
             channel = self.channels.of(state.task_id)
             if self.observing is not None:
                 channel.observe(Observed(self.observing, state, own.epoch))
@@ -273,7 +285,7 @@ class Desk:
         epoch = claim.epoch
         try:
             loaded = await self._take(task_id)
-            if loaded.state.seq != claim.head:
+            if loaded.state.seq != claim.head or loaded.digest != (claim.digest or loaded.digest):
                 loaded = await self._take(task_id)
             owned = self.begin(loaded.state, Ownership(epoch, loaded.digest))
         except BaseException as error:
@@ -400,6 +412,14 @@ class Desk:
 
 def _nothing() -> None:
     pass
+
+
+def _is_another(known: Loaded, row: TaskRow) -> bool:
+    """Whether a row is of another task than the one that is known by its id."""
+    state, mark = known.state, row.mark
+    if state.seq > row.head or state.epoch > row.epoch:
+        return True
+    return mark is not None and mark.seq == state.seq and mark.digest != known.digest
 
 
 def _version(member: ThreadMember) -> int:

@@ -726,10 +726,10 @@ class Driving:
     async def _is_unread(self, task_id: str, item_id: str) -> bool:
         return any(item.item_id == item_id for item in await self.store.inbox(task_id))
 
-    async def answer(self, task_id: str, item_id: str) -> e.Event | None:
-        """Return the event that an inbox item became, once it was read; None if nobody is there to read it.
+    async def answer(self, task_id: str, item_id: str, *, after: int = 0) -> e.Event | None:
+        """Return the event, one `after` that number, that an inbox item became, once it was read.
 
-        None too if it came too late to be an event: after the end.
+        None if nobody is there to read it, or if it came too late to be an event: after the end.
         """
         watcher = self.desk.channels.subscribe(task_id, deltas=False)
         try:
@@ -741,7 +741,8 @@ class Driving:
                 await watcher.wait(self.desk.patience(task_id))
         finally:
             self.desk.channels.unsubscribe(task_id, watcher)
-        for _, found in unfold(task_id, await self.store.read(task_id)):
+        records = await self.store.read(task_id, after=after)
+        for _, found in unfold(task_id, records, after=after, previous=None if after else b""):
             for event in found:
                 if getattr(event, "inbox", None) == item_id:
                     return event

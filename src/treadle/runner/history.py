@@ -63,9 +63,7 @@ class History(Views):
         row = await self._driving.row(task_id)
         self._driving.check_alone(task_id, row.parent)
         if row.state == "cancelled":
-            raise TaskFinished(
-                f"task {task_id} is cancelled, for good: fork it", task_id=task_id, state="cancelled"
-            )
+            raise _cancelled(task_id)
         while True:
             try:
                 return await self._undo_here(row, to, step, force, agent, context, by)
@@ -107,6 +105,8 @@ class History(Views):
         task_id = row.task_id
         async with self._driving.own(task_id) as owned:
             state = owned.state
+            if state.ended == "cancelled":  # just before it was owned here
+                raise _cancelled(task_id)
             plan = undoing.plan(state, to, step=step, force=force, by=by)
             known = None
             if plan.needs_agent:
@@ -117,7 +117,10 @@ class History(Views):
             self._driving.go_on(owned, by)
             owned.writer.record(plan.event)
             await self._driving.drive(owned, "undo", known, context)
-        return undoing.report(state, plan.event)
+        done = undoing.report(state, plan.event)
+        if not done.complete and owned.state.ended == "cancelled":
+            raise _cancelled(task_id)
+        return done
 
     @verb
     async def fork(
@@ -187,3 +190,7 @@ class History(Views):
     async def diff(self, a: Ref, b: Ref) -> Difference:
         """Return the first step in which two tasks differ, with both values."""
         return forking.difference(await self._state(a), await self._state(b))
+
+
+def _cancelled(task_id: str) -> TaskFinished:
+    return TaskFinished(f"task {task_id} is cancelled, for good: fork it", task_id=task_id, state="cancelled")

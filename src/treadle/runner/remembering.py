@@ -115,11 +115,14 @@ class Remembering(Views):
 
         Raises:
             ThreadNotFound: there is no such thread.
-            TaskBusy: a task of it is driven.
+            TaskBusy: a task of it is driven, or is a child that its parent has not done with.
         """
         given.thread(thread_id)
         await self._store.open()
-        for row in await self._rows_of(thread_id):
+        rows = await self._rows_of(thread_id)
+        for row in rows:
+            await self._check_not_awaited(row)
+        for row in rows:
             await self._driving.given_back(row.task_id)
             self._driving.desk.forget(row.task_id)
         await self._store.delete_thread(thread_id)
@@ -188,6 +191,10 @@ class Remembering(Views):
     async def _is_old(self, row: TaskRow, before: int, states: Sequence[str], labels: dict[str, str]) -> bool:
         fits = row.word in states and all(row.labels.get(key) == value for key, value in labels.items())
         if not fits or row.created >= before or self._driving.desk.is_driven(row):
+            return False
+        try:
+            await self._check_not_awaited(row)
+        except TaskBusy:
             return False
         try:
             records = await self._store.read(row.task_id, after=max(0, row.head - 1))

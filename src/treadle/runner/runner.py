@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
+from treadle.core.events import END_STATES
 from treadle.errors import Fenced, TaskBusy
 from treadle.ports import InboxItem, TaskRow
 from treadle.runner import given, results
@@ -169,15 +170,17 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         except Fenced as refusal:
             row = await self._driving.succeeded(owned, refusal)
             if results.word_of(row) in UNFINISHED:
-                return await self._go_on(row.task_id, agent, context)
+                return await self._go_on(row.task_id, agent, context, again=False)
             return await self.result(row.task_id)
         return self._result_of(owned.state, results.resting_word(owned.state))
 
-    async def _run_known(self, new: NewRun, context: Any) -> RunResult:
+    async def _run_known(self, new: NewRun, context: Any, *, detached: bool = False) -> RunResult:
+        if detached:
+            INSIDE.set(())
         task_id = str(new.task_id)
         row = await self._driving.row(task_id)
         if results.word_of(row) in (*UNFINISHED, "interrupted"):
-            return await self._go_on(task_id, new.agent, context, new.options)
+            return await self._go_on(task_id, new.agent, context, new.options, again=False)
         return await self.result(task_id)
 
     @on_instances
@@ -236,7 +239,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         owned = await self._create_or_none(new)
         if owned is None:
             handle = RunHandle(self, str(task_id))
-            handle.drive_with(self._run_known(new, context))
+            handle.drive_with(self._run_known(new, context, detached=True))
             return handle
         handle = RunHandle(self, owned.state.task_id)
         handle.drive_with(self._drive_to_end(owned, agent, context, detached=True), owned.writer.epoch)
@@ -282,8 +285,13 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         options: RunOptions | None = None,
         by: str | None = None,
         before: Sequence[InboxItem] = (),
+        *,
+        again: bool = True,
     ) -> RunResult:
-        """Drive a task to its next stop; what `before` asked for is heard and taken back."""
+        """Drive a task to its next stop; what `before` asked for is heard and taken back.
+
+        With `again`, a task that has ended may be taken up in a new attempt, and one that is paused goes on.
+        """
         while True:
             row = await self._driving.row(task_id)
             if self.desk.is_driven(row):
@@ -291,13 +299,16 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
                 if results.word_of(row) not in UNFINISHED and not await self._driving.store.inbox(task_id):
                     return await self.result(task_id)
                 # Whoever had it took one step, or only heard a message: where it goes on from there is asked here.
-            if row.state in ("completed", "cancelled") or (row.state == "degraded" and options is None):
+            if _stays(row.state, options, again=again):
                 return await self.result(task_id)
             self._driving.check_alone(task_id, row.parent)
             known = self._driving.agent_for(row.agent, agent, task_id)
             owned = None
             try:
                 async with self._driving.own_outside_undo(task_id, enter=True) as owned:
+                    if _stays(owned.state.ended, options, again=again) or (owned.state.pausing and not again):
+                        # Somebody else ended or paused it just before it was owned here.
+                        return self._result_of(owned.state, results.resting_word(owned.state))
                     if before and owned.state.ended is None:
                         await self._driving.hear(owned, before)
                     return await self._resume(owned, known, agent, context, options, by)
@@ -338,3 +349,10 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         self._driving.go_on(owned, by)
         await self._driving.drive(owned, "end", known, context)
         return self._result_of(state, results.resting_word(state))
+
+
+def _stays(state: str | None, options: RunOptions | None, *, again: bool) -> bool:
+    """Whether a task in this state has ended and is left as it is."""
+    if state == "degraded" and again:
+        return options is None
+    return state in END_STATES if not again else state in ("completed", "cancelled")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from typing import Final
+
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.events import END_STATES
+from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Json
+from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import (
     AlreadyDecided,
     CallNotFound,
     ConfigurationError,
     StepNotFound,
+    TaskBusy,
     TaskFinished,
 )
 from treadle.runner import results
@@ -22,6 +29,9 @@ from treadle.runner.results import (
 )
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, Role, Views, finished, id_of, upcoming_steps, words_to_read
+
+READ_SOON: Final = 2.0
+"""Seconds that a settlement waits to hear whether another one came before it."""
 
 
 class Steering(Views):
@@ -52,15 +62,19 @@ class Steering(Views):
         data: dict[str, Json] = {"parts": [codec.encode_part(part) for part in parts], "by": by}
         data["role"] = "user" if role == "observation" else role
         data["observation"] = role == "observation"
-        if row.state == "failed":
-            async with self._driving.own(task_id) as owned:
-                if owned.state.ended == "failed":  # others may have taken it up meanwhile
-                    await self._driving.reopen(owned, "send", by)
-        item_id = await self._driving.command(task_id, "send", data)
-        row = await self._driving.row(task_id)
-        if row.state in END_STATES and not await self._driving.heard(task_id, item_id):
-            message = f"task {task_id} ended ({row.state}) before it could read this"
-            raise TaskFinished(message, task_id=task_id, state=row.state)
+        while True:
+            if row.state == "failed":
+                with suppress(TaskBusy):  # others may have taken it up meanwhile
+                    async with self._driving.own(task_id) as owned:
+                        if owned.state.ended == "failed":
+                            await self._driving.reopen(owned, "send", by)
+            item_id = await self._driving.command(task_id, "send", data)
+            row = await self._driving.row(task_id)
+            if row.state not in END_STATES or await self._driving.heard(task_id, item_id):
+                return
+            if row.state != "failed":
+                message = f"task {task_id} ended ({row.state}) before it could read this"
+                raise TaskFinished(message, task_id=task_id, state=row.state)
 
     @verb
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
@@ -75,7 +89,7 @@ class Steering(Views):
             if state.answered:
                 raise finished(state, "has answered; undo its last step, or give input to go on")
             owned.writer.record(e.InputEdited(parts, words_to_read(state), by))
-        return upcoming_steps(state)[0]
+            return upcoming_steps(state)[0]  # before what others ask for meanwhile is read
 
     @verb
     async def edit_call(
@@ -104,6 +118,7 @@ class Steering(Views):
 
         Raises:
             StepNotFound: the task's next step has not failed.
+            TaskFinished: it has, beside others, and the task was ended nevertheless.
         """
         async with self._driving.own(await self._existing(task)) as owned:
             state = owned.state
@@ -111,6 +126,8 @@ class Steering(Views):
             if not failed:
                 which = "no failed step" if step is None else f"no failed step {step!r}"
                 raise StepNotFound(f"task {state.task_id} has {which} to skip")
+            if state.ended is not None and state.ended != "failed":
+                raise finished(state, f"is {state.ended}")
             if state.ended is not None:
                 await self._driving.reopen(owned, "skip_step", by)
             owned.writer.record(e.StepSkipped(failed[0].id, by))
@@ -162,21 +179,48 @@ class Steering(Views):
             )
         state = await self._state(task)
         if request_id not in [p.request_id for p in results.pending_of(state) if p.kind == "settlement"]:
-            call = state.find_call(request_id.removesuffix("-undo"))
-            if call is None:
-                raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
-            if isinstance(verdict, Happened) and (call.outcome == "ok" and call.output == verdict.output):
-                return
-            message = (
-                f"task {state.task_id}: call {request_id} is settled; it is {call.outcome or call.status}"
-            )
-            raise AlreadyDecided(message, task_id=state.task_id)
+            _check_same(state, request_id, verdict)
+            return
         happened = isinstance(verdict, Happened)
         data: dict[str, Json] = {
             "request_id": request_id,
             "verdict": "happened" if happened else "not_happened",
         }
         data["output"], data["by"] = verdict.output if isinstance(verdict, Happened) else None, by
-        await self._driving.command(state.task_id, "settle", data)
+        seq = state.seq
+        item_id = await self._driving.command(state.task_id, "settle", data)
+        # It is durable: whoever drives the task reads it when he comes to it.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_SOON):
+                answer = await self._driving.answer(state.task_id, item_id, after=seq)
+            if isinstance(answer, e.CommandRejected):  # somebody else was faster
+                _check_same(await self._state(task), request_id, verdict)
         if state.parent is not None:
             await self._driving.tell_parents(await self._driving.row(state.task_id))
+
+
+def _check_same(state: TaskState, request_id: str, verdict: Happened | NotHappened) -> None:
+    """Raise unless a call, of which nothing is to be settled any more, was settled like this."""
+    call = state.find_call(request_id.removesuffix(UNDO_SUFFIX))
+    if call is None:
+        raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
+    undoes = request_id.endswith(UNDO_SUFFIX)
+    if _was_undone(call, verdict) if undoes else _was_settled(call, verdict):
+        return
+    how = call.undo_status if undoes else call.outcome or call.status
+    message = f"task {state.task_id}: call {request_id} is settled; it is {how}"
+    raise AlreadyDecided(message, task_id=state.task_id)
+
+
+def _was_settled(call: CallState, verdict: Happened | NotHappened) -> bool:
+    if isinstance(verdict, Happened):
+        return call.outcome == "ok" and call.output == verdict.output
+    # A call that may write starts again for no other reason.
+    starts = {"proposed": 0, "begun": 1}.get(call.status)
+    return call.effect == "write" and starts is not None and call.attempt > starts
+
+
+def _was_undone(call: CallState, verdict: Happened | NotHappened) -> bool:
+    if isinstance(verdict, Happened):
+        return call.undo_status == "done"
+    return call.undo_status == "none" and call.undo_attempt > 0

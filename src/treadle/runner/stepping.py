@@ -183,6 +183,8 @@ class Stepping(Views):
             return await self.result(task_id)
         async with self._driving.own_outside_undo(task_id) as owned:
             state = owned.state
+            if state.ended in ("completed", "degraded"):  # just before it was owned here
+                return self._result_of(state, state.ended)
             if not state.answered or state.ended is not None:
                 word = results.resting_word(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"

@@ -15,7 +15,7 @@ from treadle.errors import (
     TaskBusy,
     TaskFinished,
 )
-from treadle.ports import JournalStore, TaskFilter
+from treadle.ports import JournalStore, TaskFilter, TaskRow
 from treadle.runner import given, results
 from treadle.runner.artifacts import artifact_named
 from treadle.runner.desk import Desk
@@ -77,7 +77,7 @@ class Views:
         """Return how a task stands now, from its journal, without driving it."""
         task_id = id_of(task)
         row = await self._driving.row(task_id)
-        loaded = await self._driving.desk.load(task_id)
+        loaded = await self._driving.desk.load(task_id, row)
         return self._result_of(loaded.state, results.word_of(row))
 
     async def typed_of(self, task: Ref) -> TypedAnswers | None:
@@ -93,7 +93,7 @@ class Views:
         """Return a snapshot of a task; raises `TaskNotFound`."""
         task_id = id_of(task)
         row = await self._driving.row(task_id)
-        return results.snapshot((await self._driving.desk.load(task_id)).state, row)
+        return results.snapshot((await self._driving.desk.load(task_id, row)).state, row)
 
     @verb
     async def list_tasks(
@@ -119,8 +119,8 @@ class Views:
         return TaskPage(tuple(results.summary(row) for row in rows[:limit]), more)
 
     async def _state(self, task: Ref) -> TaskState:
-        await self._driving.row(id_of(task))
-        return (await self._driving.desk.load(id_of(task))).state
+        row = await self._driving.row(id_of(task))
+        return (await self._driving.desk.load(row.task_id, row)).state
 
     @verb
     async def get_upcoming_steps(self, task: Ref) -> tuple[StepInfo, ...]:
@@ -165,19 +165,20 @@ class Views:
         Raises `TaskBusy` if it is driven, or is a child that its parent has not done with.
         """
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
-        if row.parent is not None and await self._is_awaited(row.parent, task_id):
-            message = f"task {task_id} is a child of task {row.parent}, which waits for it: delete or cancel that one"
-            raise TaskBusy(message, task_id=task_id)
+        await self._check_not_awaited(await self._driving.row(task_id))
         await self._driving.given_back(task_id)
         await self._store.delete(task_id)
         self._driving.desk.forget(task_id)
 
-    async def _is_awaited(self, parent: str, task_id: str) -> bool:
-        if await self._driving.row_or_none(parent) is None:
-            return False
-        state = (await self._driving.desk.load(parent)).state
-        return state.ended is None and any(call.child == task_id for call in state.open_children())
+    async def _check_not_awaited(self, row: TaskRow) -> None:
+        """Raise `TaskBusy` for a child that its parent has not done with: without it, it would be begun anew."""
+        if row.parent is None or await self._driving.row_or_none(row.parent) is None:
+            return
+        state = (await self._driving.desk.load(row.parent)).state
+        if state.ended is None and any(call.child == row.task_id for call in state.open_children()):
+            whose = f"task {row.task_id} is a child of task {row.parent}"
+            message = f"{whose}, which waits for it: delete or cancel that one"
+            raise TaskBusy(message, task_id=row.task_id)
 
     async def _existing(self, task: Ref) -> str:
         return (await self._driving.row(id_of(task))).task_id

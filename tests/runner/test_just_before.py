@@ -1,0 +1,218 @@
+"""A verb looks at a task and then owns it. What others do in between must not make it do what it would have refused.
+
+Each verb is called while another runner does something to the same task just before this one owns it, writes to it or
+deletes it. What both were told, and how the task stands, has to be as if one had come after the other.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from treadle import (
+    Agent,
+    Happened,
+    Node,
+    NotHappened,
+    Pipeline,
+    Runner,
+    ScriptedModel,
+    StepContext,
+    Text,
+    ToolCall,
+    tool,
+)
+from treadle.errors import AlreadyDecided, TaskFinished, TreadleError
+from treadle.models import call, fail, text
+from treadle.ports import InboxItem
+from treadle.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+Act = Callable[..., Awaitable[Any]]
+
+
+class Crossroads(MemoryStore):
+    """A store in which somebody else acts just before one first claims, posts or deletes."""
+
+    other: Act | None = None
+
+    async def _cross(self) -> None:
+        other, self.other = self.other, None
+        if other is not None:
+            await other()
+
+    async def claim(self, task_id: str, *, enter: bool = False) -> Any:
+        await self._cross()
+        return await super().claim(task_id, enter=enter)
+
+    async def post(self, task_id: str, item: Any) -> bool:
+        await self._cross()
+        return await super().post(task_id, item)
+
+    async def delete(self, task_id: str) -> None:
+        await self._cross()
+        await super().delete(task_id)
+
+
+def take_back(call: ToolCall, ctx: Any) -> None:
+    """Nothing was done."""
+
+
+@tool(undo=take_back)
+async def book() -> str:
+    """Book a room."""
+    return "booked"
+
+
+def porter(*then: Any) -> Agent[Any]:
+    return Agent(ScriptedModel([call("book"), *then]), name="porter", tools=[book])
+
+
+AGENTS = {"well": porter(text("One."), text("Two."), text("Three.")), "ill": porter(fail(400))}
+
+ACTS: dict[str, Act] = {
+    "cancel": lambda runner: runner.cancel("t"),
+    "resume": lambda runner: runner.resume("t"),
+    "send": lambda runner: runner.send("t", "Hello?"),
+    "undo": lambda runner: runner.undo_step("t"),
+    "edit": lambda runner: runner.edit_step("t", "Other words"),
+    "finalize": lambda runner: runner.finalize("t"),
+    "delete": lambda runner: runner.delete_task("t"),
+}
+VERBS: dict[str, Act] = {
+    **ACTS,
+    "step": lambda runner: runner.run_step("t"),
+    "skip": lambda runner: runner.skip_step("t"),
+}
+
+
+async def begin(runner: Runner, agent: Agent[Any], state: str) -> None:
+    await runner.create_task(agent, "Hi", task_id="t")
+    await runner.run_step("t")
+    if state == "answered":
+        await runner.run_step("t")
+    elif state == "failed":
+        await runner.resume("t")
+    elif state == "paused":
+        await runner.pause("t")
+
+
+async def told(work: Awaitable[Any]) -> str:
+    """What a caller was told: a state, whether an undo is complete, or which error of ours; any other is raised."""
+    try:
+        got = await work
+    except TreadleError as error:
+        return type(error).__name__
+    return str(getattr(got, "state", getattr(got, "complete", None)))
+
+
+async def cross(state: str, act: str, verb: str, moment: str) -> tuple[str, ...]:
+    """Return what both were told and how the task stands."""
+    store, agent = Crossroads(), AGENTS["ill" if state in ("failed", "doomed") else "well"]
+    here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
+    run = VERBS[verb] if verb != "run" else lambda runner: runner.run(agent, "Hi", task_id="t")
+    await begin(here, agent, state)
+    theirs = "it did not come to that"
+
+    async def other() -> None:
+        nonlocal theirs
+        theirs = await told(ACTS[act](there))
+
+    if moment == "before":
+        await other()
+    elif moment == "between":
+        store.other = other
+    ours = await told(run(here))
+    if moment == "after":
+        await other()
+    left = await told(here.get_task("t"))
+    if left == "TaskNotFound":
+        return theirs, ours, left
+    journal = [event.kind async for event in here.handle("t").events(deltas=False)]
+    words = await here.get_thread((await here.get_task("t")).thread_id)
+    return theirs, ours, left, f"{journal.count('task_ended')} ends", f"{len(words)} words"
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "run"])
+async def test_what_others_do_just_before_a_task_is_owned_counts_as_done_before_or_after(verb: str) -> None:
+    crossed = 0
+    for state in ("stepped", "doomed", "answered", "paused", "failed"):
+        for act in ACTS:
+            found = await cross(state, act, verb, "between")
+            if found[0] == "it did not come to that" or (verb, act) == ("run", "delete"):
+                continue  # who would run a task anew is told that it is not there
+            crossed += 1
+            if found != await cross(state, act, verb, "before"):
+                assert found == await cross(state, act, verb, "after"), (state, act)
+    assert crossed, "something can come between"
+
+
+async def test_of_two_who_settle_a_call_differently_at_once_one_is_told() -> None:
+    store = Crossroads()
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        await asyncio.sleep(60)
+        return "paid"
+
+    agent = Agent(ScriptedModel([call("pay"), text("Done.")]), name="payer", tools=[pay])
+    here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
+    handle = await here.start(agent, "Pay")
+    async for event in handle.events(deltas=False):
+        if event.kind == "tool_started":
+            break
+    await handle.interrupt()
+    call_id = (await handle.result()).pending[0].request_id
+    store.other = lambda: there.settle(handle.task_id, call_id, NotHappened())
+    with pytest.raises(AlreadyDecided):
+        await here.settle(handle.task_id, call_id, Happened("paid"))
+    await here.settle(handle.task_id, call_id, NotHappened())  # the same verdict again says nothing new
+
+
+async def test_an_edit_returns_the_step_that_was_edited_also_when_the_task_is_cancelled_right_after() -> None:
+    store, agent = MemoryStore(), AGENTS["well"]
+    runner = Runner(store, agents=[agent])
+    await runner.create_task(agent, "Hi", task_id="t")
+    await store.post("t", InboxItem("c", "cancel", {}, 0))
+    assert (await runner.edit_step("t", "Other words")).input == (Text("Other words"),)
+    assert (await runner.get_task("t")).state == "cancelled"
+
+
+async def test_a_failed_step_of_a_cancelled_task_cannot_be_skipped() -> None:
+    async def fails(ctx: StepContext) -> None:
+        raise ValueError("no")
+
+    async def waits(ctx: StepContext) -> None:
+        await asyncio.sleep(60)
+
+    agent = Agent(
+        AGENTS["well"].model, name="both", worker=Pipeline([Node("a", run=fails), Node("b", run=waits)])
+    )
+    runner = Runner("memory:", agents=[agent])
+    handle = await runner.start(agent, "Go")
+    async for event in handle.events(deltas=False):
+        if event.kind == "step_failed":
+            break
+    await handle.cancel()
+    with pytest.raises(TaskFinished):
+        await runner.skip_step(handle.task_id)
+
+
+async def test_a_task_that_was_deleted_and_made_again_elsewhere_is_not_taken_for_the_old_one() -> None:
+    store, agent = MemoryStore(), AGENTS["well"]
+    here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
+    for told_here in ("created", "completed"):
+        await here.create_task(agent, "Hi", task_id="t")
+        if told_here == "completed":
+            await here.run(agent, "Hi", task_id="t")
+        assert (await here.get_task("t")).state == told_here
+        await there.delete_task("t")
+        await there.create_task(agent, "Hi again", task_id="t")
+        assert (await here.result("t")).state == "created"
+        assert (await here.get_upcoming_steps("t"))[0].input[0].text == "Hi again"
+        await there.run(agent, "Hi again", task_id="t")
+        assert (await here.result("t")).messages[0].text == "Hi again"
+        await there.delete_task("t")
