@@ -34,6 +34,7 @@ from treadle.core.model import ModelRequest
 from treadle.core.tools import EffectClass
 from treadle.errors import StoreError, TreadleError
 from treadle.llm.scripted import Turn, call, fail, text, turn
+from treadle.ports import TaskFilter
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
@@ -75,6 +76,9 @@ class World:
         self.asks = self.chance("output").choice([None, None, "tool", "prompt"])
         """how typed answers are asked for, if answers are to be of a type"""
 
+        self.family = self.chance("family").randrange(3) == 0
+        """whether the agent calls others, which call others"""
+
         self.offers = 0
         """how often it was asked what to offer"""
 
@@ -90,16 +94,23 @@ class World:
     def chance(self, *place: Any) -> random.Random:
         return random.Random(f"{self.seed}/{'/'.join(map(str, place))}")
 
+    def place(self, task_id: str) -> str:
+        """Return a name of a task that is the same whenever the history is told: forks have ids by chance."""
+        root = next(task for task in self.tasks if task_id == task or task_id.startswith(f"{task}."))
+        return f"{self.tasks.index(root)}{task_id.removeprefix(root)}"
+
     def says(self, request: ModelRequest) -> Any:
-        chance = self.chance(self.tasks.index(request.task_id), request.step, request.turn, request.attempt)
+        chance = self.chance(self.place(request.task_id), request.step, request.turn, request.attempt)
         kind = chance.randrange(10)
         if kind == 0:
             return fail(500)
         if kind < 4:
             return self.answers(chance)
         calls = [
-            call(chance.choice((*TOOLS, "nobody")), n=chance.randrange(3))
-            for _ in range(chance.randint(1, 3))
+            call(name, input="go") if name == "helper" else call(name, n=chance.randrange(3))
+            for name in chance.choices(
+                (*TOOLS, "nobody", *("helper",) * 3 * self.family), k=chance.randint(1, 3)
+            )
         ]
         asked = Turn()
         for one in calls:
@@ -175,11 +186,15 @@ class Engine(RuleBasedStateMachine):
         how: dict[str, Any] = {} if asks is None else {"output_type": Answer, "output_mode": asks}
         if self.world.chance("offers").randrange(3) == 0:
             how["offer"] = self.world.offer
+        if self.world.family:
+            inner = Agent(self.model, name="helper", tools=self.world.tools())
+            how["subagents"] = [Agent(self.model, name="helper", tools=self.world.tools(), subagents=[inner])]
         self.agent: Agent[Any] = Agent(self.model, name="any", tools=self.world.tools(), **how)
         self.tasks = self.world.tasks
         self.created = 0
         """how many tasks were made; what may be done next depends on this alone, so that histories can be repeated"""
 
+        self.forks = 0
         real = SQLiteStore(str(self.path)) if self.path else MemoryStore()
         self.be_born(MortalStore(real))
 
@@ -212,7 +227,16 @@ class Engine(RuleBasedStateMachine):
         if self.life.dead:
             FIRED["death"] += 1
             self.be_born(self.loop.run_until_complete(next_life(self.life, self.path)))
+        self.meet_children()
         return results[0]
+
+    def meet_children(self) -> None:
+        """Let children be spoken to like any other task."""
+        if self.world.family and hasattr(self, "runner"):
+            rows = self.loop.run_until_complete(self.life.real.rows(TaskFilter(limit=1_000)))
+            born = [row.task_id for row in rows if row.parent and row.task_id not in self.tasks]
+            self.tasks += sorted(born, key=self.world.place)
+            FIRED["child"] += len(born)
 
     def one_of(self, place: int) -> str:
         return self.tasks[place % len(self.tasks)]
@@ -345,10 +369,11 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.created)
     @rule(place=PLACE, at=st.one_of(st.none(), st.integers(1, 40)), words=st.sampled_from([None, "else"]))
     def fork(self, place: int, at: int | None, words: str | None) -> None:
-        if len(self.tasks) >= 5:
+        if self.forks == 2:
             return
         made = self.do("fork", self.runner.fork(self.one_of(place), at=at, input=words))
         if made is not None and not isinstance(made, Exception):
+            self.forks += 1
             self.tasks.append(made.task_id)
 
     # ------------------------------------------------------------------------------------ judging
@@ -376,7 +401,12 @@ class Engine(RuleBasedStateMachine):
             row = self.loop.run_until_complete(self.life.real.row(task))
             FIRED[f"state {row.state}"] += 1
             assert row.driver is None or not row.driver.alive, f"{task} rests and is still owned"
-            if self.world.asks is not None and row.state == "completed" and task in kept:
+            if (
+                self.world.asks is not None
+                and row.agent == "any"
+                and row.state == "completed"
+                and task in kept
+            ):
                 assert kept[task].state.output == {"right": True}
 
     def teardown(self) -> None:
@@ -430,7 +460,15 @@ def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engin
         "edit",
         "skip",
     }
-    wanted |= {"pause", "interrupt", "cancel", "death", "died in a tool that is write", "offer fails"}
+    wanted |= {
+        "pause",
+        "interrupt",
+        "cancel",
+        "death",
+        "died in a tool that is write",
+        "offer fails",
+        "child",
+    }
     wanted |= {f"state {word}" for word in ("created", "answered", "completed", "degraded", "failed")}
     wanted |= {f"state {word}" for word in ("cancelled", "paused", "interrupted", "waiting", "running")}
     assert {name for name in wanted if FIRED[name] < runs // 50} == set(), FIRED

@@ -411,6 +411,8 @@ async def test_a_child_that_is_cancelled_alone_is_told_to_the_model(runner: Runn
     result = await runner.handle(root).result()
     assert result.state == "completed"
     assert "leaf was cancelled: too slow" in result.final_text
+    for task_id in tree.ids(root):
+        await assert_journal_makes_sense(runner, task_id)
 
 
 async def test_a_child_is_stepped_with_its_parents_step(runner: Runner) -> None:

@@ -254,6 +254,9 @@ class _Call:
     answers: bool = False
     """it gives a typed answer, and is not to begin"""
 
+    is_task: bool = False
+    """it is an agent's task, which may be cancelled after it began"""
+
     offered: bool = True
     """its tool was in the request, or nobody chose which are; else it is not to begin either"""
 
@@ -363,6 +366,7 @@ def _call_event(
         if call.status != "proposed" and not undo_again:
             yield Violation("one_end", task, event.seq, f"{event.call} starts though it is {call.status}")
         call.status, call.effect, call.starts = "begun", event.effect, call.starts + 1
+        call.is_task = event.child is not None
         if event.attempt != call.starts and event.undoes is None:
             text = f"{event.call} starts as attempt {event.attempt}, its start number {call.starts}"
             yield Violation("one_end", task, event.seq, text)
@@ -389,7 +393,7 @@ def _ended(task: str, event: e.ToolEnded, call: _Call) -> Iterator[Violation]:
     elif (outcome == "unknown") != (was == "lost"):
         text = f"{event.call} ends as {outcome} and was {was}"
         yield Violation("unknown_iff_lost", task, event.seq, text)
-    elif outcome in _NEVER_RAN and was != "proposed":
+    elif outcome in _NEVER_RAN and was != "proposed" and not (call.is_task and outcome == "cancelled"):
         yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and was {was}")
     elif outcome not in (*_NEVER_RAN, "unknown") and was == "proposed" and not call.answers:
         yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and never began")
