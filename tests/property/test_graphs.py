@@ -6,6 +6,7 @@ takes, when its process dies, what is undone or forked). The plain run of the wo
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from treadle import (
     tool,
 )
 from treadle.core.model import ModelRequest
-from treadle.errors import StoreError
+from treadle.errors import StepNotFound, StoreError
 from treadle.llm.scripted import Turn, text
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
@@ -182,6 +183,9 @@ async def with_a_fate(seed: int) -> tuple[Graph, RunResult]:
             else:
                 fork = await runner.fork("t1", at=step)
                 assert comparable(seed, await runner.resume(fork)) == comparable(seed, result), (seed, step)
+                with suppress(StepNotFound):  # it did nothing of its own
+                    await runner.undo_step(fork, to=0, force=True)
+                    assert comparable(seed, await runner.resume(fork)) == comparable(seed, result), (seed, step)
         indexes = [step.step.index for step in await runner.get_completed_steps("t1")]
         assert len(indexes) == len(set(indexes)), (seed, indexes)
         await judged(graph, runner.store)

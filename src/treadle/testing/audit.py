@@ -194,6 +194,10 @@ _SPOKEN = (e.ToolEnded, e.ModelReturned, e.StepCompleted, e.Rewound, e.TaskReope
 """Events that change the conversation in another way than by adding somebody's words."""
 
 
+_STOOD = (e.StepCompleted, e.StepFailed, e.StepSkipped, e.Rewound, e.TaskReopened, e.TaskForked)
+"""Events after which what steps that depend on each other said and did is added up."""
+
+
 def prefixes(journal: JournalOf) -> Iterator[Violation]:
     """Every prefix is a valid task with a well-formed conversation, and an undo restores what it says."""
     task = journal.task
@@ -206,6 +210,8 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
             yield Violation("prefix_folds", task, event.seq, f"{event.kind}: {type(error).__name__}: {error}")
             return
         yield from _coherent(task, event.seq, state)
+        if isinstance(event, _STOOD) and state.graph is not None:
+            yield from _adds_up(task, event.seq, state, state.graph)
         if isinstance(event, _SPOKEN) and not _owes_results(state):
             yield from well_formed(task, state.messages, seq=event.seq)
         if isinstance(event, e.Rewound):
@@ -266,6 +272,26 @@ def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iter
         yield Violation("prefix_folds", task, seq, f"steps are in the order {places}")
     if state.ended == "completed" and graph.running:
         yield Violation("prefix_folds", task, seq, f"completed while {', '.join(graph.running)} still runs")
+
+
+def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Violation]:
+    """What is counted of a task, and its conversation, is what its steps did and said: no more after an undo."""
+    nodes = graph.nodes.values()
+    said = [node for node in nodes if node.merged]
+    said.sort(key=lambda node: (node.since, node.place))
+    began = [node.step for node in nodes if node.step is not None]
+    own = state.messages[len(state.history) : len(state.messages) - state.kept]
+    for what, counted, there in (
+        ("its conversation", own, [message for node in said for message in node.said]),
+        ("answers", state.turn, sum(node.answers for node in nodes)),
+        ("calls", state.tool_calls, sum(node.calls for node in nodes)),
+        ("steps begun", graph.started, sum(step.started_seq != step.ended_seq for step in began)),
+        ("unread", [words.seq for words in state.unread], sorted(words.seq for words in state.unread)),
+    ):
+        if counted != there:
+            yield Violation("prefix_folds", task, seq, f"{what}: {counted!r} is kept, and {there!r} is there")
+    if state.own_from > len(state.messages):
+        yield Violation("prefix_folds", task, seq, f"its own words begin at {state.own_from}, beyond them all")
 
 
 def _place(state: TaskState) -> _Place:
