@@ -87,13 +87,15 @@ async def test_only_a_call_that_has_not_begun_can_be_edited(runner: Runner) -> N
         await runner.edit_call(handle.task_id, "s1-0", {})
 
 
-async def test_nothing_is_edited_while_an_undo_is_under_way(runner: Runner) -> None:
+async def test_nothing_is_edited_or_skipped_while_an_undo_is_under_way(runner: Runner) -> None:
     task = await stuck_undo(runner)
     events = await kinds(runner, task)
     with pytest.raises(UndoUnfinished):
         await runner.edit_step(task, "other words")
     with pytest.raises(UndoUnfinished):
         await runner.edit_call(task, "s1-0", {})
+    with pytest.raises(UndoUnfinished):
+        await runner.skip_step(task)
     assert await kinds(runner, task) == events
 
 

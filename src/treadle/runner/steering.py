@@ -119,8 +119,9 @@ class Steering(Views):
         Raises:
             StepNotFound: the task's next step has not failed.
             TaskFinished: it has, beside others, and the task was ended nevertheless.
+            UndoUnfinished: an undo has begun and not ended.
         """
-        async with self._driving.own(await self._existing(task)) as owned:
+        async with self._driving.own_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             failed = [one for one in state.under_way() if one.status == "failed" and step in (None, one.id)]
             if not failed:
