@@ -76,6 +76,14 @@ def test_a_lost_compensation_of_a_cancelled_task_ends_as_unknown() -> None:
     assert (written[0].call, written[0].outcome) == ("s1-1-undo", "unknown")
 
 
+def test_a_compensation_that_did_not_happen_ends_when_the_task_is_cancelled_before_it_begins_again() -> None:
+    settled = e.OutcomeSettled("s1", "s1-1-undo", "not_happened")
+    gone = [undoing(1), e.ToolStopped("s1", "s1-1-undo", "crash"), settled]
+    written = follow(told(*BOOKED, undo("s1-1", "s1-0"), *gone, CANCEL))[0]
+    assert kinds(written) == ["tool_ended", "task_ended"]
+    assert (written[0].call, written[0].outcome) == ("s1-1-undo", "cancelled")
+
+
 @pytest.mark.parametrize("finalize", [False, True])
 def test_a_cancel_that_comes_after_the_answer_and_before_the_end_counts(finalize: bool) -> None:
     state = told(step(), answered(words="4"), e.StepCompleted("s1", True, "4"), CANCEL)

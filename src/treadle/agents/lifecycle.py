@@ -164,10 +164,13 @@ def _cancel(state: TaskState) -> Decision:
 
 
 def _close_undo(state: TaskState) -> e.Event | None:
-    """Return the end of a compensation of which nobody knows whether it took effect."""
+    """Return the end of a compensation that began and has none: not known, or found not to have happened."""
     for call in state.undo.queue if state.undo is not None else ():
+        name = call.id + UNDO_SUFFIX
+        if call.undo_status == "none" and call.undo_attempt:
+            text = f"the compensation of {call.name} did not happen, and was not begun again"
+            return e.ToolEnded(call.step, name, "cancelled", error=e.Failure("tool", "cancelled", text, name))
         if call.undo_status == "lost":
-            name = call.id + UNDO_SUFFIX
             text = f"outcome_unknown: the compensation of {call.name} began and its end is not known"
             return e.ToolEnded(call.step, name, "unknown", error=e.Failure("tool", "unknown", text, name))
     return None
