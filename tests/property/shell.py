@@ -96,6 +96,8 @@ class Shell:
         decision = lifecycle.decide(self.state, self.setup, work, finalize=finalize)
         if isinstance(decision, e.Event):
             self.fired[f"record {decision.kind}"] += 1
+            if type(decision) is e.StepCompleted:
+                self.check_policy()
             self.record(decision)
             if type(decision) is e.TaskEnded:
                 self.commit()
@@ -111,6 +113,13 @@ class Shell:
                 if effect.id not in self.flights:
                     self.begin(effect)
         return decision
+
+    def check_policy(self) -> None:
+        """A failure that is to fail the task is gone on from by nobody."""
+        step = self.state.step
+        if step is not None and self.setup.on_tool_failure == "fail" and not step.final:
+            failed = [call.id for call in step.calls if call.outcome in ("error", "timeout")]
+            assert failed == [] or any(call.outcome == "unknown" for call in step.calls), failed
 
     @staticmethod
     def goes_on(decision: Decision) -> bool:
@@ -177,8 +186,8 @@ class Shell:
             self.end_tool(effect.call, choice)
 
     def answer(self, effect: CallModel, choice: int) -> None:
-        step, kind = effect.step, choice % 5
-        choice //= 5
+        step, kind = effect.step, (0, 1, 1, 2, 2, 2, 3, 4)[choice % 8]
+        choice //= 8
         if kind == 4:
             self.record(e.ModelFailed(step.id, e.Failure("model", "server", "down")))
             return
@@ -266,6 +275,23 @@ class Shell:
             verdict = "happened" if choice % 2 else "not_happened"
             self.command("settle", request_id=ids[choice // 2 % len(ids)], verdict=verdict, output="so")
 
+    def fork(self, choice: int) -> None:
+        """Go on as a fork, from any event at which nothing is begun: the fork of a fork, in time."""
+        if self.flights:
+            return
+        self.commit()
+        taken, state = self.durable[: 1 + choice % len(self.durable)], start(self.task_id)
+        for epoch, event in taken:
+            apply(state, event, epoch)
+        if state.in_flight() or state.undo is not None:
+            self.fired["fork point busy"] += 1
+            return
+        self.fired["fork"] += 1
+        self.durable, self.state, self.ledger, self.epoch = taken, state, [], self.epoch + 1
+        self.record(e.TaskForked("p", "math", "other"))
+        if choice % 3 == 0:
+            self.record(e.InputReceived((Text("else"),)))
+
     def undo(self, choice: int) -> None:
         """Ask for an undo like the verb does, at rest."""
         state = self.state
@@ -302,7 +328,7 @@ class Shell:
 
     def skip(self) -> None:
         step = self.state.step
-        if step is not None and step.status == "failed" and not self.flights:
+        if step is not None and step.status == "failed" and not self.flights and self.state.undo is None:
             self.reopen("skip_step")
             self.fired["skip"] += 1
             self.record(e.StepSkipped(step.id))

@@ -185,7 +185,10 @@ async def with_a_fate(seed: int) -> tuple[Graph, RunResult]:
                 assert comparable(seed, await runner.resume(fork)) == comparable(seed, result), (seed, step)
                 with suppress(StepNotFound):  # it did nothing of its own
                     await runner.undo_step(fork, to=0, force=True)
-                    assert comparable(seed, await runner.resume(fork)) == comparable(seed, result), (seed, step)
+                    assert comparable(seed, await runner.resume(fork)) == comparable(seed, result), (
+                        seed,
+                        step,
+                    )
         indexes = [step.step.index for step in await runner.get_completed_steps("t1")]
         assert len(indexes) == len(set(indexes)), (seed, indexes)
         await judged(graph, runner.store)

@@ -1,5 +1,6 @@
 """Random histories over the pure part alone: any order of ends, crashes anywhere, and the auditor at the end."""
 
+import random
 from collections import Counter
 from itertools import permutations
 
@@ -26,23 +27,35 @@ SETUPS = st.builds(
     max_parallel_tools=st.sampled_from([1, 2, 64]),
     output_retries=st.sampled_from([None, None, 0, 2]),
 )
-OPS = (
-    *("turn",) * 3,
-    *("go",) * 8,
-    *("land",) * 8,
-    "commit",
-    *("crash",) * 2,
-    "settle",
-    *("undo",) * 3,
-    "undo that crashes",
-    "resume",
-    "skip",
-    "send",
-    "pause",
-    "interrupt",
-    "cancel",
-)
-HISTORIES = st.lists(st.tuples(st.sampled_from(OPS), st.integers(0, 2**20)), min_size=10, max_size=60)
+OPS = {
+    "work": 16,
+    "land": 3,
+    "turn": 1,
+    "commit": 1,
+    "crash": 2,
+    "settle": 2,
+    "undo": 2,
+    "undo that crashes": 1,
+    "resume": 5,
+    "raise": 2,
+    "skip": 2,
+    "send": 3,
+    "fork": 1,
+    "pause": 1,
+    "interrupt": 1,
+    "cancel": 0.2,
+}
+"""What befalls a task, and how often: most of it is work, or nothing but stops would be met."""
+
+
+def history(seed: int) -> list[tuple[str, int]]:
+    """Return what befalls a task under a seed. Lists that hypothesis draws are short, and few of them get anywhere."""
+    chance = random.Random(seed)
+    ops = chance.choices(list(OPS), list(OPS.values()), k=chance.randint(10, 50))
+    return [(op, chance.randrange(2**20)) for op in ops]
+
+
+HISTORIES = st.integers(0, 2**32).map(history)
 
 
 def perform(shell: Shell, op: str, choice: int) -> None:
@@ -50,9 +63,14 @@ def perform(shell: Shell, op: str, choice: int) -> None:
         case "turn":
             if shell.state.ended is None:
                 shell.turn()
-        case "go":
-            while shell.state.ended is None and not shell.flights and shell.goes_on(shell.turn()):
-                pass
+        case "work":
+            for turn in range(choice % 5, -1, -1):
+                while shell.state.ended is None and not shell.flights and shell.goes_on(shell.turn()):
+                    pass
+                if turn:  # the last of them is left in the air
+                    shell.land(choice // 5**turn)
+                if shell.state.pausing or shell.state.interrupting:
+                    shell.resume(3 if shell.state.limit is not None else 0)
         case "land":
             shell.land(choice)
         case "commit":
@@ -69,9 +87,13 @@ def perform(shell: Shell, op: str, choice: int) -> None:
                 shell.turn()
             shell.crash()
         case "resume":
-            shell.resume(choice)
+            shell.resume(choice // 4 * 4)
+        case "raise":
+            shell.resume(3)
         case "skip":
             shell.skip()
+        case "fork":
+            shell.fork(choice)
         case "send":
             shell.command("send", parts=["more"], role="user")
         case _:
@@ -139,6 +161,8 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
         "undo",
         "skip",
         "resume",
+        "fork",
+        "fork point busy",
         "IrreversibleStep",
         "wait settlement",
         "wait paused",

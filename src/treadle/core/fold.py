@@ -92,9 +92,13 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
         scheduling.inherit(state.graph)
     # What the parent was asked to do (stop, pause, end) was not asked of its fork.
     state.pausing = state.interrupting = state.cancelling = state.in_line = state.shutdown = False
-    state.ended = state.limit = state.undo = None
+    state.ended = state.undo = None
+    if state.step is None or not state.step.final:
+        state.limit = None  # else it is why no more than an answer was asked for
     state.attempt, state.thread_version, state.kept, state.driven = 1, 0, False, 0
     state.began = False
+    if not state.answered:
+        state.output, state.output_text = None, ""
     state.end_reasons = ()
     state.covers = 0
     state.own_from = len(state.messages)
@@ -511,6 +515,8 @@ def _take_up(state: TaskState, step: StepState) -> None:
     if state.reasons:
         state.reasons.pop()
     step.mark = _here(state)
+    if len(state.steps) == state.floor:
+        state.origin = step.mark
 
 
 def _propose_again(state: TaskState, step: StepState) -> None:

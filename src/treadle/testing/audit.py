@@ -204,6 +204,9 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
     state = start(task, journal.history)
     places = _Places()
     for epoch, event in journal.entries:
+        if isinstance(event, e.StepCompleted) and event.last and _ignores_words(state):
+            text = f"{event.step} answers while words wait to be read"
+            yield Violation("well_formed", task, event.seq, text)
         try:
             apply(state, event, epoch)
         except (IllegalEvent, AssertionError, LookupError, TypeError, AttributeError) as error:
@@ -217,6 +220,11 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
         if isinstance(event, e.Rewound):
             yield from _restored(task, event, state, places)
         _remember(event, state, places)
+
+
+def _ignores_words(state: TaskState) -> bool:
+    """Whether a step that answers now leaves words unread, though the model may still be asked."""
+    return state.step is not None and not state.step.final and bool(state.unread)
 
 
 def _owes_results(state: TaskState) -> bool:
@@ -291,7 +299,9 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
         if counted != there:
             yield Violation("prefix_folds", task, seq, f"{what}: {counted!r} is kept, and {there!r} is there")
     if state.own_from > len(state.messages):
-        yield Violation("prefix_folds", task, seq, f"its own words begin at {state.own_from}, beyond them all")
+        yield Violation(
+            "prefix_folds", task, seq, f"its own words begin at {state.own_from}, beyond them all"
+        )
 
 
 def _place(state: TaskState) -> _Place:
