@@ -309,6 +309,12 @@ def test_unreadable_answers_in_a_row_fail_the_step() -> None:
     assert recorded(three, setup()) == e.StepCompleted("s3")
 
 
+def test_a_fork_does_not_count_what_its_parent_could_not_read() -> None:
+    fork = e.TaskForked("p", "math", "other")
+    state = told(completed("s1", 1), completed("s2", 2), fork, garbled("s3", 3))
+    assert recorded(state, setup(max_parse_errors=3)) == e.StepCompleted("s3")
+
+
 def test_a_skipped_step_and_one_tried_again_begin_the_count_anew() -> None:
     by = setup(max_parse_errors=2)
     failure = e.Failure("worker", "unparsable", "so")

@@ -345,6 +345,43 @@ def test_the_result_of_a_second_try_answers_the_call_the_model_made() -> None:
     assert state.messages[-1].parts[0].text == "done"
 
 
+def test_a_third_try_is_another_call_than_the_second_and_each_counts() -> None:
+    def failed(attempt: int) -> list[e.Event]:
+        again = e.StepStarted("s1", 1, attempt + 1)
+        error = e.Failure("tool", "error", "no", "s1-0")
+        return [
+            e.StepFailed("s1", error),
+            e.TaskEnded("failed"),
+            e.TaskReopened(attempt + 1, "resume"),
+            again,
+        ]
+
+    error = e.Failure("tool", "error", "no", "s1-0r2")
+    second = [e.ToolStarted("s1", "s1-0r2", "write"), e.ToolEnded("s1", "s1-0r2", "error", error=error)]
+    state = told(ran("save", outcome="error"), failed(1), second, failed(2))
+    assert state.step is not None
+    assert (list(state.step.open), state.tool_calls) == (["s1-0r3"], 3)
+
+
+@pytest.mark.parametrize(("source", "reason"), [("tool", "look failed: it is timeout"), ("subagent", None)])
+def test_a_policy_for_failures_of_one_kind_says_nothing_of_others(source: str, reason: str | None) -> None:
+    event = recorded(told(ran("look", outcome="timeout")), setup(**{f"on_{source}_failure": "degrade"}))
+    assert event == e.StepCompleted("s1", reason=reason)
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_words_that_come_while_a_step_is_stopped_are_read_before_its_request(attempt: int) -> None:
+    first: list[Any] = [
+        e.StepFailed("s1", DOWN),
+        e.TaskEnded("failed"),
+        e.TaskReopened(2, "resume"),
+        *step(1, 2),
+    ]
+    before = [*step(), *([e.ModelFailed("s1", DOWN), *first] if attempt == 2 else [])]
+    state = told(before, e.ModelStopped("s1", "interrupted"), e.InputReceived((Text("and?"),)))
+    assert recorded(state) == e.StepStarted("s1", 1, attempt)
+
+
 def test_a_failed_tool_may_degrade_the_task() -> None:
     event = recorded(told(ran("look", outcome="timeout")), setup(on_tool_failure="degrade"))
     assert event == e.StepCompleted("s1", reason="look failed: it is timeout")
@@ -413,3 +450,20 @@ def test_an_unknown_outcome_may_fail_the_task_and_the_call_is_not_repeated() -> 
     assert kinds(written) == ["tool_ended", "step_failed", "task_ended"]
     state = told(*events, written, e.TaskReopened(2, "resume"))
     assert kinds(follow(state, by)[0]) == ["step_started", "step_completed", "step_started"]
+
+
+def test_when_an_unknown_outcome_failed_the_task_nothing_runs_again_and_words_wait_for_the_next_step() -> (
+    None
+):
+    by = setup(on_unknown_outcome="fail")
+    broken = [began(1, name="look"), ended(1, "error")]
+    events = [step(), answered("save", "look", "reply"), lost(), *broken, began(2, name="reply"), ended(2)]
+    written = follow(told(*events), by)[0]
+    state = told(*events, written, e.TaskReopened(2, "send"), e.InputReceived((Text("and?"),)))
+    assert kinds(follow(state, by)[0]) == ["step_started", "step_completed", "step_started"]
+    assert [(call.id, call.outcome) for call in state.steps[0].calls] == [
+        ("s1-0", "unknown"),
+        ("s1-1", "error"),
+        ("s1-2", "ok"),
+    ]
+    assert [message.text for message in state.messages[3:]] == ["done", "and?"], "after the answer of `reply`"

@@ -22,9 +22,11 @@ from tests.agents.stories import (
 from treadle.core import events as e
 from treadle.core.effects import CallModel, UndoCall, Wait
 from treadle.core.events import IllegalEvent
+from treadle.core.family import SpentBy
 from treadle.core.fold import apply, fold
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text
+from treadle.core.model import Usage
 from treadle.core.state import UndoState, start
 from treadle.testing.audit import well_formed
 
@@ -248,6 +250,32 @@ def test_a_fork_forgets_what_its_parent_was_asked_to_do() -> None:
     for asked in (PAUSE, INTERRUPT, CANCEL, e.LimitReached("steps", 1, 1)):
         state = forked(ran("look"), e.StepCompleted("s1"), asked)
         assert recorded(state) == e.StepStarted("s2", 2)
+
+
+def test_a_best_effort_of_a_fork_is_not_in_its_parents_words() -> None:
+    said = [*step(), answered("look", words="so far"), began(0, name="look"), ended(0), e.StepCompleted("s1")]
+    down = e.ModelFailed("s2", e.Failure("model", "server", "down"))
+    state = forked(*said, then=(step(2), down))
+    assert recorded(state, setup(on_model_failure="degrade")).output == ""
+
+
+def test_what_is_known_of_an_agent_that_was_called_outlasts_its_being_started_again() -> None:
+    spent = (SpentBy("poet", 1, Usage(5, 5)),)
+
+    def begins(attempt: int) -> e.Event:
+        return e.ToolStarted("s1", "s1-0", "agent", attempt, child="t.s1-0")
+
+    started = [*step(), answered("poet"), begins(1)]
+    stopped = e.ToolStopped("s1", "s1-0", "interrupted", spent=spent, unseen=100)
+    state = told(started, stopped, begins(2), e.ToolStopped("s1", "s1-0", "interrupted", unseen=20))
+    call = state.find_call("s1-0")
+    assert call is not None
+    assert (call.started, call.since, state.children) == (5, 5, {"t.s1-0": spent})
+    assert state.driven == state.time + 120
+    ends = e.ToolEnded("s1", "s1-0", "cancelled", error=e.Failure("subagent", "cancelled", "no"), unseen=3)
+    state = told(started, e.ToolStopped("s1", "s1-0", "parked", spent=spent), begins(2), ends)
+    assert state.children == {"t.s1-0": spent}
+    assert state.driven == state.time + 3
 
 
 STOPPED = {"pausing": False, "interrupting": False, "shutdown": False}

@@ -7,7 +7,7 @@ import pytest
 from tests.agents.stories import decided, recorded, setup, told
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool
-from treadle.core.fold import FAILURE_POLICY
+from treadle.core.fold import FAILURE_POLICY, apply
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.state import TaskState
 from treadle.policy.limits import Limits
@@ -95,6 +95,68 @@ def test_a_second_call_that_gives_an_answer_is_none() -> None:
     first = recorded(state, TYPED)
     state = told(asked(), said("s1", giving(), "final_answer", "final_answer", finish="tool_calls"), first)
     assert (recorded(state, TYPED).call, recorded(state, TYPED).outcome) == ("s1-1", "invalid")
+
+
+def test_calls_that_give_the_answer_leave_no_room_for_others() -> None:
+    typed = e.TypedAnswer({"x": 1}, None, "s1-2")
+    state = told(asked(), said("s1", typed, "look", "look", "final_answer", finish="tool_calls"))
+    by = setup(Limits(tool_calls=1), output_retries=1)
+    for place in range(2):
+        end = recorded(state, by)
+        end.seq, end.time = state.seq + 1, state.time
+        apply(state, end)
+        assert (end.call, end.outcome) == [("s1-2", "ok"), ("s1-1", "refused")][place]
+
+
+def test_the_same_wrong_answer_time_and_again_is_no_circle_of_calls() -> None:
+    by = setup(Limits(repeats=2), output_retries=5)
+    wrong = [
+        *asked("s1", 1),
+        *said("s1", e.TypedAnswer(None, "no", "s1-0"), "final_answer", finish="tool_calls"),
+    ]
+    other = [
+        *asked("s2", 2),
+        *said("s2", e.TypedAnswer(None, "no", "s2-0"), "final_answer", finish="tool_calls"),
+    ]
+    ends = [e.ToolEnded(f"s{n}", f"s{n}-0", "invalid", error=e.Failure("model", "x", "no")) for n in (1, 2)]
+    assert recorded(told(wrong, ends[0], e.StepCompleted("s1"), other, ends[1]), by) == e.StepCompleted("s2")
+
+
+def test_a_wrong_last_answer_is_said_and_nobody_asks_for_another() -> None:
+    looked = [*asked(), *said("s1", None, "look"), e.ToolStarted("s1", "s1-0"), e.ToolEnded("s1", "s1-0")]
+    state = told(looked, e.LimitReached("steps", 1, 1), e.ModelStarted("s1", "m", 2, True), said("s1", WRONG))
+    assert (state.messages[-1].role, state.rejected) == ("assistant", 0)
+
+
+def test_words_that_are_edited_before_a_wrong_answer_is_asked_for_again_leave_what_was_called_there() -> None:
+    error = e.Failure("model", "invalid_output", "no")
+    wrong = said("s1", e.TypedAnswer(None, "no", "s1-0"), "final_answer", "save", finish="tool_calls")
+    state = told(
+        *[asked(), wrong, e.ToolEnded("s1", "s1-0", "invalid", error=error)],
+        *[e.ToolStarted("s1", "s1-1", "write"), e.ToolEnded("s1", "s1-1"), e.StepFailed("s1", error)],
+        *[e.TaskEnded("failed", None, error), e.TaskReopened(2, "resume"), e.StepStarted("s1", 1, 2)],
+        *[e.ModelStarted("s1", "m", 2), e.ModelStopped("s1", "interrupted")],
+        e.InputEdited((Text("rather this"),), (Text("go"),)),
+    )
+    assert [message.role for message in state.messages] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("typed", [RIGHT, None], ids=["right", "refused"])
+def test_an_answer_that_crossed_with_words_is_not_the_last(typed: Any) -> None:
+    state = told(
+        asked(), e.InputReceived((Text("and?"),)), said("s1", typed, finish="stop" if typed else "refusal")
+    )
+    assert recorded(state, TYPED).last is False
+
+
+def test_a_right_answer_beside_a_call_whose_failure_is_to_fail_the_task_ends_nothing() -> None:
+    error = e.Failure("tool", "error", "no", "s1-1")
+    state = told(
+        *[asked(), said("s1", giving(), "final_answer", "look", finish="tool_calls")],
+        *[e.ToolEnded("s1", "s1-0", "ok"), e.ToolStarted("s1", "s1-1")],
+        e.ToolEnded("s1", "s1-1", "error", error=error),
+    )
+    assert recorded(state, setup(output_retries=1, on_tool_failure="fail")) == e.StepFailed("s1", error)
 
 
 def answered_late() -> TaskState:

@@ -66,7 +66,7 @@ def _wants_an_answer(state: TaskState, step: StepState) -> bool:
 def _begin(state: TaskState, setup: Setup) -> Decision:
     index = state.steps[-1].index + 1 if state.steps else 1
     allowed = setup.limits.allowed_steps
-    if state.limit is None and index > allowed:
+    if index > allowed:
         return e.LimitReached("steps", allowed, index - 1)
     return e.StepStarted(step_id(state.branch, index), index)
 

@@ -86,7 +86,7 @@ def _begin(state: TaskState, setup: Setup, graph: Graph) -> e.Event | None:
     if node is None:
         return None
     allowed = setup.limits.allowed_steps
-    if state.limit is None and graph.started >= allowed:
+    if graph.started >= allowed:
         return None if graph.running else e.LimitReached("steps", allowed, graph.started)
     return e.StepStarted(node.id, node.index)
 

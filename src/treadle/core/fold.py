@@ -292,7 +292,6 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if event.child is not None:
         if call.child is None:
             call.child, call.since = event.child, state.driven
-        call.stopped = None
         state.children.setdefault(event.child, ())
 
 

@@ -590,7 +590,7 @@ def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
     """Cut the conversation off, and put the words of those that stay apart again."""
     state.messages = state.messages[:since]
     for node in graph.nodes.values():
-        if node.merged and node.since >= since and node.status == "completed":
+        if node.merged and node.since >= since:
             node.merged = False
             insort(graph.apart, node, key=_by_place)
 
