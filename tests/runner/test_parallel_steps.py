@@ -476,6 +476,118 @@ async def test_an_undone_step_gives_back_its_calls_and_the_words_it_read(runner:
     assert (await runner.run_step(task)).output == "put"
 
 
+async def test_words_that_steps_beside_each_other_read_come_back_in_the_order_they_were_said(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
+        return StepResult(ctx.name, is_last=ctx.name == "end")
+
+    task = await runner.create_task(agent_of(worker), "go")
+    await runner.run_step(task)
+    a, b = [info.step_id for info in (await runner.get_upcoming_steps(task))[:2]]
+    await runner.run_step(task, step=b, input="one")
+    await runner.run_step(task, step=a, input="two")
+    await runner.undo_step(task, to=0)
+    [upcoming] = await runner.get_upcoming_steps(task)
+    assert [part.text for part in upcoming.input] == ["go", "one", "two"]  # type: ignore[union-attr]
+    assert await audit_store(runner.store) == []
+
+
+async def test_what_led_to_a_step_that_nobody_needs_is_stopped_with_it(runner: Runner) -> None:
+    stopped = asyncio.Event()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            first = [NextStep("slow"), NextStep("quick"), NextStep("behind", after=("slow",))]
+            return planned(*first, NextStep("any", after=("quick", "behind"), join="any"))
+        if ctx.name == "slow":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+        if ctx.name == "any":
+            assert stopped.is_set(), "before the step begins that could do without it"
+        return StepResult(ctx.name, is_last=ctx.name == "any")
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert (result.state, result.output) == ("completed", "any")
+    await runner.undo_step(result.task_id, to=0)
+    assert await audit_store(runner.store) == []
+
+
+async def test_a_step_that_gave_itself_up_still_counts_as_no_success_when_the_join_is_undone(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        match ctx.name:
+            case "start":
+                ends = (NextStep("any", after=("a", "b"), join="any"), NextStep("end", after=("any",)))
+                return planned(NextStep("a"), NextStep("b"), *ends)
+            case "a":
+                return StepResult(skipped="not today")
+            case "any":
+                return StepResult(ctx.results["b"])
+        return StepResult(ctx.results.get("any") if ctx.name == "end" else "b", is_last=ctx.name == "end")
+
+    result = await sound(runner, await runner.run(agent_of(worker), "go"))
+    assert result.output == "b"
+    await runner.undo_step(result.task_id, step="b")
+    again = await sound(runner, await runner.resume(result.task_id))
+    assert (again.state, again.output) == ("completed", "b")
+
+
+async def test_a_step_among_others_may_plan_one_that_waits_for_itself(runner: Runner) -> None:
+    heard = asyncio.Event()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        match ctx.name:
+            case "start":
+                return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
+            case "a":
+                return StepResult("mine", next_steps=[NextStep("next", after=("a",))])
+            case "next":
+                assert ctx.results == {"a": "mine"}
+                heard.set()
+            case "b":
+                await asyncio.wait_for(heard.wait(), 5)
+        return StepResult(ctx.name, is_last=ctx.name == "end")
+
+    assert (await sound(runner, await runner.run(agent_of(worker), "go"))).output == "end"
+
+
+async def test_a_limit_waits_for_the_request_of_a_sibling_that_is_out(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
+        return StepResult((await ctx.call_model(ctx.name)).message.text)
+
+    async def slowly(request: ModelRequest) -> Turn:
+        await asyncio.sleep(0.02)
+        return echo(request)
+
+    agent = agent_of(worker).replace(model=ScriptedModel(slowly), limits=Limits(model_calls=1))
+    result = await sound(runner, await runner.run(agent, "go"))
+    events = [event.kind async for event in runner.handle(result.task_id).events(deltas=False)]
+    assert (result.state, events.count("model_returned"), events.count("model_stopped")) == ("degraded", 1, 0)
+
+
+async def test_of_two_failed_steps_the_one_that_is_asked_for_is_tried_again(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
+        if ctx.attempt == 1 and ctx.name != "end":
+            raise ValueError("not yet")
+        return StepResult(ctx.name, is_last=ctx.name == "end")
+
+    failed = await runner.run(agent_of(worker), "go")
+    begun = [info for info in await runner.get_upcoming_steps(failed.task_id) if info.status == "failed"]
+    assert [info.name for info in begun] == ["a", "b"]
+    out = await runner.run_step(failed.task_id, step=begun[1].step_id)
+    assert (out.step.name, out.output) == ("b", "b")
+
+
 async def test_a_step_that_was_at_work_at_the_point_of_a_fork_is_its_parents(runner: Runner) -> None:
     parent = await runner.run(agent_of(puts, put), "go")
     events = [event async for event in runner.handle(parent.task_id).events(deltas=False)]

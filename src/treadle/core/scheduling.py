@@ -143,12 +143,12 @@ def _spare(graph: Graph, node: Node) -> None:
     """Mark a step as one that nobody needs any more, unless it has ended or somebody still waits for it."""
     if node.status not in ("planned", "ready", "running") or node.id in graph.surplus:
         return
-    if any(graph.nodes[other].status == "planned" for other in node.needed_by):
+    waiting = [other for other in node.needed_by if other not in graph.surplus]
+    if any(graph.nodes[other].status == "planned" for other in waiting):
         return
     graph.surplus[node.id] = node
     for other_id in node.after:
-        if all(other in graph.surplus for other in graph.nodes[other_id].needed_by):
-            _spare(graph, graph.nodes[other_id])
+        _spare(graph, graph.nodes[other_id])
 
 
 def _by_place(node: Node) -> Place:
@@ -282,14 +282,13 @@ def _file(state: TaskState, graph: Graph, node: Node, step: StepState) -> None:
 def _fail(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     """Note that a step failed: the task can go on if all who wait for it can do without it, and somebody does."""
     node = _running(state, graph, event)
-    unneeded = node.id in graph.surplus
     step = _ended(graph, node, event)
     _answer_calls(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
     waiting = [graph.nodes[other] for other in node.needed_by]
     for other in waiting:
         other.waits -= 1
-    if unneeded or (waiting and all(other.status != "planned" or other.possible for other in waiting)):
+    if waiting and all(other.status != "planned" or other.possible for other in waiting):
         _file(state, graph, node, step)
         for other in waiting:
             _see(graph, other)
