@@ -433,7 +433,10 @@ async def test_a_call_that_was_not_offered_and_met_a_limit_does_not_run_once_tha
     assert (result.state, ledger.entries) == ("completed", ["look room"])
 
 
-async def test_a_request_of_a_function_that_is_made_again_offers_the_same(tmp_path: Any) -> None:
+@pytest.mark.parametrize(("offer_then", "chosen"), [(None, "look"), (_mail, "mail")])
+async def test_a_request_of_a_function_that_is_made_again_offers_the_same_unless_its_agent_is_another(
+    tmp_path: Any, offer_then: Any, chosen: str
+) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         return StepResult((await ctx.call_model()).message.text, is_last=True)
 
@@ -451,8 +454,9 @@ async def test_a_request_of_a_function_that_is_made_again_offers_the_same(tmp_pa
                 break
         await handle.interrupt()
         offer.phases = (["mail"],)
-        again = await runner.resume(handle.task_id, agent=agent)
-        assert (again.state, await offered(runner, again)) == ("completed", [("look",), ("look",)])
+        other = agent if offer_then is None else agent.replace(offer=offer_then)
+        again = await runner.resume(handle.task_id, agent=other)
+        assert (again.state, await offered(runner, again)) == ("completed", [("look",), (chosen,)])
         assert len(offer.asked) == 1
 
 

@@ -14,6 +14,7 @@ from treadle import (
     Agent,
     Decider,
     FailurePolicy,
+    Limits,
     Message,
     NextStep,
     Quorum,
@@ -33,6 +34,7 @@ from treadle.core.model import ModelRequest
 from treadle.errors import ConfigurationError, ModelError, StoreError, ToolCallFailed
 from treadle.llm.scripted import Turn, call, fail, text
 from treadle.stores.memory import MemoryStore
+from treadle.testing import clock
 from treadle.testing.audit import Evidence, audit_store
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +105,8 @@ async def test_a_worker_in_three_parts_says_what_is_first_and_looks_at_the_answe
     agent = agent_of(Counting())
     result = await runner.run(agent, "go", context="me")
     assert (result.state, result.output, result.steps) == ("completed", {"counted": 3, "for": "me"}, 3)
+    await runner.undo_step(result.task_id)
+    assert (await runner.resume(result.task_id, context="you")).output == {"counted": 3, "for": "you"}
     task = await runner.create_task(agent, "go")
     while not (await runner.run_step(task, context="me")).is_last:
         pass
@@ -224,7 +228,10 @@ async def test_what_ended_is_served_and_not_done_again(runner: Runner) -> None:
     assert result.usage.model_calls == 2
 
 
-async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(runner: Runner) -> None:
+@pytest.mark.parametrize("words", [False, True])
+async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(
+    runner: Runner, words: bool
+) -> None:
     works = False
     keys: list[str] = []
 
@@ -251,11 +258,87 @@ async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(run
     assert (failed.state, failed.error and failed.error.source) == ("failed", "tool")
     assert_well_formed(failed.messages)
     works = True
+    if words:
+        await runner.send(failed.task_id, "and?")
     result = await runner.resume(failed.task_id)
     assert result.state == "completed"
     assert (result.output[0], "yes" in result.output[1], len(keys)) == ("yes", True, 2)
     assert_well_formed(result.messages)
     assert [message.role for message in result.messages][:4] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_a_failure_that_the_model_has_gone_on_from_is_not_tried_again(runner: Runner) -> None:
+    tried: list[int] = []
+
+    @tool(idempotent=True)
+    async def work(n: int) -> str:
+        """Work."""
+        tried.append(n)
+        if n == 1:
+            raise OSError("no")
+        return "yes"
+
+    async def worker(ctx: StepContext) -> StepResult:
+        for _ in range(2):
+            await ctx.call_tools(await ctx.call_model())
+        if ctx.attempt == 1:
+            raise ValueError("later")
+        return last("done")
+
+    agent = agent_of(worker, work, model=ScriptedModel([call("work", n=1), call("work", n=2)]))
+    failed = await runner.run(agent, "go")
+    assert (await runner.resume(failed.task_id)).state == "completed"
+    assert tried == [1, 2]
+
+
+def test_calls_that_a_function_comes_to_make_after_a_limit_ended_its_task_are_told_once() -> None:
+    async def story() -> None:
+        slow = True
+
+        async def worker(ctx: StepContext) -> StepResult:
+            answer = await ctx.call_model()
+            if slow:
+                await asyncio.sleep(60)
+            await ctx.call_tools(answer)
+            return last((await ctx.call_model()).message.text)
+
+        async with clock.runner() as runner:
+            model = ScriptedModel([call("double", n=2), text("Four.")])
+            cut = await runner.run(agent_of(worker, double, model=model, limits=Limits(seconds=5)), "go")
+            assert cut.state == "degraded"
+            assert_well_formed(await runner.get_thread(cut.thread_id))
+            slow = False
+            more = RunOptions(limits=Limits(seconds=500))
+            result = await runner.resume(cut.task_id, options=more)
+            assert (result.state, result.output) == ("completed", "Four.")
+            assert_well_formed(model.requests[-1].messages)
+            assert model.requests[-1].messages[-1].parts[0].parts[0].text == "4"  # type: ignore[union-attr]
+
+    clock.run(story())
+
+
+async def test_a_failure_that_was_given_up_is_nobodys_error_any_more(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        return last(await ctx.call_tool("nothing"))
+
+    patient = RunOptions(on_failure=FailurePolicy(tool="pause"))
+    paused = await runner.run(agent_of(worker), "go", options=patient)
+    assert (paused.state, paused.error is not None) == ("paused", True)
+    await runner.skip_step(paused.task_id)
+    assert (await runner.result(paused.task_id)).error is None
+
+
+@pytest.mark.parametrize(
+    "how", [{"instructions": "Be kind."}, {"tools": ["double"]}, {"after_conversation": True}], ids=str
+)
+async def test_a_key_stands_for_one_question_asked_in_one_way(runner: Runner, how: Any) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        await ctx.call_model("Well?", key="mine")
+        return last((await ctx.call_model("Well?", key="mine", **how)).message.text)
+
+    result = await runner.run(agent_of(worker, double), "go")
+    assert result.error is not None
+    assert "the key 'mine' was used before for something else" in result.error.message
 
 
 async def test_a_key_stands_for_one_request_only(runner: Runner) -> None:
