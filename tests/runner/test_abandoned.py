@@ -6,6 +6,7 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
+from treadle.runner import abandoned
 from treadle.runner.abandoned import MAX_ABANDONED
 
 pytestmark = pytest.mark.anyio
@@ -54,3 +55,13 @@ async def test_calls_that_ignore_two_cancellations_are_named_until_they_end_and_
             assert (await runner.run(agent, "Go", task_id="t-next")).tool_executions[0].outcome == "ok"
         finally:
             end.set()  # or what fails here would hang
+
+
+def test_what_was_given_up_in_a_loop_that_is_closed_runs_no_more() -> None:
+    loop = asyncio.new_event_loop()
+    work = loop.create_task(asyncio.sleep(60))
+    loop.run_until_complete(asyncio.sleep(0))
+    abandoned.give_up(work, "deaf", "closed", "s1-0")
+    assert "closed" in [left.task_id for left in abandoned.still_running()]
+    loop.close()
+    assert "closed" not in [left.task_id for left in abandoned.still_running()]

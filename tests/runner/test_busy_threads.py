@@ -209,7 +209,7 @@ async def test_a_waiting_task_can_be_cancelled_paused_and_left(runner: Runner) -
 
 
 async def test_words_for_a_waiting_task_are_read_when_it_begins(runner: Runner) -> None:
-    gate, agent = Gate(), sayer("Second.")
+    gate, agent = Gate(), sayer("Second.", "Third.")
     await gate.hold(runner)
     second = await runner.start(agent, "next", thread_id="talk")
     await in_line(runner, second.task_id)
@@ -449,3 +449,63 @@ async def test_a_fork_that_waited_for_the_thread_it_was_given_keeps_its_own_word
     assert (await first.result()).state == "completed"
     assert (await asyncio.wait_for(resumed, 5)).final_text == "3"
     assert said(agent.model.requests[-1].messages) == [("user", "mine"), ("assistant", "add"), ("tool", "3")]
+
+
+async def test_who_interrupts_a_thread_that_several_have_interrupts_them_all(runner: Runner) -> None:
+    gates = Gate(), Gate()
+    handles = [await gate.hold(runner, options=PARALLEL) for gate in gates]
+    third = runner.run(sayer("Mine."), "now", thread_id="talk", options=INTERRUPT)
+    assert (await asyncio.wait_for(third, 5)).state == "completed"
+    assert [(await handle.result()).state for handle in handles] == ["interrupted"] * 2
+
+
+async def test_an_undo_of_a_task_that_waits_for_its_thread_does_not_wait_for_it(runner: Runner) -> None:
+    gate, agent = Gate(), calculator(call("add", a=1, b=2), "3", "three")
+    task = await runner.create_task(agent, "mine", thread_id="talk")
+    await runner.run_step(task)
+    first = await gate.hold(runner)
+    resumed = asyncio.ensure_future(runner.resume(task))
+    await in_line(runner, task.task_id)
+    report = await asyncio.wait_for(runner.undo_step(task), 5)
+    assert (report.complete, report.steps) == (True, ("s1",))
+    gate.opened.set()
+    await first.result()
+    await asyncio.wait_for(resumed, 5)
+    await sound(runner)
+
+
+async def test_a_task_that_waited_when_it_was_resumed_is_driven_time_again_once_it_came_in(
+    runner: Runner,
+) -> None:
+    gate, own = Gate(), Gate()
+    agent = Agent(ScriptedModel([call("wait"), call("wait"), "mine"]), name="own", tools=own.agent.tools)
+    own.opened.set()
+    task = await runner.create_task(agent, "mine", thread_id="talk")
+    await runner.run_step(task)
+    own.opened.clear()
+    own.reached.clear()
+    first = await gate.hold(runner)
+    resumed = asyncio.ensure_future(runner.resume(task))
+    await in_line(runner, task.task_id)
+    before = (await runner.desk.load(task.task_id)).state.driven
+    gate.opened.set()
+    await first.result()
+    await own.reached.wait()
+    await asyncio.sleep(0.1)
+    own.opened.set()
+    assert (await asyncio.wait_for(resumed, 5)).state == "completed"
+    assert (await runner.desk.load(task.task_id)).state.driven - before > 90_000
+
+
+async def test_the_thread_of_a_fork_holds_the_words_its_parent_had_waited_for(runner: Runner) -> None:
+    gate, agent = Gate(), sayer("Second.", "Third.")
+    await gate.hold(runner)
+    second = await runner.start(agent, "next", thread_id="talk")
+    await in_line(runner, second.task_id)
+    gate.opened.set()
+    assert (await asyncio.wait_for(second.result(), 5)).state == "completed"
+    fork = await runner.fork(second.task_id, input="And then?", thread_id="aside")
+    assert (await runner.resume(fork)).state == "completed"
+    words = said(await runner.get_thread("aside"))
+    assert words[: len(said(await runner.get_thread("talk")))] == said(await runner.get_thread("talk"))
+    assert ("user", "And then?") in words

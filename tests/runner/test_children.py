@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journa
 from treadle import (
     Agent,
     FailurePolicy,
+    Happened,
     NextStep,
     Runner,
     RunOptions,
@@ -32,6 +34,7 @@ from treadle.errors import (
     WorkerError,
 )
 from treadle.llm.scripted import call, fail, text, turn
+from treadle.runner import flights
 
 pytestmark = pytest.mark.anyio
 
@@ -447,8 +450,6 @@ async def test_an_agent_whose_model_cannot_be_had_is_an_error_that_the_model_is_
 
 
 async def test_a_settlement_in_a_child_lets_the_whole_tree_go_on(store: Any) -> None:
-    from treadle import Happened
-
     gate = Gate("send")
     leaf = Agent(ScriptedModel([call("send"), text("sent")]), name="leaf", tools=[gate.tool])
     root = calling("root", leaf)
@@ -467,8 +468,6 @@ async def test_a_settlement_in_a_child_lets_the_whole_tree_go_on(store: Any) -> 
 
 
 async def test_whoever_adopts_tasks_goes_on_with_the_root_when_a_child_was_settled(store: Any) -> None:
-    from treadle import Happened
-
     gate = Gate("send")
     leaf = Agent(ScriptedModel([call("send"), text("sent")]), name="leaf", tools=[gate.tool])
     root = calling("root", calling("middle", leaf))
@@ -672,3 +671,112 @@ async def test_a_task_is_exported_and_imported_with_all_below_it(runner: Runner,
             assert (await other.resume(root)).final_text == "done"
             assert await states(other, tree.ids(root)) == ["completed"] * 3
     assert not (await runner.verify()).findings
+
+
+class Branches:
+    """A root over two middles; the leaf of one works, the leaf of the other has stopped, and its middle with it."""
+
+    def __init__(self) -> None:
+        self.busy, self.stopped = Gate("busy", read_only=True), Gate("stopped")
+        leaves = [
+            Agent(ScriptedModel([call(gate.name), text("done")]), name=f"{gate.name}_leaf", tools=[gate.tool])
+            for gate in (self.busy, self.stopped)
+        ]
+        middles = [calling(f"{leaf.name}_boss", leaf) for leaf in leaves]
+        self.root = calling("root", *middles)
+
+    async def begun(self, runner: Runner) -> tuple[str, str]:
+        """Return the ids of the root, which is driven, and of the leaf that waits for a verdict."""
+        handle = await runner.start(self.root, "go")
+        await self.stopped.entered.wait()
+        await self.busy.entered.wait()
+        await handle.interrupt()
+        self.busy.entered.clear()
+        again = asyncio.ensure_future(runner.resume(handle.task_id))
+        runner.hold(again)
+        await self.busy.entered.wait()
+        leaf = f"{handle.task_id}.s1-1.s1-0"
+        await until_state(runner, f"{handle.task_id}.s1-1", "waiting")
+        return handle.task_id, leaf
+
+
+async def until_state(runner: Runner, task_id: str, state: str) -> None:
+    async with asyncio.timeout(5):
+        while (task := await runner.get_task(task_id)).state != state or task.driven:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("verb", ["settle", "cancel"])
+async def test_what_is_said_to_a_leaf_that_waits_reaches_a_tree_that_is_at_work(
+    runner: Runner, verb: str
+) -> None:
+    branches = Branches()
+    root, leaf = await branches.begun(runner)
+    if verb == "settle":
+        [lost] = (await runner.result(leaf)).pending
+        await runner.settle(leaf, lost.request_id, Happened("sent it"))
+    else:
+        await runner.cancel(leaf)
+    await until_state(runner, f"{root}.s1-1", "completed")  # while the other branch is still busy
+    branches.busy.let_go.set()
+    await until_state(runner, root, "completed")
+
+
+async def test_a_child_is_paused_with_its_parent_as_often_as_that_is_paused(runner: Runner) -> None:
+    gate = Gate(read_only=True)
+    leaf = Agent(
+        ScriptedModel([*[call("work") for _ in range(4)], text("done")]), name="leaf", tools=[gate.tool]
+    )
+    handle = await runner.start(calling("root", leaf), "go")
+    for times in (1, 2, 3):
+        await gate.entered.wait()
+        pausing = asyncio.ensure_future(handle.pause())
+        async with asyncio.timeout(2):
+            while not (await runner.desk.load(f"{handle.task_id}.s1-0")).state.pausing:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        gate.entered.clear()
+        gate.let_go.set()
+        assert (await pausing).state == "paused"
+        assert (gate.starts, await states(runner, (f"{handle.task_id}.s1-0",))) == (times, ["paused"])
+        gate.let_go.clear()
+        runner.hold(asyncio.ensure_future(handle.resume()))
+    gate.let_go.set()
+    await until_state(runner, handle.task_id, "completed")
+
+
+async def test_only_the_call_that_ignores_its_cancellation_is_given_up_and_not_the_agents_above_it(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flights, "GRACE", 0.05)
+    monkeypatch.setattr(flights, "INSIST", 0.02)
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    @tool(read_only=True)
+    async def deaf() -> str:
+        """Hear nothing."""
+        begun.set()
+        while not end.is_set():
+            with suppress(asyncio.CancelledError):
+                await end.wait()
+        return "ended"
+
+    leaf = Agent(ScriptedModel([call("deaf"), text("done")]), name="leaf", tools=[deaf])
+    handle = await runner.start(calling("root", calling("middle", leaf)), "go")
+    await begun.wait()
+    try:
+        assert (await asyncio.wait_for(handle.interrupt(), 5)).state == "interrupted"
+        assert [left.name for left in runner.abandoned if left.task_id.startswith(handle.task_id)] == ["deaf"]
+        ids = Tree().ids(handle.task_id)
+        stopped = [event.reason for each in ids for event in await only(runner, each, "tool_stopped")]
+        assert stopped == ["interrupted", "interrupted"], "a read that was given up has ended"
+        assert await states(runner, ids) == ["interrupted"] * 3
+    finally:
+        end.set()
+
+
+async def test_an_undo_of_a_step_whose_agent_is_at_work_does_not_wait_for_it(runner: Runner) -> None:
+    tree = Tree()
+    root = await tree.begun(runner)
+    report = await asyncio.wait_for(runner.undo_step(root, force=True), 5)
+    assert (report.complete, report.steps, tree.gate.cancelled) == (True, ("s1",), 1)
+    assert await states(runner, tree.ids(root)[1:]) == ["cancelled"] * 2

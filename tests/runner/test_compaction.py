@@ -432,3 +432,16 @@ async def test_a_store_is_pruned_page_by_page(runner: Runner, monkeypatch: pytes
     monkeypatch.setattr(remembering, "PAGE", 2)
     ids = {(await runner.run(sayer(), "?")).task_id for _ in range(5)}
     assert set((await runner.prune(0)).tasks) == ids
+
+
+async def test_a_summary_that_was_cancelled_can_be_asked_for_again(runner: Runner) -> None:
+    await talk(runner, 2)
+    slow = summariser(text(FACT, delay=60))
+    compacting = asyncio.ensure_future(runner.compact_thread("talk", keep=0, model=slow))
+    await asked(slow)
+    [task] = (await runner.list_tasks(agent="summary")).items
+    await runner.cancel(task.task_id)
+    assert not (await compacting).complete
+    again = await runner.compact_thread("talk", keep=0, model=summariser())
+    assert (again.complete, again.covers) == (True, 2)
+    await sound(runner)

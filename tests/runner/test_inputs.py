@@ -243,3 +243,9 @@ async def test_a_breakpoint_may_be_set_for_a_task_that_goes_on(runner: Runner) -
     assert (result.state, result.steps) == ("paused", 1)
     result = await runner.resume(task, options=RunOptions(break_on=[]))
     assert result.state == "completed"
+
+
+def test_what_an_option_says_counts_also_when_it_says_no() -> None:
+    usual = RunOptions(tell_steps_left=True, break_on=[Breakpoint(after_step=1)])
+    asked = RunOptions(tell_steps_left=False, break_on=[]).over(usual)
+    assert (asked.tell_steps_left, asked.break_on) == (False, [])

@@ -180,8 +180,10 @@ def test_a_paused_task_is_not_driven_on_by_its_timer_and_a_cancelled_one_ends_at
             await runner.handle("cancelled").cancel()
             assert (await runner.get_task("cancelled")).state == "cancelled"
             assert (await runner.result("cancelled")).pending == ()
+            held = await runner.store.row("paused")
             await asyncio.sleep(1_200)
             assert (await runner.get_task("paused")).state == "paused"
+            assert (await runner.store.row("paused")).epoch == held.epoch, "nobody took it up in between"
             assert (await runner.resume("paused")).state == "completed"
 
     clock.run(story())
@@ -571,3 +573,18 @@ async def test_a_task_killed_while_it_waits_for_a_timer_waits_on_where_it_is_tak
         events = await journal(two, "t")
         assert result.state == "completed"
         assert next(event.time for event in events if event.kind == "timer_fired") >= due
+
+
+def test_whoever_steps_a_task_that_waits_goes_on_stepping_it_also_after_somebody_spoke_to_it():
+    async def story():
+        agent = Agent(Again([fail(429), text("Yes.")], [600.0]), name="a")
+        async with clock.runner(agents=[agent], adopt=True) as runner:
+            await runner.create_task(agent, "Now?", task_id="t")
+            with pytest.raises(TaskParked):
+                await runner.run_step("t")
+            await runner.send("t", "Hurry!")
+            await asyncio.sleep(1_200)
+            assert (await runner.get_task("t")).state == "waiting"
+            assert (await runner.run_step("t")).is_last
+
+    clock.run(story())

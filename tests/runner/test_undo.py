@@ -41,7 +41,7 @@ from treadle.errors import (
     TaskFinished,
     UndoUnfinished,
 )
-from treadle.llm.scripted import call, fail
+from treadle.llm.scripted import call, fail, text
 from treadle.ports import Commit, CommitDone, InboxItem
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
@@ -744,3 +744,34 @@ async def test_a_policy_that_degrades_is_undone_with_its_reason(runner: Runner) 
     assert (await runner.result(task)).degraded_reasons == ("look failed: RuntimeError: cannot look a",)
     await runner.undo_step(task, to=0)
     assert (await runner.result(task)).degraded_reasons == ()
+
+
+async def test_a_task_whose_driver_takes_it_back_to_its_answer_stays_there_and_does_not_end(
+    runner: Runner,
+) -> None:
+    model = ScriptedModel([text("One."), text("Two.", delay=60)])
+    agent = Agent(model, name="speaker")
+    task = await runner.create_task(agent, "First")
+    await runner.run_step(task)
+    await runner.send(task, "And then?")
+    driven = asyncio.ensure_future(runner.resume(task, agent=agent))
+    while len(model.requests) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    report = await runner.undo_step(task)
+    assert (report.complete, report.steps) == (True, ("s2",))
+    assert ((await driven).state, (await runner.get_task(task)).state) == ("answered", "answered")
+    assert (await runner.finalize(task)).final_text == "One."
+
+
+async def test_the_step_to_take_back_is_told_to_whoever_drives_the_task(runner: Runner) -> None:
+    @tool(read_only=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = ScriptedModel([call("look"), call("look"), text("Late.", delay=60)])
+    handle = await runner.start(Agent(model, name="looker", tools=[look]), "Go")
+    while len(model.requests) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+    report = await handle.undo_step(step=2)
+    assert (report.to, report.steps) == (1, ("s2", "s3"))

@@ -1,14 +1,16 @@
 """What `verify` finds: damage in a journal, and what around it does not agree with it."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
+from tests.runner.cases import calculator
 from treadle import Agent, Message, Runner, ScriptedModel, ToolCall, tool
 from treadle.core import events as e
-from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.errors import ForkPointBusy, JournalCorrupt, TaskNotFound
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit
 from treadle.runner import verifying
@@ -219,3 +221,14 @@ async def test_every_task_is_verified_however_many_there_are(
             report.raise_for_findings()
         assert raised.value.task_id == "fork"
         (await runner.verify("one")).raise_for_findings()
+
+
+async def test_a_fork_at_any_event_is_whole(runner: Runner) -> None:
+    agent = calculator(call("add", a=1, b=2), call("add", a=3, b=4), "10")
+    task = (await runner.run(agent, "Sum up")).task_id
+    for at in range(1, (await runner.get_task(task)).head + 1):
+        with suppress(ForkPointBusy):
+            fork = await runner.fork(task, at=at, input="And now?")
+            assert (await runner.verify(fork)).findings == ()
+            await runner.pause(fork)
+            assert (await runner.verify(fork)).findings == ()

@@ -554,3 +554,15 @@ async def test_a_tool_may_return_all_three_faces(ctx: Ctx) -> None:
         return ToolOutput((1,), "one", "1")
 
     assert await look.call({}, ctx) == ToolOutput([1], "one", "1")
+
+
+async def test_an_undo_that_returns_what_is_to_be_awaited_has_taken_back_when_it_returns(ctx: Ctx) -> None:
+    taken_back: list[str] = []
+
+    async def take_back(call_id: str) -> None:
+        await asyncio.sleep(0)
+        taken_back.append(call_id)
+
+    book = tool(lambda: "booked", name="book", undo=lambda call, ctx: take_back(call.id))
+    await book.undo(ToolCall("s1-0", "book", {}), ctx)
+    assert taken_back == ["s1-0"]

@@ -157,3 +157,13 @@ def test_what_cannot_be_a_tool_is_refused_naming_tool_and_field(fn, options, fie
         tool(fn, **options)
     assert str(caught.value).startswith("tool")
     assert isinstance(caught.value, ValueError)
+
+
+def test_what_is_said_when_a_tool_is_given_again_comes_before_what_was_said_first() -> None:
+    @tool(name="first", read_only=True, timeout=1)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    again = tool(look, name="second", timeout=2)
+    assert (again.spec.name, again.spec.timeout, again.spec.read_only) == ("second", 2, True)
