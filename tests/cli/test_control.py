@@ -26,11 +26,15 @@ def test_a_task_of_another_process_is_paused_and_goes_on_here(patient, treadle, 
 
 
 def test_a_task_of_another_process_is_interrupted_and_goes_on_here(patient, treadle, ended_process):
-    ended = treadle("interrupt", "patient")
+    ended = treadle("interrupt", "patient", "--reason", "lunch", "--by", "ann")
     assert (ended.code, "interrupted" in ended.out) == (0, True)
     assert ended_process(patient).code == 6
+    assert "by ann: lunch" in treadle("show", "patient").out
+    treadle("send", "patient", "be kind", "--role", "system")
     treadle("send", "patient", "stop")
-    assert treadle("resume", "patient", "--json").document["final_text"] == "I stop."
+    resumed = treadle("resume", "patient", "--json").document
+    assert resumed["final_text"] == "I stop."
+    assert "system" in [message["role"] for message in resumed["messages"]]
 
 
 def test_a_task_of_another_process_is_cancelled_for_good(patient, treadle, ended_process):
@@ -82,6 +86,7 @@ def test_an_unknown_payment_is_shown_and_settled_as_happened(begin, ended_proces
     assert treadle("settle", "invoice", "s1-0", "--happened", "{broken").code == 2
     assert treadle("settle", "invoice", "nothing", "--happened").code == 2
     assert treadle("settle", "invoice", "s1-0", "--happened", '"paid"', "--by", "ann").code == 0
+    assert "by ann" in treadle("show", "invoice").out
     assert treadle("settle", "invoice", "s1-0", "--not-happened").code == 2
     ended = treadle("resume", "invoice", "--json")
     assert ended.code == 0
@@ -102,7 +107,7 @@ def test_undo_of_what_cannot_be_taken_back_needs_force_and_says_so(treadle):
     refused = treadle("undo", "last", "--to", "0", "--json")
     assert refused.code == 2
     assert refused.document["error"]["type"] == "IrreversibleStep"
-    forced = treadle("undo", "last", "--to", "0", "--force", "--json")
+    forced = treadle("undo", "last", "--step", "1", "--force", "--json")
     assert forced.code == 0
     assert forced.document["calls"][0]["verdict"] == "not_compensated"
 
@@ -127,8 +132,8 @@ def test_a_fork_with_another_result_goes_its_own_way(treadle):
 
 def test_a_fork_is_made_at_a_step_or_an_event_and_run_later(treadle):
     treadle("run", "steppy", "add", "--task-id", "sum")
-    made = treadle("fork", "sum", "--at", "s1", "--input", "go on", "--json").document
-    assert (made["state"], made["forked_from"]) == ("created", "sum")
+    made = treadle("fork", "sum", "--at", "s1", "--input", "go on", "--thread", "aside", "--json").document
+    assert (made["state"], made["forked_from"], made["thread_id"]) == ("created", "sum", "aside")
     assert treadle("resume", made["task_id"]).code == 0
     assert treadle("fork", "sum", "--at", "1").code == 0
     assert treadle("fork", "sum", "--at", "s9").code == 2

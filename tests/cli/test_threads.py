@@ -34,6 +34,7 @@ def test_threads_are_listed_shown_compacted_imported_and_deleted(treadle, tmp_pa
 def test_prune_says_what_would_go_and_deletes_it(treadle):
     treadle("run", "math", "1 + 2?", "--thread", "ada")
     assert treadle("prune", "1h", "--json").document == {"threads": [], "tasks": []}
+    assert treadle("prune", "0s", "--label", "a=b", "--dry-run", "--json").document["tasks"] == []
     would = treadle("prune", "0s", "--dry-run", "--json").document
     assert would["threads"] == ["ada"]
     assert treadle("prune", "0s", "--state", "failed", "--json").document["tasks"] == []

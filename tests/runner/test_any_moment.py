@@ -1,12 +1,15 @@
 """A command may arrive at any moment: also between two looks into the inbox, or while a task asks for its thread."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, Text, tool
+from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, Text, tool
 from treadle.core.codec import encode_part
+from treadle.errors import TaskParked
 from treadle.models import call, text, turn
 from treadle.ports import Commit, CommitDone, InboxItem
 from treadle.stores.memory import MemoryStore
@@ -28,9 +31,14 @@ class Listening(MemoryStore):
         super().__init__()
         self._turns = asyncio.Lock()
 
+    act: Callable[[], Any] | None = None
+    """what is done then, if nothing is said"""
+
     async def _used(self) -> None:
         self.uses -= 1
-        if self.uses == 0:
+        if self.uses == 0 and self.act is not None:
+            self.act()
+        elif self.uses == 0:
             data = {"parts": [encode_part(Text("Hello?"))]} if self.words else {}
             await self.post("t", InboxItem("first", "send" if self.words else self.command, data, 0))
         await asyncio.sleep(0)  # so that its driver has heard that there is something to read
@@ -47,9 +55,8 @@ class Listening(MemoryStore):
         self.answering = asyncio.ensure_future(answer())
 
     async def claim(self, *task: Any, **how: Any) -> Any:
-        found = await super().claim(*task, **how)
         await self._used()
-        return found
+        return await super().claim(*task, **how)  # one that was granted is not lost with a cancelled caller
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         found = await super().inbox(task_id)
@@ -106,3 +113,85 @@ async def test_a_command_is_obeyed_at_once_whenever_it_arrives(place: str, comma
         await runner.aclose()
     assert uses > 3
     await runner.aclose()
+
+
+def stepper(steps: int, name: str = "stepper") -> Agent[Any]:
+    @tool(read_only=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    return Agent(
+        ScriptedModel([*[call("look") for _ in range(steps)], text("Done.")]), name=name, tools=[look]
+    )
+
+
+@pytest.mark.parametrize("place", ["the same runner", "another runner"])
+async def test_a_pause_that_returns_has_been_carried_out_whenever_it_was_asked_for(place: str) -> None:
+    for uses in range(1, 100):
+        store, agent = Listening(), stepper(1)
+        here = Runner(store, agents=[agent])
+        there = here if place == "the same runner" else Runner(store, agents=[agent])
+        await here.create_task(agent, "go", task_id="t")
+        await here.run_step("t")
+        asked: list[asyncio.Future[Any]] = []
+        store.uses, store.act = (
+            uses,
+            lambda asked=asked, there=there: asked.append(asyncio.ensure_future(there.pause("t"))),
+        )
+        with suppress(TaskParked):
+            await here.run_step("t")
+        if not asked:
+            break
+        async with asyncio.timeout(5):
+            told = await asked[0]
+        assert (told.state, await store.inbox("t")) == ("paused", []), uses
+    assert uses > 3
+
+
+async def test_a_caller_who_leaves_once_the_task_is_to_pause_leaves_it_paused() -> None:
+    options = RunOptions(break_on=[Breakpoint(after_step=1)])
+    for uses in range(1, 100):
+        store, agent = Listening(), stepper(1)
+        runner = Runner(store, agents=[agent])
+        await runner.create_task(agent, "go", task_id="t", options=options)
+        driven = asyncio.ensure_future(runner.resume("t"))
+        data = {"parts": [encode_part(Text("Hello?"))]}
+
+        def leave(store: Any = store, driven: Any = driven, data: Any = data) -> None:
+            store.said = asyncio.ensure_future(store.post("t", InboxItem("said", "send", data, 0)))
+            driven.cancel()
+
+        store.uses, store.act = uses, leave
+        await asyncio.wait([driven])
+        kinds = [event.kind async for event in runner.handle("t").events(deltas=False)]
+        stops = [kind for kind in kinds if kind in ("pause_requested", "interrupt_requested")]
+        assert stops[-1:] != ["interrupt_requested"] or "pause_requested" not in stops, uses
+        if not driven.cancelled() and store.uses > 0:
+            break
+    assert uses > 5
+
+
+async def test_an_agent_that_is_called_as_its_caller_is_to_pause_asks_nothing() -> None:
+    reached = 0
+    for uses in range(1, 100):
+        store, child = Listening(), stepper(5, "child")
+        parent = Agent(
+            ScriptedModel([call("child", input="go"), text("Done.")]), name="parent", subagents=[child]
+        )
+        runner = Runner(store, agents=[parent])
+        await runner.create_task(parent, "go", task_id="t")
+        asked: list[int] = []
+
+        def pause(store: Any = store, child: Any = child, asked: list[int] = asked) -> None:
+            asked.append(len(child.model.requests))
+            store.said = asyncio.ensure_future(store.post("t", InboxItem("said", "pause", {}, 0)))
+
+        store.uses, store.act = uses, pause
+        async with asyncio.timeout(5):
+            result = await runner.resume("t")
+        if not asked or result.state != "paused":
+            break
+        reached += 1
+        assert len(child.model.requests) <= asked[0] + 2, uses
+    assert reached > 10

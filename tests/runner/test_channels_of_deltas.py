@@ -1,5 +1,6 @@
 """What is being written, as watchers see it: which words are drafts and which the answer, what is void, what is raw."""
 
+import asyncio
 import io
 from typing import Any
 
@@ -177,19 +178,25 @@ class Chatty:
 
     async def stream(self, request: ModelRequest):
         self.asked.append(request.raw)
+        await asyncio.sleep(0.02)
         if request.raw:
             yield RawDelta({"chunk": 1})
         yield TextDelta("Hi.")
         yield ModelAnswer(_message("Hi."))
 
 
+async def _all_of(events):
+    return [event async for event in events]
+
+
 async def test_raw_chunks_flow_only_to_who_asks_for_them():
     model = Chatty()
     async with Runner("memory:") as runner:
         async with runner.run_stream(Agent(model), "Go.", raw=True, task_id="t") as stream:
-            plain = runner.handle("t").events()
-            seen = [event async for event in stream]
-            others = [event async for event in plain]
+            seen = [await anext(aiter(stream))]
+            plain = asyncio.ensure_future(_all_of(runner.handle("t").events()))
+            seen += [event async for event in stream]
+            others = await plain
         assert [e.data for e in seen if isinstance(e, RawChunk)] == [{"chunk": 1}]
         assert not any(isinstance(e, RawChunk) for e in others)
         async with runner.run_stream(Agent(model), "Go.") as stream:
