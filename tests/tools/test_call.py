@@ -289,15 +289,19 @@ async def test_a_cancelled_call_in_a_thread_is_told_and_awaited_until_it_has_end
 
 
 async def test_a_cancelled_call_in_a_thread_that_raises_raises(ctx: Ctx) -> None:
+    begun = threading.Event()
+
     @tool
     def looks_up(ctx: ToolContext, own: bool) -> str:
+        begun.set()
         while not ctx.cancelled():
             time.sleep(0.002)
         raise asyncio.CancelledError if own else ValueError("half way")
 
     for own, error in [(False, ValueError), (True, asyncio.CancelledError)]:
+        begun.clear()
         call = asyncio.create_task(run(looks_up, ctx, own=own))
-        await asyncio.sleep(0.02)
+        await until(begun.is_set)
         call.cancel()
         with pytest.raises(error):
             await call
