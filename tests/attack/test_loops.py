@@ -122,3 +122,17 @@ async def test_a_breakpoint_on_the_start_of_an_effect_stops_behind_it(event: str
             result = await runner.resume(result.task_id)
         assert result.state == "completed"
         assert await audit_store(runner.store) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine")
+async def test_who_waits_for_a_task_of_another_loop_hears_that_the_loop_was_closed() -> None:
+    agent = Agent(ScriptedModel([call("nap", seconds=60), "done"]), tools=[nap])
+    async with asyncio.timeout(10), Runner("memory:", agents=[agent]) as runner:
+        await runner.create_task(agent, "Go.", task_id="t")
+        closing = asyncio.ensure_future(asyncio.to_thread(in_a_loop_that_is_closed, runner, agent))
+        while not (await runner.get_task("t")).driven:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await runner.handle("t").result()
+        await closing

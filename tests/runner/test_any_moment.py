@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.runner.acts import Gate, until
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, Text, tool
 from treadle.core.codec import encode_part
 from treadle.errors import TaskParked
@@ -195,3 +196,60 @@ async def test_an_agent_that_is_called_as_its_caller_is_to_pause_asks_nothing() 
         reached += 1
         assert len(child.model.requests) <= asked[0] + 2, uses
     assert reached > 10
+
+
+class Deaf(MemoryStore):
+    """A store that tells nobody of what others wrote, as long as it is deaf: drivers look by themselves, later."""
+
+    deaf = False
+
+    def _tell(self, with_mail: Any) -> None:
+        if not self.deaf:
+            super()._tell(with_mail)
+
+
+@pytest.mark.parametrize("command", ["pause", "interrupt"])
+async def test_a_resume_takes_back_what_a_driver_elsewhere_was_asked_for_and_has_not_read(
+    command: str,
+) -> None:
+    store, gate = Deaf(), Gate(read_only=True)
+    agent = Agent(ScriptedModel([call("work"), text("Done.")]), name="works", tools=[gate.tool])
+    here, there = Runner(store, agents=[agent]), Runner(store, agents=[agent])
+    handle = await here.start(agent, "go", task_id="t")
+    await gate.entered.wait()
+    store.deaf = True
+    await store.post("t", InboxItem("said", command, {}, 0))
+    resumed = asyncio.ensure_future(there.resume("t"))
+    await until(lambda: len(store._tasks["t"].waiting) == 2)
+    here.desk.poke("t")
+    gate.let_go.set()
+    async with asyncio.timeout(5):
+        assert {(await resumed).state, (await handle.result()).state} == {"completed"}
+
+
+async def test_an_undo_that_reaches_somebody_without_the_code_for_it_is_finished_by_who_asked() -> None:
+    taken_back: list[str] = []
+
+    @tool(undo=lambda call, ctx: taken_back.append(call.id))
+    def book() -> str:
+        """Book."""
+        return "booked"
+
+    store = Listening()
+    agent = Agent(ScriptedModel([call("book"), text("Done.")]), name="booker", tools=[book])
+    here, there = Runner(store, agents=[agent]), Runner(store)
+    for uses in range(1, 100):
+        task_id = (await here.create_task(agent, "go")).task_id
+        await here.run_step(task_id)
+        asked: list[asyncio.Future[Any]] = []
+        store.uses, store.act = (
+            uses,
+            lambda asked=asked, task_id=task_id: asked.append(asyncio.ensure_future(here.undo_step(task_id))),
+        )
+        await there.send(task_id, "Hello?")
+        if not asked:
+            break
+        async with asyncio.timeout(5):
+            assert (await asked[0]).complete, uses
+        assert len(taken_back) == uses
+    assert uses > 3

@@ -4,6 +4,7 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, events
 from treadle.llm.scripted import text
+from treadle.runner.stream import watch
 
 
 @pytest.mark.anyio
@@ -12,3 +13,24 @@ async def test_text_is_told_before_the_answer_it_is_part_of_also_of_a_task_that_
     async with Runner("memory:") as runner, runner.run_stream(agent, "Hi") as stream:
         told = [event.text if isinstance(event, events.Delta) else event.kind async for event in stream]
     assert told.index("Hello.") < told.index("model_returned")
+
+
+@pytest.mark.anyio
+async def test_a_piece_of_an_answer_is_not_told_after_what_came_after_it():
+    """It was held back for events that the watcher then read from the journal, with those that followed."""
+    async with Runner("memory:") as runner:
+        task_id = (await runner.run(Agent(ScriptedModel([text("Hello.")])), "Hi")).task_id
+        head = (await runner.get_task(task_id)).head
+        watcher = runner.desk.channels.subscribe(task_id)
+        for after in (head - 2, head):
+            runner.desk.channels.of(task_id).tell_watchers(events.Delta("s1", "draft", f"{after}", after))
+        watcher.missed = True
+
+        async def over(given_back):
+            return True
+
+        told = [
+            event.text if isinstance(event, events.Delta) else event.seq
+            async for event in watch(runner.desk, task_id, watcher, after=0, deltas=True, over=over)
+        ]
+    assert told == [*range(1, head + 1), f"{head}"]

@@ -113,7 +113,7 @@ class Family:
         while True:
             row = await driving.row_or_none(task_id) if known else None
             if row is not None and row.state in END_STATES:
-                state = (await driving.desk.load(task_id)).state
+                state = (await driving.desk.load(task_id, row)).state
                 self._check(state, call)
                 return state
             owned = None
@@ -348,9 +348,10 @@ async def spent_below(driving: Driving, state: TaskState) -> tuple[dict[str, tup
     found, unseen = dict[str, tuple[SpentBy, ...]](), 0
     for call in state.open_children():
         task_id = str(call.child)
-        if await driving.row_or_none(task_id) is None:
+        row = await driving.row_or_none(task_id)
+        if row is None:
             continue
-        child = (await driving.desk.load(task_id)).state
+        child = (await driving.desk.load(task_id, row)).state
         deeper, below = await spent_below(driving, child)
         unseen = max(unseen, child.driven + below - (state.driven - call.since))
         parts = [part for known in (child.children | deeper).values() for part in known]

@@ -17,7 +17,6 @@ from typing import Final
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.family import child_id
 from treadle.core.fold import apply
 from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
@@ -199,11 +198,9 @@ class Desk:
                 self._kept.popitem(last=False)
 
     def forget(self, task_id: str) -> None:
-        """Drop what is remembered of a task and its children."""
+        """Drop what is remembered of a task."""
         with self._lock:
             self._kept.pop(task_id, None)
-            for below in [known for known in self._kept if known.startswith(child_id(task_id, ""))]:
-                del self._kept[below]
 
     async def thread_messages(self, thread_id: str, version: int | None = None) -> list[Message]:
         """Return the words of a thread: what each of its tasks said, in the order they were finalized."""
