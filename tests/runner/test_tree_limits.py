@@ -244,3 +244,23 @@ async def test_what_was_spent_before_an_interrupt_is_counted_after_it(tmp_path: 
         started = [e for task in await tasks_of(runner) for e in await only(runner, task, "model_started")]
         assert len(started) == 30
         assert (await journal(runner, "job"))[-1].kind == "task_ended"
+
+
+async def test_a_child_that_was_interrupted_goes_on_though_no_more_calls_and_children_are_left(
+    runner: Runner,
+) -> None:
+    async def slow_at_first(request: Any) -> Any:
+        if request.attempt == 1:
+            await asyncio.sleep(30)
+        return turn("a poem")
+
+    poet = Agent(ScriptedModel(slow_at_first), name="poet")
+    asks = ScriptedModel([call("poet", input="a poem"), turn("Here it is.")])
+    boss = Agent(asks, name="boss", subagents=[poet], limits=Limits(children=1, tool_calls=1))
+    handle = await runner.start(boss, "go")
+    async for event in handle.events():
+        if event.kind == "child_event" and event.event.kind == "model_started":  # type: ignore[union-attr]
+            break
+    await handle.interrupt()
+    result = await runner.resume(handle.task_id)
+    assert (result.state, [call.outcome for call in result.tool_executions]) == ("completed", ["ok"])
