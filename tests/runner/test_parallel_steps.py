@@ -504,7 +504,7 @@ async def test_what_led_to_a_step_that_nobody_needs_is_stopped_with_it(runner: R
             return planned(*first, NextStep("any", after=("quick", "behind"), join="any"))
         if ctx.name == "slow":
             try:
-                await asyncio.Event().wait()
+                await asyncio.sleep(5)
             finally:
                 stopped.set()
         if ctx.name == "any":
@@ -560,7 +560,10 @@ async def test_a_step_among_others_may_plan_one_that_waits_for_itself(runner: Ru
 async def test_a_limit_waits_for_the_request_of_a_sibling_that_is_out(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
+            return planned(*map(NextStep, "abc"), NextStep("end", after=("a", "b")))
+        if ctx.name == "c":
+            await asyncio.sleep(0.005)
+            return StepResult("c")
         return StepResult((await ctx.call_model(ctx.name)).message.text)
 
     async def slowly(request: ModelRequest) -> Turn:
@@ -586,6 +589,8 @@ async def test_of_two_failed_steps_the_one_that_is_asked_for_is_tried_again(runn
     assert [info.name for info in begun] == ["a", "b"]
     out = await runner.run_step(failed.task_id, step=begun[1].step_id)
     assert (out.step.name, out.output) == ("b", "b")
+    left = (await runner.get_step(failed.task_id, begun[0].step_id)).step
+    assert (left.status, left.attempt) == ("failed", 1)
 
 
 async def test_a_step_that_was_at_work_at_the_point_of_a_fork_is_its_parents(runner: Runner) -> None:
