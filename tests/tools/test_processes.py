@@ -172,7 +172,7 @@ async def test_a_result_and_an_error_reach_the_model():
 # ------------------------------------------------------------------------------------ other processes
 
 HOST = f"""
-import asyncio, os, signal, sys
+import asyncio, os, signal, sys, threading, time
 from pathlib import Path
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
@@ -204,6 +204,10 @@ async def main():
 if len(sys.argv) > 2:  # the watcher is gone when the program starts
     run_process_sync("true")
     children = Path(f"/proc/self/task/{{os.getpid()}}/children").read_text().split()
+    older = "echo $$ > older; exec sleep 60"
+    threading.Thread(target=run_process_sync, args=("sh", "-c", older), daemon=True).start()
+    while not Path("older").exists():
+        time.sleep(0.005)
     os.kill(int(children[0]), signal.SIGKILL)
 print(asyncio.run(main()).state)
 """
@@ -233,7 +237,9 @@ async def test_a_cancel_from_another_process_ends_the_programs_of_a_tool(tmp_pat
 @pytest.mark.parametrize("arguments", [("in_thread",), ("in_loop", "unwatched")])
 def test_programs_do_not_outlive_a_driver_that_is_killed(tmp_path, arguments):
     with start_host(tmp_path, *arguments) as host:
-        pids = lines(tmp_path / "pids", 2)
+        pids = lines(tmp_path / "pids", 2) + (
+            lines(tmp_path / "older", 1) if "unwatched" in arguments else []
+        )
         host.send_signal(signal.SIGKILL)
         host.wait()
         assert_gone(pids)
