@@ -41,6 +41,7 @@ def test_a_task_of_another_process_is_cancelled_for_good(patient, treadle, ended
     assert treadle("cancel", "patient").code == 0
     assert ended_process(patient).code == 7
     assert treadle("resume", "patient").code == 7
+    assert treadle("pause", "patient").code == 7
     assert treadle("undo", "patient").code == 2
 
 
