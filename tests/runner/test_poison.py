@@ -9,11 +9,12 @@ import time
 import apsw
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel
+from tests.runner.acts import until
+from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.core.fold import RUNNER
-from treadle.errors import Fenced
-from treadle.models import text
+from treadle.errors import Fenced, StoreUnavailable
+from treadle.models import call, text
 from treadle.ports import InboxItem
 from treadle.runner import adopting
 from treadle.runner.inbox import SURVIVED
@@ -217,6 +218,52 @@ async def test_a_suspect_that_is_done_keeps_nobody_waiting(tmp_path):
             await reached(runner, task_id, "completed")
 
 
+async def test_a_suspect_that_got_somewhere_keeps_nobody_waiting_though_it_is_still_at_work(tmp_path):
+    path, entered = tmp_path / "journal.db", []
+
+    @tool(read_only=True)
+    async def work() -> str:
+        """Work."""
+        entered.append(1)
+        await asyncio.sleep(20)
+        return "done"
+
+    agent = Agent(ScriptedModel([call("work"), text("Done.")]), name="worker", tools=[work])
+    await orphaned(path, agent, "a", "b")
+    for task_id in ("a", "b"):
+        await drivers_die(path, task_id, adopting.SUSPECT - 1)
+    async with Runner(path, agents=[agent], adopt=True):
+        await until(lambda: len(entered) == 2)
+
+
+async def test_a_task_that_its_drivers_gave_back_waits_for_no_suspect(tmp_path):
+    path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
+    await orphaned(path, agent, "a", "b")
+    await drivers_die(path, "a", adopting.SUSPECT - 1)
+    async with Runner(path, agents=[agent]) as runner:
+        for _ in range(adopting.SUSPECT):
+            async with runner._driving.own("b"):  # as one that could not drive it
+                pass
+        asked.clear()
+        runner.begin_adopting()
+        await until(lambda: len(asked) == 2)
+
+
+async def test_drivers_that_died_since_a_task_was_last_seen_at_rest_are_counted(tmp_path):
+    path, (agent, asked) = tmp_path / "journal.db", worker()
+    told = []
+    async with Runner(path, agents=[agent]) as runner:
+        adopter = adopting.Adopter(runner._driving, tell=told.append)
+        await adopter.stop()  # it is to look no more
+        await orphaned(path, agent, "t")
+        async with runner._driving.own("t"):
+            pass
+        seen = await runner.store.row("t")
+        await drivers_die(path, "t", adopting.GIVEN_UP)
+        await adopter._drive(seen)
+    assert ([adoption.kind for adoption in told], asked) == (["given_up"], [])
+
+
 async def test_what_died_a_few_times_in_bad_company_is_driven_beside_its_like_at_once(tmp_path):
     path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "a", "b")
@@ -229,7 +276,16 @@ async def test_what_died_a_few_times_in_bad_company_is_driven_beside_its_like_at
                 await asyncio.sleep(0.01)
 
 
-async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_was_left_meanwhile(tmp_path):
+@pytest.mark.parametrize("stalls", ["its loop", "its store"])
+async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_was_left_meanwhile(
+    tmp_path, monkeypatch, stalls
+):
+    monkeypatch.setattr(adopting, "SCAN_SECONDS", 0.25)
+    monkeypatch.setattr(adopting, "LATE_SECONDS", 0.6)
+
+    async def away(*page, **bounds):
+        raise StoreUnavailable("the network is gone")
+
     path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "t")
     asked.clear()
@@ -244,9 +300,15 @@ async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_
             epoch = (await other.claim("t")).epoch
             sql(path, "UPDATE drivers SET lease = 1e16")
             await other.close()
-            time.sleep(adopting.LATE_SECONDS + 0.1)  # noqa: ASYNC251  its whole loop stalls
+            if stalls == "its loop":
+                time.sleep(adopting.LATE_SECONDS + 0.1)  # noqa: ASYNC251
+            else:
+                with monkeypatch.context() as stalling:
+                    stalling.setattr(runner.store, "orphans", away)
+                    await asyncio.sleep(adopting.LATE_SECONDS + 0.1)
             while len(asked) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+        told = [adoption for adoption in told if adoption.kind != "scan_failed"]
         assert [adoption.kind for adoption in told] == ["adopted", "lost", "adopted"]
         assert told[-1].epoch == epoch + 1
         assert runner.store.fenced == 1

@@ -199,6 +199,8 @@ class Adopter:
         """Begin to adopt orphans, oldest first, as long as there is room."""
         after, now, until = None, self._loop.time(), self._driving.parts.clock()
         found: set[tuple[str, int]] = set()
+        if len(self._adopting) >= self._at_most:
+            await self._driving.store.orphans(1)  # who cannot look may have lost what takes up the room
         while len(self._adopting) < self._at_most:
             page = await self._driving.store.orphans(PAGE, after=after, until=until)
             for row in page:
