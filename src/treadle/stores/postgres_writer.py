@@ -146,7 +146,8 @@ class PostgresWriter(WriterThread):
         elif self._unanswered:
             due.append(self._next_try)
         if self._owner.held:
-            due.append(time.monotonic() + self._owner.beat - time.time() + self._owner.lease_seconds / BEATS)
+            since = max(0.0, time.time() - self._owner.beat)  # the clock may have been set back
+            due.append(time.monotonic() - since + self._owner.lease_seconds / BEATS)
         if self._owed:
             due.append(self._told + TELL_SECONDS)
         if self._heard:
