@@ -144,10 +144,18 @@ async def test_a_task_that_was_claimed_and_could_neither_be_read_nor_given_back_
     monkeypatch.setattr(driving, "GIVING_BACK", (0.0, 0.01))
 
     class Unreadable(Failing):
+        away = False
+
         async def read(self, *what: Any, **how: Any) -> Any:
-            if self.fails(0):
+            self.away = self.fails(0)
+            if self.away:
                 raise StoreUnavailable("the disk cannot be read")
             return await self.inner.read(*what, **how)
+
+        async def row(self, *what: Any, **how: Any) -> Any:
+            if self.away and self.fails(1):
+                raise StoreUnavailable("nor can it now")
+            return await self.inner.row(*what, **how)
 
     inner, agent = MemoryStore(), booking(Counter())
     async with Runner(inner, agents=[agent]) as maker:
@@ -156,6 +164,7 @@ async def test_a_task_that_was_claimed_and_could_neither_be_read_nor_given_back_
         async with Runner(failing, agents=[agent]) as runner:
             with pytest.raises(StoreUnavailable):
                 await runner.resume("t")
+            await asyncio.sleep(0.03)  # it is tried some times, in vain
             assert (await inner.row("t")).driver is not None
             failing.fails = lambda _: False
             await free(inner, "t")

@@ -3,6 +3,7 @@
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel
+from treadle.errors import TaskBusy
 from treadle.runner.writer import Ownership
 
 
@@ -16,3 +17,17 @@ async def test_a_drive_that_ends_late_does_not_hide_the_newer_ownership_that_is_
         desk.lay_down(late)
         assert desk.unreleased == {task.task_id: 3}
         desk.unreleased.clear()
+
+
+@pytest.mark.anyio
+async def test_a_task_that_could_not_be_given_back_is_not_taken_for_owned_once_another_owns_it() -> None:
+    async with Runner("memory:") as runner:
+        task = await runner.create_task(Agent(ScriptedModel(["Hi."])), "go")
+        former = await runner.store.claim(task.task_id)
+        desk = runner._driving.desk
+        await runner.store.close()  # whose it was, to the store, is as good as dead
+        await runner.store.open()
+        await runner.store.claim(task.task_id)
+        desk.unreleased[task.task_id] = former.epoch
+        with pytest.raises(TaskBusy):
+            await desk.claim(task.task_id)

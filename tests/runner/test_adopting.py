@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.runner.acts import until
 from treadle import Agent, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.models import call, text
@@ -135,6 +136,67 @@ async def test_words_to_a_task_that_was_shut_down_do_not_keep_it_from_being_adop
         await ended(two, "t")
         messages = (await two.result("t")).messages
         assert "and quickly" in [message.text for message in messages]
+
+
+async def test_words_to_a_task_whose_driver_died_do_not_keep_it_from_being_adopted(store):
+    gate = Gate()
+    gate.opened.set()
+    died = Runner(store)
+    await died.create_task(gate.agent, "Through, please", task_id="t")
+    await died.store.claim("t")
+    await died.store.close()
+    async with Runner(store, agents=[gate.agent]) as one:
+        await one.send("t", "and quickly")
+        async with Runner(store, agents=[gate.agent], adopt=True) as two:
+            await ended(two, "t")
+
+
+async def test_a_task_that_is_being_paused_as_its_driver_shuts_down_is_given_back_at_once_and_left_alone(
+    store,
+):
+    gate = Gate()
+    one = Runner(store, agents=[gate.agent])
+    await one.start(gate.agent, "Through, please", task_id="t")
+    await gate.entered.wait()
+    pausing = asyncio.ensure_future(one.pause("t"))
+    await until(lambda: one.desk.owned["t"].state.pausing)
+    async with asyncio.timeout(5):
+        await one.drain()  # it does not wait for the call that the pause waits for
+    await pausing
+    row = await one.store.row("t")
+    assert (row.driver, row.wanted) == (None, 0)
+    await one.aclose()
+
+
+class SlowStore(MemoryStore):
+    """A store in which claims take their time."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, task_id, *, enter=False):
+        self.asked.set()
+        await self.go_on.wait()
+        return await super().claim(task_id, enter=enter)
+
+
+async def test_what_was_just_about_to_be_adopted_does_not_keep_a_shutdown_waiting():
+    gate, store = Gate(), SlowStore()
+    await Runner(store).create_task(gate.agent, "Through, please", task_id="t")
+    await MemoryStore.claim(store, "t")
+    await store.close()  # its driver died
+    await store.open()
+    before = await store.row("t")
+    async with Runner(store, agents=[gate.agent], adopt=True) as runner:
+        await store.asked.wait()
+        draining = asyncio.ensure_future(runner.drain())
+        await asyncio.sleep(0.05)
+        store.go_on.set()
+        async with asyncio.timeout(5):
+            await draining
+        row = await store.row("t")
+        assert (row.driver, row.wanted, row.head, gate.times) == (None, before.wanted, before.head, 0)
 
 
 async def test_words_whose_sender_died_are_read_and_set_nothing_going(store):

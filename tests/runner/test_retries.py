@@ -122,6 +122,11 @@ def test_a_long_wait_gives_the_task_back_and_whoever_adopts_drives_it_on_when_it
             with pytest.raises(TaskParked, match="asked again at"):
                 await one.run_step("t")
             assert len(model.requests) == 1, "a server's wait is a lower bound"
+            await one.send("t", "Or later?")
+            row = await one.store.row("t")
+            assert (row.driver, row.wanted) == (None, result.pending[0].due), (
+                "words change nothing about that"
+            )
         async with clock.runner(tmp_path / "j.db", agents=[agent], adopt=True) as two:
             await asyncio.sleep(580)
             assert len(model.requests) == 1

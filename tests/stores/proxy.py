@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 Moment = Literal["before", "after"]
+COMMIT = b"COMMIT\0"
+"""the statement, and what the server says when it obeyed; not what transactions begin with"""
+
+BEGIN = b"READ COMMITTED READ WRITE"
+"""what only a transaction that writes begins with"""
+
 WireFault = Literal["cut before once", "cut after once", "cut before until healed"]
 WIRE_FAULTS: tuple[WireFault, ...] = ("cut before once", "cut after once", "cut before until healed")
 
@@ -26,18 +32,25 @@ class Proxy:
         self._server = server / ".s.PGSQL.5432"
         self._moment: Moment | None = None
         self.cuts = 0
-        self._shuts = self.is_shut = False
+        self._shuts = self.is_shut = self._twice = False
+        self._word = COMMIT
+        self.is_silent = False
+        self.left: list[socket.socket] = []
+        """sessions of which the server does not know that they ended"""
+
         self._door = socket.socket(socket.AF_UNIX)
         self._door.bind(str(self.folder / ".s.PGSQL.5432"))
         self._door.listen()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def cut(self, moment: Moment, *, shut: bool = False) -> None:
+    def cut(self, moment: Moment, *, shut: bool = False, twice: bool = False, silent: bool = False) -> None:
         """Cut the next session that commits: before the server gets the word, or after it obeyed, its answer lost.
 
-        With `shut`, nobody gets in after that until `reopen`.
+        With `shut`, nobody gets in after that until `reopen`; with `twice`, the session after it is cut as it begins;
+        with `silent`, the server does not hear that it was, as when a cable is cut.
         """
-        self._moment, self._shuts = moment, shut
+        self.is_silent = silent
+        self._moment, self._word, self._shuts, self._twice = moment, COMMIT, shut, twice
 
     def reopen(self) -> None:
         """Let clients in again."""
@@ -45,6 +58,10 @@ class Proxy:
 
     def close(self) -> None:
         self._door.close()
+        for server in self.left:
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            server.close()
 
     def _accept(self) -> None:
         while True:
@@ -63,9 +80,9 @@ class Proxy:
 
     def cuts_off(self, session: _Session, moment: Moment, data: bytes) -> bool:
         """Whether to end a session, before the server gets what its client says or its client gets the answer."""
-        if self._moment != moment or b"COMMIT" not in data:
+        if self._moment != moment or self._word not in data:
             return False
-        self._moment = None
+        self._moment, self._word, self._twice = "before" if self._twice else None, BEGIN, False
         self.cuts += 1
         self.is_shut = self._shuts
         return True
@@ -126,7 +143,10 @@ class _Session:
         self._end()
 
     def _end(self) -> None:
-        for end in (self.client, self.server):
+        ends = [self.client, self.server]
+        if self.proxy.is_silent:
+            self.proxy.left.append(ends.pop())
+        for end in ends:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()

@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from treadle.errors import StoreUnavailable
 from treadle.stores.queued import QueuedStore
-from treadle.testing.conformance.owner import Owner, until
-from treadle.testing.conformance.store_succession import SuccessionConformance
+from treadle.testing.conformance.owner import Owner, new_task, until
+from treadle.testing.conformance.store_succession import SuccessionConformance, lease
+
+UNWRITABLE = "\ud800"
+"""half a character: no database takes it"""
 
 
 @pytest.mark.anyio
@@ -35,3 +39,31 @@ class QueuedCases(SuccessionConformance):
                 return one._active()._pause() is None
 
             await until(sleeps)
+
+    async def test_a_process_whose_first_task_was_refused_takes_up_what_the_next_one_died_with(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.one_and_two(tmp_path, 60) as (one, two):
+            with pytest.raises(StoreUnavailable):
+                await Owner(one, "t").write(create=new_task("t", agent=UNWRITABLE))
+            await Owner.create(two, "u")  # a row that was never written may have had the same number
+            await self.let_leases_pass(tmp_path)
+            await one.claim("u")
+            driver = (await two.row("u")).driver
+            assert driver is not None
+            assert driver.alive
+
+    async def test_a_process_that_failed_to_give_a_task_back_goes_on_beating_for_it(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.one_and_two(tmp_path) as (one, _):
+            owner = await Owner.create(one, "t")
+            with pytest.raises(StoreUnavailable):
+                await owner.send(state=UNWRITABLE, release=True)
+            await owner.write()
+            before = await lease(one, "t")
+
+            async def is_prolonged() -> bool:
+                return await lease(one, "t") > before
+
+            await until(is_prolonged)

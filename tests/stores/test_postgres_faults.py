@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -125,10 +125,27 @@ async def test_what_is_sent_again_after_its_answer_was_lost_is_written_once_and_
     try:
         async with opened(f"postgresql://postgres@/postgres?host={proxy.folder}&schema=b{name}") as store:
             await prepared(store)
-            proxy.cut(moment)
+            twice = moment == "after"  # and when it is sent again, its session ends before it is looked at
+            proxy.cut(moment, twice=twice)
             assert await deed(store) == wanted
-            assert proxy.cuts == 1
+            assert proxy.cuts == 1 + twice
             assert await dump(store, ["talk"], ["t", "free", "new", "fork"]) == shown
+    finally:
+        proxy.close()
+
+
+async def test_a_session_that_its_server_takes_for_open_does_not_keep_its_successor_waiting(
+    postgres: PostgresServer, schema: str
+) -> None:
+    proxy = Proxy(Path(postgres.url.partition("host=")[2]))
+    try:
+        async with opened(f"postgresql://postgres@/postgres?host={proxy.folder}&schema={schema}") as store:
+            owner = await Owner.create(store, "t")
+            proxy.cut("before", silent=True)
+            async with asyncio.timeout(5):
+                await owner.write()
+            assert (proxy.cuts, (await store.row("t")).head) == (1, 2)
+            proxy.is_silent = False
     finally:
         proxy.close()
 
@@ -158,9 +175,12 @@ async def test_a_whole_group_whose_answer_was_lost_is_answered_item_by_item(
 
 @asynccontextmanager
 async def with_a_lost_claim(
-    postgres: PostgresServer, schema: str
+    postgres: PostgresServer, schema: str, *, succeeded: bool = False
 ) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
-    """Two stores of one schema; the first has lost the answer to its claim of task `t`, for good."""
+    """Two stores of one schema; the first has lost the answer to its claim of task `t`, for good.
+
+    With `succeeded`, its lease has passed since, and the second owns the task.
+    """
     proxy = Proxy(Path(postgres.url.partition("host=")[2]))
     url = f"postgresql://postgres@/postgres?host={proxy.folder}&schema={schema}"
     try:
@@ -174,6 +194,10 @@ async def with_a_lost_claim(
             assert row.epoch == 2
             assert row.driver is not None
             assert row.driver.alive
+            if succeeded:
+                with psycopg.connect(postgres.url) as connection:
+                    connection.execute(f"UPDATE {schema}.drivers SET lease = 'epoch'")
+                await other.claim("t")
             proxy.reopen()
             yield store, other
             await held.write()
@@ -195,10 +219,20 @@ async def test_a_claim_whose_answer_was_lost_for_good_is_answered_by_the_next_on
             await other.claim("t")
 
 
+async def test_a_claim_whose_answer_was_lost_for_good_is_no_answer_once_another_took_over(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async with with_a_lost_claim(postgres, schema, succeeded=True) as (store, other):
+        with pytest.raises(TaskBusy):
+            await store.claim("t")
+        await Owner(other, "t", 3, 1).write()
+
+
 async def test_a_task_whose_claim_got_no_answer_was_owned_for_as_long_as_its_process_lived(
     postgres: PostgresServer, schema: str
 ) -> None:
-    async with with_a_lost_claim(postgres, schema) as (_, other):
+    async with with_a_lost_claim(postgres, schema) as (store, other):
+        await store.post("held", item("i"))  # with a session again before it is looked around
 
         async def is_free() -> bool:
             return (await other.row("t")).driver is None
@@ -393,6 +427,20 @@ async def test_a_post_wakes_a_watcher_at_once(url: str) -> None:
         assert sorted(delays)[10] < 0.25
 
 
+async def test_others_are_told_of_the_last_of_many_writes_too(url: str) -> None:
+    async with opened(url) as store:
+        owner, began = await Owner.create(store, "t"), 0.0
+        for _ in range(5):  # too soon after each other to tell of each
+            began = time.monotonic()
+            await owner.write()
+        writer = store._active()
+
+        async def told() -> bool:
+            return writer._told >= began
+
+        await until(told, 3)
+
+
 async def test_a_listener_whose_session_ended_looks_once_at_everything(url: str) -> None:
     async with opened(url) as one, opened(url) as two:
         await Owner.create(two, "t")
@@ -420,6 +468,26 @@ async def test_a_watcher_is_still_woken_after_its_session_was_lost_while_writing
             mail.clear()
             await two.post("t", item(f"i{n}"))
             await until(lambda: _has(mail, "t"), 3)
+
+
+async def test_mail_is_not_forgotten_over_other_news_that_come_before_a_watcher_is_woken(url: str) -> None:
+    async with opened(url) as one, opened(url) as two:
+        owners = [await Owner.create(two, name) for name in ("t", "u", "v")]
+        mail, woken = set[str](), asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def wake(with_mail: Sequence[str]) -> None:
+            mail.update(with_mail)
+            loop.call_soon_threadsafe(woken.set)
+
+        one.watch(wake)
+        await asyncio.sleep(0.2)
+        woken.clear()
+        await owners[1].release()
+        await asyncio.wait_for(woken.wait(), 5)  # it is not woken again at once
+        await two.post("t", item("i"))
+        await owners[2].release()
+        await until(lambda: _has(mail, "t"), 3)
 
 
 async def _has(found: set[str], wanted: str) -> bool:
@@ -738,6 +806,52 @@ async def test_a_driver_that_was_forgotten_while_it_claimed_left_a_task_that_nob
         going_on.set()
         await claim
         assert (await other.row("t")).driver is not None
+
+
+async def test_a_driver_that_came_to_own_a_task_while_the_dead_were_looked_for_is_not_forgotten(
+    url: str, schema: str
+) -> None:
+    async with opened(url) as store, opened(url):
+        await Owner(store, "t").write(create=new_task("t"), release=True)
+
+    class Between:
+        """A session that is held up after its look for the dead, while the claim of a slow one of them is written."""
+
+        def __init__(self, connection: psycopg.Connection[Any]) -> None:
+            self.execute, self.transaction = self.and_then, connection.transaction
+            self.connection = connection
+
+        def and_then(self, statement: Any, *values: Any) -> Any:
+            found = self.connection.execute(statement, *values)
+            if statement == postgres_journal._DEAD:
+                found = found.fetchall()
+                assert len(found) == 1
+                self.connection.execute("UPDATE tasks SET driver = (SELECT id FROM drivers)")
+            return found
+
+    with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
+        connection.execute(f'SET search_path = "{schema}"'.encode())
+        between: Any = Between(connection)
+        postgres_journal.forget_dead(between)
+        assert connection.execute("SELECT count(*) FROM drivers").fetchone() == (1,)
+        connection.execute("UPDATE tasks SET driver = NULL")
+        postgres_journal.forget_dead(connection)
+        assert connection.execute("SELECT count(*) FROM drivers").fetchone() == (0,)
+
+
+async def test_a_claim_of_a_process_that_was_idle_prolongs_its_lease_in_the_same_transaction(
+    url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(url, lease_seconds=0.5) as store:
+        await Owner(store, "t").write(create=new_task("t"), release=True)
+        with psycopg.connect(url.partition("&schema")[0]) as connection:
+            connection.execute(f"UPDATE {schema}.drivers SET lease = 'epoch'")
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(store._active(), "_keep_lease", lambda _: None)
+        await store.claim("t")
+        driver = (await store.row("t")).driver
+        assert driver is not None
+        assert driver.alive
 
 
 @pytest.mark.anyio

@@ -484,7 +484,7 @@ class Group:
     def _disown(self, key: str, epoch: int) -> None:
         """Give back a claim nobody waited for."""
         head = self._heads.get(key)
-        if head is not None and head.epoch == epoch and not head.deleted:
+        if head is not None and head.epoch == epoch:
             self._set_row(head, key, release=True, wanted=head.wanted)
 
     def _post(self, key: str, item: InboxItem) -> bool:

@@ -160,6 +160,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
             loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
+            await Owner.create(one, "driven")  # whoever drives tasks hears as soon as who only watches
             mail: list[Sequence[str]] = []
 
             def wake(task_ids: Sequence[str]) -> None:

@@ -129,6 +129,14 @@ class Owner:
         await self.send(release=True)
 
 
+async def last_of(*deeds: Awaitable[Any]) -> Any:
+    """Ask for several things at once, in this order, and return what came of the last.
+
+    What is queued while the first is written is written as one group.
+    """
+    return (await asyncio.gather(*deeds))[-1]
+
+
 async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
     """Wait until something another thread or process does has happened."""
     async with asyncio.timeout(seconds):

@@ -349,6 +349,20 @@ class CommitConformance(StoreSubject):
             assert (row.head, row.epoch, row.driver) == (4, 1, None)
             await (await Owner.claim(store, "u")).write()
 
+    async def test_a_read_that_met_damage_hides_from_the_next_one_nothing_written_since(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            other = await Owner.create(store, "u")
+            fork = await Owner.create(store, "f", base="u", base_seq=1)
+            await fork.write(2, release=True)
+            if not await self.lose_last_record(store, tmp_path, "f"):
+                pytest.skip("there is no way to make this store lose a record")
+            with pytest.raises(JournalCorrupt):
+                await store.read("f")
+            await other.write()
+            assert spans(await store.read("u")) == [(1, 1, None), (2, 2, None)]
+
     async def test_what_a_driver_wrote_since_it_claimed_may_be_missing_after_a_crash(
         self, tmp_path: Path
     ) -> None:

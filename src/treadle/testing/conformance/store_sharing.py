@@ -42,9 +42,10 @@ class SharingConformance(StoreSubject):
     ) -> None:
         async with self.opened(tmp_path) as store:
             owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
-            for name in ("z", "a", "m"):
-                await store.post("t", item(name))
-                await store.post("u", item(name))
+            for behind, name in enumerate(("z", "a", "m")):
+                sent = replace(item(name), created=1_000 - behind)  # by clocks that do not agree
+                await store.post("t", sent)
+                await store.post("u", sent)
             await owner.write(taken=("a", "unknown"))
             assert [i.item_id for i in await store.inbox("t")] == ["z", "m"]
             assert [i.item_id for i in await store.inbox("u")] == ["z", "a", "m"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from treadle.errors import Fenced, TaskBusy
 from treadle.ports import Claim, JournalStore
-from treadle.testing.conformance.owner import Owner, item, until
+from treadle.testing.conformance.owner import Owner, item, last_of, until
 from treadle.testing.conformance.store_subject import StoreSubject
 from treadle.testing.conformance.store_turns import asked, entering
 
@@ -68,18 +69,50 @@ class SuccessionConformance(StoreSubject):
                 return await lease(two, "t") > before
 
             await until(is_prolonged)
+            assert abs(await lease(two, "t") / 1e6 - time.time()) < 60
             await present.write()
+
+    @pytest.mark.parametrize("forgotten", [False, True])
+    async def test_a_claim_begins_with_a_whole_lease_however_long_its_process_was_idle(
+        self, tmp_path: Path, forgotten: bool
+    ) -> None:
+        async with self.one_and_two(tmp_path) as (one, two):
+            await (await Owner.create(one, "t")).release()
+            if forgotten:
+                await Owner.create(two, "u")  # with its heartbeats go those who are dead and own nothing
+            await self.let_leases_pass(tmp_path)
+            await asyncio.sleep(LEASE / 2)
+            await one.claim("t")
+            driver = (await two.row("t")).driver
+            assert driver is not None
+            assert driver.alive
+
+    async def test_heartbeats_go_on_though_the_clock_of_their_host_was_set_back(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with self.one_and_two(tmp_path) as (one, _):
+            await Owner.create(one, "t")
+            now = time.time
+            monkeypatch.setattr(time, "time", lambda: now() - 3_600)
+            before = await lease(one, "t")
+
+            async def is_another() -> bool:
+                return await lease(one, "t") != before
+
+            await until(is_another)
 
     async def test_a_task_that_lost_its_thread_is_taken_up_though_its_driver_wakes(
         self, tmp_path: Path
     ) -> None:
         async with self.one_and_two(tmp_path) as (one, two):
             holders = [(await entering(one, name, "enqueue", name))[0] for name in ("a", "b")]
-            await two.post("a", item("i"))
+            await two.post("a", item("looked at before"))
             for name in ("a", "b"):
-                next_one, _ = await entering(two, f"{name}2", "enqueue", name)
-                while not (await asked(next_one)).held:
+                next_one, place = await entering(two, f"{name}2", "enqueue", name)
+                while not place.held:
                     await self.let_leases_pass(tmp_path)
+                    posted = two.post(name, item("posted meanwhile"))
+                    place = await last_of(next_one.write(), posted, asked(next_one))
             await Owner.create(one, "awake")
 
             async def is_awake(task_id: str) -> bool:

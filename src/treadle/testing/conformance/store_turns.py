@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
-from treadle.errors import TaskNotFound, ThreadBusy
-from treadle.ports import Commit, JournalStore, OnBusyThread, Place, TaskFilter
-from treadle.testing.conformance.owner import Owner, add, item, new_task, send
+from treadle.errors import TaskNotFound, ThreadBusy, ThreadNotFound
+from treadle.ports import (
+    Commit,
+    JournalStore,
+    OnBusyThread,
+    Place,
+    TaskExists,
+    TaskFilter,
+    ThreadMember,
+    ThreadRow,
+)
+from treadle.testing.conformance.owner import Owner, add, item, last_of, new_task, send
 from treadle.testing.conformance.store_subject import StoreSubject
 
 
@@ -48,8 +57,7 @@ class TurnConformance(StoreSubject):
             assert await asked(three) == replace(waits_too, version=1, holders=()), "it is not its turn"
             assert await asked(two) == Place(True, 1)
             assert await asked(three) == replace(waits_too, version=1, holders=("u",))
-            await two.release()
-            assert (await asked(three)).held
+            assert (await last_of(three.write(), two.release(), asked(three))).held
 
     async def test_a_thread_is_given_to_one_of_many_who_ask_at_once(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -73,6 +81,11 @@ class TurnConformance(StoreSubject):
             assert (refused.value.task_id, refused.value.thread_id) == ("t", "talk")
             with pytest.raises(TaskNotFound):
                 await store.row("u")
+            older = await Owner.create(store, "waits", thread_id="elsewhere")
+            await entering(store, "holds", "enqueue", "elsewhere")
+            await asked(older)
+            with pytest.raises(ThreadBusy, match="held by task holds"):
+                await entering(store, "u", "reject", "elsewhere")
             two = await Owner.create(store, "u", thread_id="talk")
             before = await store.row("u")
             with pytest.raises(ThreadBusy):
@@ -170,6 +183,18 @@ class TurnConformance(StoreSubject):
             assert (await entering(store, "v", "enqueue"))[1].held
             assert (await store.row("u")).epoch == two.epoch, "nobody took it since"
 
+    async def test_a_thread_that_was_only_entered_has_no_version_yet(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            one, _ = await entering(store, "t", "enqueue")
+            await one.release()
+            with pytest.raises(TaskExists):
+                await Owner(store, "t").write(2, create=new_task("t", thread_id="other"), enter="enqueue")
+            assert await store.threads(10) == []
+            with pytest.raises(ThreadNotFound):
+                await store.delete_thread("other")
+            await store.restore_thread("talk", 2, [ThreadMember(2, "t", 1)])
+            assert await store.threads(10) == [ThreadRow("talk", 2, 1)]
+
     async def test_the_same_commit_again_is_told_its_place(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = Owner(store, "t")
@@ -179,3 +204,13 @@ class TurnConformance(StoreSubject):
             assert first == await send(store, commit)
             assert first.place == Place(True, 0)
             assert len(await store.rows(TaskFilter())) == 1
+
+    async def test_the_same_commit_again_is_told_a_place_that_is_kept(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            one, _ = await entering(store, "t", "enqueue")
+            owner = Owner(store, "u")
+            lost = owner.commit(owner.record(), create=new_task("u", thread_id="talk"), enter="enqueue")
+            assert (await send(store, lost)).place == Place(False, 0, ("t",), 1)
+            await one.release()
+            assert (await send(store, lost)).place == Place(True, 0)
+            assert (await entering(store, "v", "enqueue"))[1].holders == ("u",)
