@@ -34,7 +34,10 @@ from treadle.errors import (
     WorkerError,
 )
 from treadle.llm.scripted import call, fail, text, turn
-from treadle.runner import flights
+from treadle.ports import AT_ONCE, Commit
+from treadle.runner import adopting, flights
+from treadle.stores.memory import MemoryStore
+from treadle.testing.conformance.owner import send
 
 pytestmark = pytest.mark.anyio
 
@@ -483,6 +486,23 @@ async def test_whoever_adopts_tasks_goes_on_with_the_root_when_a_child_was_settl
             while (await runner.get_task(handle.task_id)).state != "completed":  # noqa: ASYNC110  another drives it
                 await asyncio.sleep(0.02)
         assert gate.starts == 1
+
+
+async def test_a_child_that_may_go_on_below_a_task_that_a_person_stopped_is_not_claimed_over_and_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adopting, "SCAN_SECONDS", 0.25)
+    tree, store = Tree(), MemoryStore()
+    async with Runner(store, agents=[tree.root]) as runner:
+        root = await tree.begun(runner)
+        await runner.interrupt(root)
+        child = tree.ids(root)[1]
+        claim = await store.claim(child)
+        await send(store, Commit(child, claim.epoch, release=True, wanted=AT_ONCE))
+        runner.begin_adopting()
+        await asyncio.sleep(0.7)
+        assert (await store.row(child)).epoch == claim.epoch
+        assert (await runner.get_task(root)).state == "interrupted"
 
 
 # ------------------------------------------------------------------------------- steps that are functions

@@ -16,8 +16,8 @@ import pytest
 
 from tests.stores.proxy import Moment, Proxy
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable, TaskBusy, TaskNotFound
-from treadle.ports import Committed, InboxItem, TaskFilter
-from treadle.stores import postgres_journal, postgres_readers
+from treadle.ports import AT_ONCE, Committed, InboxItem, TaskFilter
+from treadle.stores import postgres_journal, postgres_readers, postgres_schema
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.writing import Item
 from treadle.testing.conformance.owner import Owner, add, dump, item, new_task, send, until
@@ -576,6 +576,24 @@ async def test_a_newer_format_is_refused(postgres: PostgresServer, url: str, sch
         connection.execute(f"UPDATE {schema}.treadle_format SET version = 99")
     with pytest.raises(StoreFormatError, match=r"format 99.*upgrade treadle"):
         await PostgresStore(url).open()
+
+
+async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once(
+    url: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = postgres_schema._steps()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(postgres_schema, "_steps", lambda: {n: step for n, step in steps.items() if n <= 2})
+        async with opened(url):
+            pass
+    with psycopg.connect(url.partition("&schema")[0]) as connection:
+        connection.execute(
+            f"""INSERT INTO {schema}.tasks(id, key, agent, thread, state, created, epoch, base_seq, labels, wanted)
+            VALUES (1, 't', 'a', 'talk', 'interrupted', 1, 1, 0, '{{}}', true),
+            (2, 'rest', 'a', 'talk', 'paused', 1, 1, 0, '{{}}', false)"""
+        )
+    async with opened(url) as store:
+        assert [(row.task_id, row.wanted) for row in await store.orphans(10)] == [("t", AT_ONCE)]
 
 
 async def test_a_role_that_would_lose_acknowledged_commits_is_refused(

@@ -19,7 +19,7 @@ import apsw
 import pytest
 
 from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
-from treadle.ports import Commit, Committed, Mark, Record, TaskFilter, ThreadChange
+from treadle.ports import AT_ONCE, Commit, Committed, Mark, Record, TaskFilter, ThreadChange
 from treadle.stores import sqlite_schema
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import Owner, new_task, send, until
@@ -157,6 +157,19 @@ async def test_a_file_of_the_first_format_learns_where_its_journals_end(
     async with opened(path) as store:
         assert (await store.row("t")).mark == Mark(5, owner.digest)
         assert (await store.claim("t")).head == 5
+
+
+async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, steps = tmp_path / "j.db", sqlite_schema._steps()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(sqlite_schema, "_steps", lambda: {n: step for n, step in steps.items() if n <= 5})
+        async with opened(path) as store:
+            for name, wanted in (("t", 1), ("rest", 0)):
+                await (await Owner.create(store, name)).send(release=True, wanted=wanted)
+    async with opened(path) as store:
+        assert [(row.task_id, row.wanted) for row in await store.orphans(10)] == [("t", AT_ONCE)]
 
 
 async def test_a_migration_that_fails_changes_nothing(
