@@ -467,7 +467,7 @@ async def test_a_watcher_is_still_woken_after_its_session_was_lost_while_writing
             await (owner.release() if n == 2 else owner.write())
             mail.clear()
             await two.post("t", item(f"i{n}"))
-            await until(lambda: _has(mail, "t"), 3)
+            await until(lambda: _has(mail, "t"))
 
 
 async def test_mail_is_not_forgotten_over_other_news_that_come_before_a_watcher_is_woken(url: str) -> None:
