@@ -80,6 +80,9 @@ async def test_row_26_a_plan_with_its_own_ids_is_run_as_it_can_be_and_refined_by
         "dropped": ["1.fail", "1.sum"],
     }
     assert len(world.starts()) == len(set(world.starts())) == 3
+    [told] = [last for request in world.asked if "Plan 2 has run" in (last := request.messages[-1].text)]
+    for name in ("1.look", "1.book", "2.fail", "2.sum"):
+        assert f"{name}: do {name[2:]}\nResult: " in told, "results of older plans too"
     await audited(world, runner)
 
 
