@@ -127,18 +127,13 @@ class _Session:
 
     def upward(self) -> None:
         while data := _read(self.client):
-            if self.proxy.cuts_off(self, "before", data):
+            if self.proxy.cuts_off(self, "before", data) or not _sent(self.server, data):
                 break
-            self.server.sendall(data)
         self._end()
 
     def downward(self) -> None:
         while data := _read(self.server):
-            if self.proxy.cuts_off(self, "after", data):
-                break
-            try:
-                self.client.sendall(data)
-            except OSError:
+            if self.proxy.cuts_off(self, "after", data) or not _sent(self.client, data):
                 break
         self._end()
 
@@ -150,6 +145,15 @@ class _Session:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+
+def _sent(end: socket.socket, data: bytes) -> bool:
+    """Whether data went on its way: the other direction may have ended the session just now."""
+    try:
+        end.sendall(data)
+    except OSError:
+        return False
+    return True
 
 
 def _read(end: socket.socket) -> bytes:
