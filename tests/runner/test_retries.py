@@ -194,6 +194,31 @@ def test_a_paused_task_is_not_driven_on_by_its_timer_and_a_cancelled_one_ends_at
     clock.run(story())
 
 
+def test_a_task_whose_undo_waits_for_a_person_does_not_wait_for_its_timer():
+    async def story():
+        async def unbook(booked, ctx):
+            raise RuntimeError("no")
+
+        @tool(undo=unbook)
+        def book() -> str:
+            return "booked"
+
+        agent = Agent(Again([call("book"), fail(429), call("book")], [600.0]), name="a", tools=[book])
+        async with clock.runner(agents=[agent], adopt=True) as runner:
+            assert (await runner.run(agent, "Now?", task_id="t")).state == "waiting"
+            report = await runner.undo_step("t", to=0)
+            assert not report.complete
+            held = await runner.store.row("t")
+            assert held.wanted == 0
+            assert (await runner.result("t")).pending == ()
+            await asyncio.sleep(1_200)
+            assert (await runner.store.row("t")).epoch == held.epoch, "nobody took it up in between"
+            assert (await runner.undo_step("t", to=0, force=True)).complete
+            assert await audit_store(runner.store) == []
+
+    clock.run(story())
+
+
 def test_of_a_task_that_waits_only_the_newest_step_is_pending():
     async def story():
         async with clock.runner() as runner:

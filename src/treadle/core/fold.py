@@ -136,7 +136,7 @@ def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
 def _become(state: TaskState, fingerprint: str) -> None:
     """Go on as another agent: it offers other tools, or chooses in another way, and waits for nothing yet."""
     state.fingerprint = fingerprint
-    for timer in state.timers():
+    for timer in state.unfired():
         timer.tries.retry_at = None  # what was to wait was another model, or asked by another
     if state.step is not None:
         state.step.offered = None

@@ -338,6 +338,10 @@ class TaskState:
         return bool(self.begun()) or bool(self.asked())
 
     def timers(self) -> Iterator[Timer]:
+        """The timers that the task waits for. While an undo is under way none counts: nothing is asked before it ends."""
+        return self.unfired() if self.undo is None else iter(())
+
+    def unfired(self) -> Iterator[Timer]:
         """The timers that have not fired: of questions that are to be asked again."""
         if self.step is not None:
             if self.step.tries is not None and self.step.tries.retry_at is not None:
