@@ -86,6 +86,12 @@ def test_a_compensation_that_did_not_happen_ends_when_the_task_is_cancelled_befo
     assert (written[0].call, written[0].outcome) == ("s1-1-undo", "cancelled")
 
 
+def test_a_compensation_that_failed_and_was_asked_for_again_ends_once_when_its_task_is_cancelled() -> None:
+    failed = e.ToolEnded("s1", "s1-1-undo", "error", error=e.Failure("tool", "error", "no", "s1-1-undo"))
+    written = follow(told(*BOOKED, undo("s1-1"), undoing(1), failed, undo("s1-1"), CANCEL))[0]
+    assert kinds(written) == ["task_ended"]
+
+
 @pytest.mark.parametrize("finalize", [False, True])
 def test_a_cancel_that_comes_after_the_answer_and_before_the_end_counts(finalize: bool) -> None:
     state = told(step(), answered(words="4"), e.StepCompleted("s1", True, "4"), CANCEL)

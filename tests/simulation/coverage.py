@@ -30,6 +30,7 @@ MOMENTS = (
     "commit failed",
     "asked again soon",
     "asked again late",
+    "cancel that all may know of",
 )
 
 

@@ -167,7 +167,7 @@ def _close_undo(state: TaskState) -> e.Event | None:
     """Return the end of a compensation that began and has none: not known, or found not to have happened."""
     for call in state.undo.queue if state.undo is not None else ():
         name = call.id + UNDO_SUFFIX
-        if call.undo_status == "none" and call.undo_attempt:
+        if call.undo_status == "not_happened":
             text = f"the compensation of {call.name} did not happen, and was not begun again"
             return e.ToolEnded(call.step, name, "cancelled", error=e.Failure("tool", "cancelled", text, name))
         if call.undo_status == "lost":
@@ -236,9 +236,9 @@ def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
             return Wait("undo_unknown", (call,))
         if call.undo_status == "failed":
             return Wait("undo_failed", (call,))
-        if call.undo_status == "none" and not setup.knows_agent:
+        if call.undo_status in ("none", "not_happened") and not setup.knows_agent:
             return Wait("undo_failed", (call,))
-        if call.undo_status == "none":
+        if call.undo_status in ("none", "not_happened"):
             return (UndoCall(call.id + UNDO_SUFFIX, call),)
     return e.Rewound(undo.to, state.branch + 1, undo_report(state, undo), undo.steps)
 

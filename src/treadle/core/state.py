@@ -31,7 +31,9 @@ CallStatus = Literal["proposed", "begun", "lost", "unresolved", "parked", "ended
 `parked`: an agent's, whose task is at rest and has not ended.
 """
 
-UndoStatus = Literal["none", "begun", "lost", "done", "failed", "skipped"]
+UndoStatus = Literal["none", "begun", "lost", "not_happened", "done", "failed", "skipped"]
+"""How a call's compensation stands. Of a `lost` one nobody knows the end; one found `not_happened` has none and begins
+again, like `none`, which never began, or failed and is asked for once more."""
 
 
 @mutable
@@ -338,7 +340,7 @@ class TaskState:
         return bool(self.begun()) or bool(self.asked())
 
     def timers(self) -> Iterator[Timer]:
-        """The timers that the task waits for. While an undo is under way none counts: nothing is asked before it ends."""
+        """The timers that the task waits for: while an undo is under way, none, for nothing is asked before it ends."""
         return self.unfired() if self.undo is None else iter(())
 
     def unfired(self) -> Iterator[Timer]:

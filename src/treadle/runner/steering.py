@@ -224,4 +224,4 @@ def _was_settled(call: CallState, verdict: Happened | NotHappened) -> bool:
 def _was_undone(call: CallState, verdict: Happened | NotHappened) -> bool:
     if isinstance(verdict, Happened):
         return call.undo_status == "done"
-    return call.undo_status == "none" and call.undo_attempt > 0
+    return call.undo_status == "not_happened"

@@ -54,7 +54,7 @@ def plan(
         )
         raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in stuck))
     queue = tuple(call.id for call in calls if call.undo and call.outcome == "ok")
-    left = any(call.undo_status in ("none", "failed") for call in calls if call.id in queue)
+    left = any(call.undo_status in ("none", "not_happened", "failed") for call in calls if call.id in queue)
     return UndoPlan(e.UndoRequested(keep, _ids(steps), queue, force, by), left)
 
 

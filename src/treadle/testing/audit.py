@@ -333,10 +333,14 @@ def _remember(event: e.Event, state: TaskState, places: _Places) -> None:
         and state.steps
         and state.step is None
     ):
-        places.after[state.steps[-1].index] = _place(state)
+        index, place = state.steps[-1].index, _place(state)
+        if isinstance(event, e.TaskReopened) and index in places.after:
+            # Words since the step's end are taken back with the step that reads them.
+            place = replace(place, unread=places.after[index].unread)
+        places.after[index] = place
         if len(state.steps) == state.floor:
             # The step that was under way where a fork began: it cannot go back further than its end.
-            places.origin = places.after[state.steps[-1].index]
+            places.origin = place
 
 
 def _restored(task: str, event: e.Rewound, state: TaskState, places: _Places) -> Iterator[Violation]:
