@@ -204,7 +204,7 @@ class Story:
             if what == "cancel" and answer.state == "cancelled" and task not in self.cancelled:
                 self.cancelled.add(task)
                 # Who is cut off from the store and has lost its tasks hears of it later: it may begin what is harmless.
-                unaware = any(one.stalled for one in self.world.processes)
+                unaware = any(one.unaware for one in self.world.processes)
                 self.told.append(Acknowledged(task, "cancel_requested", time=0 if unaware else clock.now()))
                 self.fired["cancel that all may know of"] += not unaware
             return answer

@@ -44,6 +44,9 @@ from treadle.testing.wrapped import WrappedStore
 LEASE = 5.0
 """Virtual seconds that a stalled process is still taken for alive."""
 
+UNAWARE = 10.0
+"""Virtual seconds in which a process that woke has certainly written something: no call takes longer."""
+
 
 class Chance(random.Random):
     """Dice for one place: quickly made, since there are many places."""
@@ -208,6 +211,7 @@ class Process:
         self.world = world
         self.number = number
         self.dead = self.stalled = self.lapsed = False
+        self.woke_at = -UNAWARE
         self.held: list[Callable[[], None]] = []
         self.tasks: set[asyncio.Task[Any]] = set()
         self.wakes: list[Callable[[Sequence[str]], None]] = []
@@ -271,8 +275,14 @@ class Process:
     def wake(self) -> None:
         """SIGCONT: it goes on where it was, whatever has happened since."""
         self.stalled = self.lapsed = False
+        self.woke_at = asyncio.get_running_loop().time()
         self.world.say(f"{self} wakes")
         self.release_held()
+
+    @property
+    def unaware(self) -> bool:
+        """Whether it may have lost its tasks without having heard of it: nothing beats here, only commits tell."""
+        return self.stalled or asyncio.get_running_loop().time() < self.woke_at + UNAWARE
 
     def release_held(self) -> None:
         held, self.held = self.held, []
@@ -291,7 +301,7 @@ class Way(WrappedStore):
         super().__init__(process.world.store)
         self._process = process
         self._world = process.world
-        self._at = 0.0
+        self._at = self._answered_at = 0.0
         self._asked = 0
 
     def _chance(self) -> Chance:
@@ -304,6 +314,12 @@ class Way(WrappedStore):
         # Timers of one moment fire in no certain order, so no two are.
         self._at = max(self._at + 1e-6, now + chance.choice([0, 0.001, 0.001, 0.01, 0.1]))
         return self._at - now
+
+    def _is_answered(self) -> float:
+        """Return in how many seconds an answer is there: not before the one to what was sent before it."""
+        now = asyncio.get_running_loop().time()
+        self._answered_at = max(self._answered_at + 1e-6, now + 0.001)
+        return self._answered_at - now
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         process, world, chance = self._process, self._world, self._chance()
@@ -318,7 +334,7 @@ class Way(WrappedStore):
             if trouble < world.trouble / 2:
                 world.fired["commit failed"] += 1
                 # Not at once: the answer to the commit before is still on its way, and answers keep their order.
-                process.later(0.001, lambda: done(failed))
+                process.later(self._is_answered(), lambda: done(failed))
                 return
             kinds = [] if commit.record is None else names_of(commit)
             self._store.commit(commit, written)
@@ -339,7 +355,7 @@ class Way(WrappedStore):
             if trouble > 1 - world.trouble / 2:
                 world.fired["acknowledgement lost"] += 1
                 verdict = StoreUnavailable("the connection was lost")
-            process.later(0.001, lambda: done(verdict))
+            process.later(self._is_answered(), lambda: done(verdict))
 
         process.later(self._arrives(chance), write)
 

@@ -334,9 +334,9 @@ def _remember(event: e.Event, state: TaskState, places: _Places) -> None:
         and state.step is None
     ):
         index, place = state.steps[-1].index, _place(state)
-        if isinstance(event, e.TaskReopened) and index in places.after:
-            # Words since the step's end are taken back with the step that reads them.
-            place = replace(place, unread=places.after[index].unread)
+        known = places.after.get(index)
+        if isinstance(event, e.TaskReopened) and known is not None and known.unread != place.unread:
+            place = known  # words since the step's end are taken back with the step that reads them
         places.after[index] = place
         if len(state.steps) == state.floor:
             # The step that was under way where a fork began: it cannot go back further than its end.
