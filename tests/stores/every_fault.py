@@ -56,7 +56,7 @@ async def every_fault(
     few = most is None
     (place / "0").mkdir()
     whole = await trial(case, place / "0", made, again, plan, 1_000_000_000, fault, few=few)
-    assert whole.findings == [], "without a fault"
+    assert whole.findings == [], f"without a fault: {whole.findings}"
     found, at = Counter[str](), 1
     if whole.skipped:
         found["skipped"] = 1

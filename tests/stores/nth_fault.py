@@ -375,7 +375,15 @@ def cases() -> Iterator[Case]:
             yield Case(name, tuple((mark.args[0], v) for mark, v in zip(marks, values, strict=True)))
 
 
-CASES = tuple(cases())
+APART = {
+    "test_a_restored_task_that_ends_with_another_record_than_its_row_knows_of_is_not_claimed": "it leaves a task "
+    "that nobody can take up, as it says",
+    "test_a_thread_is_free_once_the_store_of_its_holder_was_closed": "who comes next may, or need not, count on the "
+    "epoch of the holder that it finds gone",
+}
+"""Tests after which a store rightly shows something else than the one it is compared with, and why."""
+
+CASES = tuple(case for case in cases() if case.name not in APART)
 
 
 class Subject(StoreConformance):

@@ -187,6 +187,8 @@ class CommitConformance(StoreSubject):
                 await asyncio.sleep(0)
                 claiming.cancel()
                 ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
+                if isinstance(ended, Exception):  # the store failed: nobody knows who owns it
+                    raise ended
                 if isinstance(ended, Claim):  # it was over before it could be cancelled
                     await Owner.of(store, name, ended).send(release=True, wanted=ended.wanted)
                 await until(lambda name=name: self.is_free(store, name))
