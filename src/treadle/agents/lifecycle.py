@@ -236,10 +236,12 @@ def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
             return Wait("undo_unknown", (call,))
         if call.undo_status == "failed":
             return Wait("undo_failed", (call,))
-        if call.undo_status in ("none", "not_happened") and not setup.knows_agent:
-            return Wait("undo_failed", (call,))
         if call.undo_status in ("none", "not_happened"):
-            return (UndoCall(call.id + UNDO_SUFFIX, call),)
+            return (
+                (UndoCall(call.id + UNDO_SUFFIX, call),)
+                if setup.knows_agent
+                else Wait("undo_failed", (call,))
+            )
     return e.Rewound(undo.to, state.branch + 1, undo_report(state, undo), undo.steps)
 
 

@@ -313,7 +313,7 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
 def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
     if event.call.endswith(UNDO_SUFFIX):
         undone = _undone(state, event.call.removesuffix(UNDO_SUFFIX))
-        undone.undo_status = event.verdict if event.verdict != "happened" else "done"
+        undone.undo_status = "done" if event.verdict == "happened" else "not_happened"
         return
     call = _open_call(state, event.call)
     call.status, call.stopped = "proposed", None

@@ -474,9 +474,8 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
     call.asked = event.asked
-    call.offered = node.offers.get(
-        event.call.rpartition("-")[0]
-    )  # one that nobody asked for is the function's own
+    # A call that no request asked for is the function's own.
+    call.offered = node.offers.get(event.call.rpartition("-")[0])
     if event.asked and not node.owes:
         _unsay(state, node)  # the task had ended before its function came to make the call
     node.requests += 1
