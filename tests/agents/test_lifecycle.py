@@ -297,7 +297,7 @@ FORGOTTEN: dict[str, tuple[e.Event, dict[str, Any]]] = {
             "undo": None,
             "attempt": 1,
             "thread_version": 0,
-            "kept": False,
+            "closing": 0,
             "driven": 0,
             "began": False,
             "base": 0,
@@ -311,7 +311,7 @@ FORGOTTEN: dict[str, tuple[e.Event, dict[str, Any]]] = {
         {
             "ended": None,
             "thread_version": 0,
-            "kept": False,
+            "closing": 0,
             "limit": None,
             "error": None,
             "output": None,
@@ -319,7 +319,7 @@ FORGOTTEN: dict[str, tuple[e.Event, dict[str, Any]]] = {
             "attempt": 2,
         },
     ),
-    "end": (e.TaskEnded("failed"), {**STOPPED, "kept": False, "thread_version": 0, "error": None}),
+    "end": (e.TaskEnded("failed"), {**STOPPED, "thread_version": 0, "error": None}),
     "resuming": (e.Resumed(), {**STOPPED, "stop_reason": None}),
     "options": (e.OptionsChanged(None), {"limit": None}),
     "undo": (
@@ -357,6 +357,7 @@ def test_what_an_event_makes_forgotten(what: str, graph: bool) -> None:
     if what in ("fork", "reopening"):
         state.ended, state.messages = "failed", [*state.messages, Message("user", (Text("go"),))] * 2
         del state.messages[2:]
+        state.closing = 1
     event.seq, event.time = state.seq + 1, state.time
     apply(state, event)
     assert {name: getattr(state, name) for name in fresh} == fresh

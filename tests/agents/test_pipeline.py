@@ -688,6 +688,20 @@ async def test_words_after_the_answer_run_the_pipeline_once_more(runner: Runner)
     assert (result.state, result.output, result.steps) == ("completed", {"a": 3}, 4)
 
 
+async def test_a_step_that_is_undone_after_words_does_not_bring_back_the_answer_before_them(
+    runner: Runner,
+) -> None:
+    nodes = (Node("a", lambda ctx: len(ctx.step.messages)), Node("b", known, after="a"))
+    task = await runner.create_task(agent_of(*nodes), "go")
+    while not (await runner.run_step(task)).is_last:
+        pass
+    await runner.run_step(task, input="and more?")
+    await runner.run_step(task)
+    await runner.undo_step(task)
+    result = await runner.resume(task)
+    assert (result.state, result.output) == ("completed", {"a": 3})
+
+
 async def test_stepping_streaming_and_running_give_one_journal(runner: Runner) -> None:
     agent = agent_of(
         Node("a", Ask("one of {input}")),

@@ -495,6 +495,67 @@ async def test_words_that_steps_beside_each_other_read_come_back_in_the_order_th
     assert await audit_store(runner.store) == []
 
 
+@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("when", ["while the last step runs", "after the answer"])
+async def test_words_that_no_step_read_have_the_worker_begin_anew(
+    runner: Runner, when: str, most: int
+) -> None:
+    gates, heard = Gates(), list[tuple[str, list[str]]]()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        heard.append((ctx.name, [message.text for message in ctx.messages]))
+        if ctx.name == "start":
+            return planned(NextStep("quick"), NextStep("slow"))
+        if ctx.name == "quick":
+            await gates.pass_(f"quick {len(ctx.messages)}")
+            return StepResult(f"answer to {len(ctx.messages)}", is_last=True)
+        await asyncio.sleep(60)
+        return StepResult("nothing that could be gone on from")
+
+    options = RunOptions(max_parallel_steps=most)
+    task = await runner.create_task(agent_of(worker), "go", options=options)
+    await runner.run_step(task)
+    quick = asyncio.create_task(runner.run_step(task, step="s2"))
+    await gates.until("quick 1 begins")
+    if when == "while the last step runs":
+        await runner.send(task, "and?")
+    await gates.let("quick 1")
+    assert (await quick).is_last == (when == "after the answer")
+    if when == "after the answer":
+        await runner.send(task, "and?")
+    begun = asyncio.create_task(runner.resume(task))
+    await gates.let("quick 3")
+    result = await sound(runner, await begun)
+    assert (result.state, result.output) == ("completed", "answer to 3")
+    assert [message.text for message in result.messages] == ["go", "answer to 1", "and?", "answer to 3"]
+    assert heard[:2] == [("start", ["go"]), ("quick", ["go"])]
+    assert [name for name, words in heard if words[-1] == "and?"][:2] == ["start", "quick"]
+    assert sum(words[-1] != "and?" for _, words in heard) == 2, "what was left of the first plan never begins"
+
+
+async def test_words_that_come_after_a_failure_that_the_answer_outran_begin_anew(runner: Runner) -> None:
+    gates = Gates()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("fails"), NextStep("answers"))
+        if ctx.name == "fails" and len(ctx.messages) == 1:
+            await gates.until("answers begins")
+            raise ValueError("no")
+        if ctx.name == "fails":
+            return StepResult("well", is_last=True)
+        await gates.pass_("answers")
+        return StepResult("first", is_last=True)
+
+    handle = await runner.start(agent_of(worker), "go")
+    await gates.until("answers begins")
+    await handle.send("and?")
+    await gates.let("answers")
+    result = await sound(runner, await handle.result())
+    assert (result.state, result.error) == ("completed", None)
+    assert [message.text for message in result.messages][:3] == ["go", "first", "and?"]
+
+
 async def test_what_led_to_a_step_that_nobody_needs_is_stopped_with_it(runner: Runner) -> None:
     stopped = asyncio.Event()
 

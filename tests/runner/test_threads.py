@@ -18,7 +18,7 @@ from tests.runner.cases import (
     sayer,
     step_to_answer,
 )
-from treadle import Agent, Message, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, Limits, Message, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.messages import Text, ToolCall, ToolResult
 from treadle.errors import AlreadyFinalized
 from treadle.llm.scripted import call, fail, text
@@ -147,6 +147,42 @@ async def test_a_task_that_did_not_end_well_may_be_kept_with_a_closing_note(runn
     agent = sayer("Sorry.")
     await runner.run(agent, "What happened?", thread_id="talk")
     assert said(agent.model.requests[0].messages)[:-1] == said(thread)
+
+
+async def test_the_words_of_a_task_that_was_cancelled_before_its_first_step_are_kept_too(
+    runner: Runner,
+) -> None:
+    options = RunOptions(keep_in_thread="always")
+    task = await runner.create_task(sayer("Hi."), "Hello", thread_id="talk", options=options)
+    await runner.send(task, "Anybody there?")
+    await runner.cancel(task)
+    assert said(await runner.get_thread("talk"))[:-1] == [("user", "Hello"), ("user", "Anybody there?")]
+
+
+async def test_words_sent_while_a_model_gives_its_last_answer_at_a_limit_are_kept(runner: Runner) -> None:
+    asked, told = asyncio.Event(), asyncio.Event()
+
+    async def script(request: Any) -> Any:
+        if request.tool_choice == "none":
+            asked.set()
+            await told.wait()
+            return "That is all."
+        return call("add", a=1, b=1)
+
+    agent = calculator().replace(model=ScriptedModel(script), limits=Limits(steps=1))
+    handle = await runner.start(agent, "1 + 1?", thread_id="talk")
+    await asked.wait()
+    await handle.send("And 2 + 2?")
+    told.set()
+    result = await handle.result()
+    assert (result.state, result.final_text) == ("degraded", "That is all.")
+    assert said(await runner.get_thread("talk"))[-2:] == [
+        ("assistant", "That is all."),
+        ("user", "And 2 + 2?"),
+    ]
+    again = await runner.resume(result.task_id, options=RunOptions(limits=Limits(steps=9, model_calls=3)))
+    assert said(again.messages)[:4] == [*said(result.messages)[:3], ("user", "And 2 + 2?")]
+    assert [message for _, message in said(again.messages)].count("And 2 + 2?") == 1
 
 
 async def test_a_kept_failure_leaves_the_thread_when_it_is_taken_up_again(runner: Runner) -> None:

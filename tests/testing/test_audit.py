@@ -249,6 +249,13 @@ def test_a_step_that_still_runs_as_its_task_completes_is_seen() -> None:
     assert found(numbered(*events[:7], *events[8:])) == {"prefix_folds"}
 
 
+def test_a_task_that_completes_while_words_wait_to_be_read_is_seen() -> None:
+    events = fan_of_steps()
+    place = next(at for at, event in enumerate(events) if isinstance(event, e.TaskEnded))
+    events.insert(place, e.InputReceived((Text("and?"),)))
+    assert "well_formed" in found(numbered(*events))
+
+
 def test_a_step_that_ends_twice_is_seen() -> None:
     events = fan_of_steps()
     assert found(numbered(*events[:7], e.StepCompleted("s3"), *events[7:])) == {"prefix_folds"}

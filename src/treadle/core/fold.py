@@ -75,8 +75,7 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
 
 
 def _task_forked(state: TaskState, event: e.TaskForked) -> None:
-    if state.kept:
-        state.messages = state.messages[:-1]  # that the parent failed is not its fork's to say
+    _open(state)  # that the parent failed is not its fork's to say
     state.created = event.time
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
     state.parent, state.parent_call, state.depth = None, None, 0
@@ -95,7 +94,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.ended = state.undo = None
     if state.step is None or not state.step.final:
         state.limit = None  # else it is why no more than an answer was asked for
-    state.attempt, state.thread_version, state.kept, state.driven = 1, 0, False, 0
+    state.attempt, state.thread_version, state.driven = 1, 0, 0
     state.began = False
     if not state.answered:
         state.output, state.output_text = None, ""
@@ -159,6 +158,8 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
         # Words after the answer and before the end take the task up again.
         state.answered, state.output, state.output_text = False, None, ""
         state.finalized = False
+        if state.graph is not None:
+            scheduling.begin_anew(state, state.graph)
     if not state.began and not state.under_way() and len(state.steps) == state.floor:
         # Words given before the first step belong to what a task, or a fork, began with.
         state.origin = replace(state.origin, unread=(*state.origin.unread, event))
@@ -475,23 +476,33 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
     if state.graph is not None:
         scheduling.leave(state, state.graph)
     state.ended, state.end_seq = event.state, event.seq
-    state.thread_version, state.kept = event.thread_version, event.kept
+    state.thread_version = event.thread_version
     state.error = event.error
     state.end_reasons = event.reasons
     state.pausing = state.interrupting = state.shutdown = False
     if event.state in ("completed", "degraded"):
         state.output, state.output_text = event.output, answer_text(event.output)
-    if event.kept and event.state in ("failed", "cancelled"):
-        state.messages.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))
+    if event.kept or event.state in ("completed", "degraded"):
+        closing = [spoken(words) for words in state.unread]  # no step read them, and yet they were said
+        if event.state in _NOTE:
+            closing.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))
+        state.messages += closing
+        state.closing = len(closing)
 
 
 _NOTE = {"failed": "failed before it had an answer", "cancelled": "was cancelled"}
 
 
+def _open(state: TaskState) -> None:
+    """Take back what the end of a task added to its conversation."""
+    if state.closing:
+        state.messages = state.messages[: -state.closing]
+        state.closing = 0
+
+
 def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
-    if state.kept:
-        state.messages = state.messages[:-1]
-    state.ended, state.attempt, state.thread_version, state.kept = None, event.attempt, 0, False
+    _open(state)
+    state.ended, state.attempt, state.thread_version = None, event.attempt, 0
     state.limit = state.error = None
     step = state.step
     if step is not None and step.status == "running":

@@ -254,8 +254,25 @@ def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
     if event.last and not state.answered:
         graph.surplus.update(graph.running)  # the task has its answer
         _merge(state, graph)
+        if state.unread:
+            begin_anew(state, graph)
+            return
         state.answered, state.output, state.error = True, event.output, None
         state.output_text = answer_text(event.output)
+
+
+def begin_anew(state: TaskState, graph: Graph) -> None:
+    """Take back that a task has its answer, for words that no step read: it begins again with its first steps.
+
+    What is left of the others is given up, as it would be if the answer stood.
+    """
+    for step in state.steps:
+        step.last = False
+    graph.surplus.update(graph.running)
+    graph.surplus.update(graph.failed)
+    graph.surplus.update(
+        {node.id: node for node in graph.nodes.values() if node.status in ("planned", "ready")}
+    )
 
 
 def _ended(graph: Graph, node: Node, event: e.Event) -> StepState:

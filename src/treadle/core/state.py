@@ -291,7 +291,8 @@ class TaskState:
     ended: EndState | None = None
     end_seq: int = 0
     thread_version: int = 0
-    kept: bool = False
+    closing: int = 0
+    """how many messages its end added: words that nobody read, and what became of it"""
 
     @property
     def view(self) -> MessageView:

@@ -207,6 +207,8 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
         if isinstance(event, e.StepCompleted) and event.last and _ignores_words(state):
             text = f"{event.step} answers while words wait to be read"
             yield Violation("well_formed", task, event.seq, text)
+        if isinstance(event, e.TaskEnded) and event.state == "completed" and state.unread:
+            yield Violation("well_formed", task, event.seq, "it completes while words wait to be read")
         try:
             apply(state, event, epoch)
         except (IllegalEvent, AssertionError, LookupError, TypeError, AttributeError) as error:
@@ -288,7 +290,7 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
     said = [node for node in nodes if node.merged]
     said.sort(key=lambda node: (node.since, node.place))
     began = [node.step for node in nodes if node.step is not None]
-    own = state.messages[len(state.history) : len(state.messages) - state.kept]
+    own = state.messages[len(state.history) : len(state.messages) - state.closing]
     for what, counted, there in (
         ("its conversation", own, [message for node in said for message in node.said]),
         ("answers", state.turn, sum(node.answers for node in nodes)),
