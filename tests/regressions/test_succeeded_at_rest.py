@@ -45,7 +45,7 @@ async def test_what_a_driver_recorded_after_it_was_succeeded_is_not_shown_as_sai
 
         owned.writer.record(InputReceived((Text("Never heard."),)))
         with pytest.raises(Fenced):
-            async with stalled._driving.giving_back(owned):
+            async with stalled._driving.owning.giving_back(owned):
                 pass
 
         shown = await stalled.result("t")

@@ -164,7 +164,7 @@ async def test_drivers_that_stalled_and_came_back_do_not_count_as_dead_of_the_ta
         sql(path, "UPDATE drivers SET lease = 1")
     for runner, own in zip(stalled[:5], owned, strict=False):
         with pytest.raises(Fenced):
-            async with runner._driving.giving_back(own):
+            async with runner._driving.owning.giving_back(own):
                 pass
     await stalled[5].aclose()
 
@@ -184,7 +184,9 @@ async def test_drivers_that_gave_the_task_back_do_not_count_as_dead_of_it(tmp_pa
     await orphaned(path, agent, "t")
     await drivers_die(path, "t", died)
     async with Runner(path, agents=[agent]) as runner:
-        async with runner._driving.own("t"):  # as one that could not drive it, for want of a key or a server
+        async with runner._driving.owning.own(
+            "t"
+        ):  # as one that could not drive it, for want of a key or a server
             pass
         runner.begin_adopting()
         await reached(runner, "t", "completed")
@@ -242,7 +244,7 @@ async def test_a_task_that_its_drivers_gave_back_waits_for_no_suspect(tmp_path):
     await drivers_die(path, "a", adopting.SUSPECT - 1)
     async with Runner(path, agents=[agent]) as runner:
         for _ in range(adopting.SUSPECT):
-            async with runner._driving.own("b"):  # as one that could not drive it
+            async with runner._driving.owning.own("b"):  # as one that could not drive it
                 pass
         asked.clear()
         runner.begin_adopting()
@@ -256,7 +258,7 @@ async def test_drivers_that_died_since_a_task_was_last_seen_at_rest_are_counted(
         adopter = adopting.Adopter(runner._driving, tell=told.append)
         await adopter.stop()  # it is to look no more
         await orphaned(path, agent, "t")
-        async with runner._driving.own("t"):
+        async with runner._driving.owning.own("t"):
             pass
         seen = await runner.store.row("t")
         await drivers_die(path, "t", adopting.GIVEN_UP)

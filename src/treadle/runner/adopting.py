@@ -226,7 +226,7 @@ class Adopter:
             return False
         if row.parent is not None:
             return (row.task_id, row.epoch) not in self._tended
-        if self._driving.knows(row.agent):
+        if self._driving.agents.knows(row.agent):
             return True
         if row.agent not in self._unknown:
             self._unknown.add(row.agent)
@@ -282,7 +282,7 @@ class Adopter:
         self._tended.add((row.task_id, row.epoch))
         driving = self._driving
         if row.driver is None and not row.wanted:
-            async with driving.own(row.task_id):
+            async with driving.owning.own(row.task_id):
                 pass  # its mail is read as it is given back
         above = await driving.row_or_none(parent)
         if above is None or (above.driver is not None and not above.driver.alive):
@@ -316,7 +316,7 @@ class Adopter:
 
     async def _drive(self, row: TaskRow) -> None:
         driving, since = self._driving, self._seen.get((row.task_id, row.epoch), self._loop.time())
-        async with driving.own(row.task_id) as owned:
+        async with driving.owning.own(row.task_id) as owned:
             state = owned.state
             if not owned.wanted or state.ended is not None:
                 return  # there is mail to read, or an end to leave as it is: giving it back does that
@@ -326,7 +326,7 @@ class Adopter:
             elif lost >= GIVEN_UP and not state.undo and not await self._is_excused(state):
                 await self._give_up(row, owned, lost)
                 return
-            known = driving.version_for(state, driving.agent_for(row.agent, None, row.task_id))
+            known = driving.agents.version_for(state, driving.agents.of(row.agent, None, row.task_id))
             if state.shutdown and not state.pausing:
                 driving.go_on(owned, RUNNER)
             self._seen.pop((row.task_id, row.epoch), None)

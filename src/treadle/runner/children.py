@@ -28,7 +28,7 @@ from treadle.runner.channel import Channel, Item
 from treadle.runner.desk import Owned
 from treadle.runner.given import parts_of
 from treadle.runner.options import from_json
-from treadle.runner.perform import Flight, Stage, being_cancelled, tool_end
+from treadle.runner.perform import Flight, Kit, Stage, being_cancelled, tool_end
 from treadle.runner.results import all_steps, pending_of, resting_word
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ class Family:
             try:
                 if row is None:
                     owned = await driving.create(self._new(call, told))
-                    async with driving.giving_back(owned):
+                    async with driving.owning.giving_back(owned):
                         return await self._drive(owned, call, context)
-                async with driving.own(task_id, enter=True) as owned:
+                async with driving.owning.own(task_id, enter=True) as owned:
                     return await self._drive(owned, call, context)
             except TaskExists:
                 if known and row is None and not driving.desk.is_owned(task_id):
@@ -172,7 +172,7 @@ class Family:
             if state.limit is not None and self.account.forbids_request(final=False) is None:
                 owned.writer.record(e.OptionsChanged(state.options, PARENT))  # it was raised since
             driving.go_on(owned, PARENT)
-        agent = driving.version_for(state, self._agents[call.name])
+        agent = driving.agents.version_for(state, self._agents[call.name])
         try:
             await driving.drive(owned, "end", agent, context, above=self.account)
         finally:
@@ -325,6 +325,24 @@ def _observation(state: TaskState) -> str | None:
 def _failed(call: CallState, text: str, outcome: e.Outcome, spent: tuple[SpentBy, ...]) -> e.ToolEnded:
     error = e.Failure("subagent", outcome, text, call.id)
     return e.ToolEnded(call.step, call.id, outcome, error=error, spent=spent)
+
+
+async def family_of(driving: Driving, owned: Owned, kit: Kit, above: Account | None) -> Family:
+    """Return the children of a drive; raises `AgentUnknown` for one that is only named and not known here."""
+    state, agents = owned.state, dict[str, Agent[Any]]()
+    for name in kit.agent.agent_tools:
+        found = kit.agent.agent_tool(name).agent
+        agents[name] = driving.agents.named(found, kit.agent) if isinstance(found, str) else found
+    answers = kit.setup.on_limit == "final_answer" and kit.agent.own is None
+    account = Account(kit.setup.limits, state, keeps=answers and bool(kit.tools), above=above)
+    known, unseen = await spent_below(driving, state)
+    for child, told in known.items():
+        account.learn(child, told)
+    if above is not None:
+        above.open(state.task_id, account)
+    family = Family(driving, account, agents, owned.channel)
+    family.unseen = unseen
+    return family
 
 
 def _waits_for(call: CallState, state: TaskState) -> e.Failure:

@@ -123,7 +123,7 @@ async def _model_of(driving: Driving, turns: list[ThreadMember]) -> str | Model:
     for member in reversed(turns):
         row = await driving.store.row(member.task_id, deleted=True)
         try:
-            return driving.agent_for(row.agent, None, member.task_id).model
+            return driving.agents.of(row.agent, None, member.task_id).model
         except AgentUnknown:
             continue
     raise ConfigurationError(

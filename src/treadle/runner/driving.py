@@ -1,12 +1,11 @@
-"""From a caller's wish to a driven task: which agent, which options, claim, drive, give back."""
+"""From a caller's wish to a driven task: with which options, made or reopened, driven, told."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,20 +18,14 @@ from treadle.core.journal import unfold
 from treadle.core.messages import Content, Json
 from treadle.core.state import TaskState, start
 from treadle.errors import (
-    AgentUnknown,
     ChildTask,
     ConfigurationError,
     Fenced,
-    StoreUnavailable,
     TaskBusy,
-    TaskConflict,
     TaskNotFound,
     ThreadBusy,
-    TreadleError,
-    UndoUnfinished,
     VersionRefused,
 )
-from treadle.policy.limits import Limits
 from treadle.ports import (
     Commit,
     InboxItem,
@@ -47,24 +40,23 @@ from treadle.ports import (
     TaskFilter,
     TaskRow,
     ThreadChange,
-    model_names,
 )
 from treadle.runner import given
 from treadle.runner.desk import Desk, Owned
-from treadle.runner.inbox import SURVIVED, as_event
+from treadle.runner.inbox import as_event
+from treadle.runner.known import KnownAgents
 from treadle.runner.line import INSIDE, Entrance, Ways
 from treadle.runner.loop import CHILD, CLOSING, Drive, Goal, Terms, idle
 from treadle.runner.observing import Observing
-from treadle.runner.options import RunOptions, from_json, limits_of, setup_for, to_json
-from treadle.runner.paying import Pricing, check_prices, nobody_knows
+from treadle.runner.options import RunOptions, from_json, limits_of, setup_for, to_json, was_raised
+from treadle.runner.owning import Owning
+from treadle.runner.paying import Pricing, nobody_knows
 from treadle.runner.perform import Kit, Stage, standing
 from treadle.runner.writer import Ownership
 
 if TYPE_CHECKING:
-    from treadle.agents.output import OutputType
     from treadle.policy.budget import Account
-    from treadle.runner.children import ChildOf, Family
-    from treadle.runner.typed import TypedAnswers
+    from treadle.runner.children import ChildOf
 
 
 def system_time() -> int:
@@ -111,15 +103,8 @@ class NewRun:
             given.thread(self.thread_id)
 
 
-KEPT_VERSIONS: Final = 256
-"""How many agents, counting each version of one name, a runner remembers."""
-
-
 ABOUT_TO_DRIVE: Final = 100
 """Hundredths of a second that a task which is owned and not driven yet has until its drive can be stopped."""
-
-GIVING_BACK: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds between tries to give back a task whose store cannot be written; the last one again and again."""
 
 
 def new_id() -> str:
@@ -137,148 +122,15 @@ class Driving:
         self.store = parts.store
         self.observing = Observing(parts.observers) if parts.observers else None
         self.desk = Desk(parts.store, parts.clock, self.observing)
-        self._agents: dict[str, Agent[Any]] = {}
-        self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
-        self._models: dict[str, Model] = {}
-        self._kits: OrderedDict[Agent[Any], tuple[Json, Kit]] = OrderedDict()
-        self._giving_back: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = {}
+        self.owning = Owning(self.desk, lambda owned: self.drive(owned, "attend", None, None), parts.clock)
+        self.agents = KnownAgents(parts.resolve_model, parts.price)
         for agent in parts.agents:
-            self.know(agent)
-
-    # ------------------------------------------------------------------------------ agents, options
-
-    def know(self, agent: Agent[Any]) -> None:
-        """Remember an agent by its name, and those that it may call, unless others have their names."""
-        given.agent(agent)
-        self._agents[agent.name] = agent
-        for other in agent.subagents:
-            if not isinstance(other, str) and other.name not in self._agents:
-                self.know(other)
-        self._versions[agent.fingerprint] = agent
-        self._versions.move_to_end(agent.fingerprint)
-        if len(self._versions) > KEPT_VERSIONS:
-            self._versions.popitem(last=False)
-
-    def knows(self, name: str) -> bool:
-        """Whether this runner was given an agent of this name."""
-        return name in self._agents
-
-    def version_for(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
-        """Return the version of an agent that the task goes by, if this runner has it, else the given one.
-
-        Agents of one name may differ from task to task, as those of a fork and of its parent do.
-        """
-        return self._versions.get(state.fingerprint, agent)
-
-    def looking_at_answers(self, state: TaskState) -> Agent[Any] | None:
-        """Return a task's agent if its worker wants a last look at the answer before the task ends."""
-        agent = self._agents.get(state.agent)
-        if agent is None or agent.own is None or not agent.own.looks_at_answers:
-            return None
-        return self.version_for(state, agent)
-
-    def typed_of(self, agent: Agent[Any]) -> TypedAnswers | None:
-        """Return how an agent's answers are asked for and read; None when they are text."""
-        if agent.typed is None:
-            return None
-        from treadle.runner.typed import typed_answers
-
-        return typed_answers(agent, agent.typed, self._spoken_with(agent))
-
-    def output_type_of(self, state: TaskState) -> OutputType | None:
-        """Return the type of a task's output, if this runner has its agent and its answers are not text."""
-        agent = self._versions.get(state.fingerprint) or self._agents.get(state.agent)
-        return agent.typed if agent is not None else None
-
-    def agent_for(self, name: str, offered: Agent[Any] | None, task_id: str) -> Agent[Any]:
-        """Return the agent of a task, as given or as this runner knows it; raises `AgentUnknown` or `TaskConflict`."""
-        if offered is not None:
-            self.know(offered)
-            if offered.name != name:
-                message = (
-                    f"task {task_id} belongs to agent {name!r}, got agent {offered.name!r}: "
-                    "fork it to change its agent"
-                )
-                raise TaskConflict(message, task_id=task_id, field="agent")
-            return offered
-        agent = self._agents.get(name)
-        if agent is None:
-            raise AgentUnknown(
-                f"task {task_id} belongs to agent {name!r}, which this process was not given: pass agent=..., or make "
-                "the runner with Runner(agents=[...]); on the command line use --agent module:agent, `agents` under "
-                "[tool.treadle] in pyproject.toml, or TREADLE_AGENTS"
-            )
-        return agent
-
-    def model_of(self, agent: Agent[Any]) -> Model:
-        """Return the agent's model; text is resolved once."""
-        if not isinstance(agent.model, str):
-            return self.parts.resolve_model(agent.model)
-        model = self._models.get(agent.model)
-        if model is None:
-            model = self._models[agent.model] = self.parts.resolve_model(agent.model)
-        return model
-
-    async def check_prices(
-        self, agent: Agent[Any], state: TaskState, options: RunOptions | None = None
-    ) -> None:
-        """Raise `PriceUnknown` if a task, with options given with a resume, has a limit on cost that cannot hold."""
-        limits, stored = options.limits if options is not None else None, state.options
-        if limits is None:
-            limits = limits_of(agent, from_json(stored), raised=bool(stored and stored.get("raised")))
-        await self._check_limits(agent, limits, state)
-
-    async def _check_limits(self, agent: Agent[Any], limits: Limits, state: TaskState | None = None) -> None:
-        if limits.cost is not None:
-            models = [name for one in self._reachable(agent) for name in model_names(self.model_of(one))]
-            await check_prices(self.parts.price, dict.fromkeys(models), state)
-
-    def _reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:
-        """Return an agent and all that it may call, directly or not, as far as this runner knows them."""
-        found = [agent]
-        for one in found:
-            called = [self._agents.get(other) if isinstance(other, str) else other for other in one.subagents]
-            found += [other for other in called if other is not None and other not in found]
-        return found
-
-    def _spoken_with(self, agent: Agent[Any]) -> Model:
-        """Return the agent's model, behind an interpreter if it is spoken with in a dialect."""
-        model = self.model_of(agent)
-        if agent.dialect is None:
-            return model
-        from treadle.agents.dialect import Interpreter
-
-        return Interpreter(model, agent.dialect)
-
-    def options_of(self, state: TaskState) -> RunOptions:
-        """Return the options a task is driven with."""
-        return from_json(state.options)
-
-    def kit_for(self, state: TaskState, agent: Agent[Any]) -> Kit:
-        """Return what an agent brings to a drive under the task's options."""
-        kept = self._kits.get(agent)
-        if kept is not None and kept[0] == state.options:
-            return kept[1]
-        options = self.options_of(state)
-        setup = setup_for(agent, options, raised=_was_raised(state))
-        tools = {tool.spec.name: tool for tool in agent.tools}
-        typed = self.typed_of(agent)
-        if agent.own is not None:
-            typed = None  # its answers are checked when its last step returns them
-        final = (typed.tool,) if typed is not None and typed.tool is not None else ()
-        specs = tuple([tool.spec for tool in agent.tools]) + final
-        limit = options.tool_output_max_chars or 8_000
-        told = setup.limits.allowed_steps if options.tell_steps_left else None
-        kit = Kit(agent, options, setup, self._spoken_with(agent), tools, specs, limit, told, typed, final)
-        self._kits[agent] = state.options, kit
-        if len(self._kits) > KEPT_VERSIONS:
-            self._kits.popitem(last=False)
-        return kit
+            self.agents.know(agent)
 
     def _terms(self, goal: Goal, state: TaskState, kit: Kit | None, only: frozenset[str] | None) -> Terms:
         """Return what a drive goes by."""
         if kit is None:
-            options = self.options_of(state)
+            options = from_json(state.options)
             return Terms(goal, setup_for(None, options), options, idle)
         own = kit.agent.own
         work = function_calling.decide if own is None else own.decide
@@ -305,9 +157,9 @@ class Driving:
         if of is not None:
             options = new.options or RunOptions()  # its parent's, in which the runner's are already
         if drives:
-            self.model_of(new.agent)
-            await self._check_limits(new.agent, limits_of(new.agent, options))
-        self.know(new.agent)
+            self.agents.model_of(new.agent)
+            await self.agents.check_limits(new.agent, limits_of(new.agent, options))
+        self.agents.know(new.agent)
         parts = self.parts.load_parts(new.input)
         task_id = new.task_id or made_id or new_id()
         state = start(task_id)
@@ -354,7 +206,7 @@ class Driving:
                 owned.writer.record(e.ThreadEntered(version))
         except BaseException:
             with suppress(TaskExists, ThreadBusy):
-                async with self.giving_back(owned):
+                async with self.owning.giving_back(owned):
                     pass
             raise
 
@@ -365,107 +217,6 @@ class Driving:
         return version
 
     # ----------------------------------------------------------------------------------------- drive
-
-    @asynccontextmanager
-    async def own(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[Owned]:
-        """Own a task for the length of a block; it is given back at rest, whatever happens.
-
-        With `enter`, its thread is asked for at once, as a drive of a step or to the end will need it.
-        """
-        owned = await self._claim(task_id, enter=enter)
-        async with self.giving_back(owned):
-            yield owned
-
-    @asynccontextmanager
-    async def own_outside_undo(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[Owned]:
-        """Own a task like `own`; raises `UndoUnfinished` while an undo has begun and not ended.
-
-        What was said about such an undo may still lie unread, and is all it waited for: it is read first.
-        """
-        owned = await self._claim(task_id, enter=enter)
-        if owned.state.undo is not None:
-            async with self.giving_back(owned):
-                pass
-            self._check_no_undo(owned.state)
-            owned = await self._claim(task_id, enter=enter)
-        async with self.giving_back(owned):
-            yield owned
-
-    async def _claim(self, task_id: str, *, enter: bool = False) -> Owned:
-        try:
-            return await self.desk.claim(task_id, enter=enter)
-        except BaseException:
-            self._give_back_later(task_id)
-            raise
-
-    @asynccontextmanager
-    async def giving_back(self, owned: Owned) -> AsyncGenerator[None]:
-        """Give an owned task back at the end of a block, once its inbox is read."""
-        try:
-            yield
-        finally:
-            if owned.writer.loop.is_closed():
-                self.desk.lay_down(owned)  # nothing can be awaited any more
-            else:
-                await self._give_up(owned)
-
-    async def _give_up(self, owned: Owned) -> None:
-        try:
-            if not owned.writer.released and owned.writer.failure is None:
-                await self.drive(owned, "attend", None, None)
-        finally:
-            self.desk.lay_down(owned)
-            self._give_back_later(owned.state.task_id)
-            if isinstance(owned.writer.failure, Fenced):
-                await self._say_it_lives(owned)
-
-    async def _say_it_lives(self, owned: Owned) -> None:
-        """Say of a task that was taken from this driver, to whoever drives it now, that it did not die of it."""
-        task_id, epoch = owned.state.task_id, owned.writer.epoch
-        with suppress(TreadleError):  # unheard, it counts as dead
-            row = await self.store.row(task_id)
-            if row.driver is not None and row.epoch > epoch:
-                item = InboxItem(f"{SURVIVED}-{epoch}", SURVIVED, {"epoch": epoch}, self.parts.clock())
-                await self.store.post(task_id, item)
-
-    def _give_back_later(self, task_id: str, tries: int = 0) -> None:
-        """See to it that a task which could not be given back is, as soon as its store can be written again."""
-        if task_id not in self.desk.unreleased or (tries == 0 and task_id in self._giving_back):
-            return
-        seconds = GIVING_BACK[min(tries, len(GIVING_BACK) - 1)]
-        loop = asyncio.get_running_loop()
-        self._giving_back[task_id] = loop, loop.call_later(seconds, self._try_again, task_id, tries)
-
-    def _try_again(self, task_id: str, tries: int) -> None:
-        def tried(work: asyncio.Task[bool]) -> None:
-            if not work.cancelled() and work.exception() is None and not work.result():
-                self._give_back_later(task_id, tries + 1)
-            else:
-                self._giving_back.pop(task_id, None)
-
-        asyncio.get_running_loop().create_task(self.given_back(task_id)).add_done_callback(tried)
-
-    async def given_back(self, task_id: str) -> bool:
-        """Try to give back a task that could not be before; False if the store still cannot be written."""
-        if self.desk.is_owned(task_id) or task_id not in self.desk.unreleased:
-            return True
-        try:
-            async with self.own(task_id):
-                pass
-        except StoreUnavailable:
-            return False
-        except TreadleError:
-            return True  # no try would succeed: whoever asks for the task is told why
-        return True
-
-    async def close(self) -> None:
-        """Try for a last time to give back what could not be, and stop trying."""
-        for loop, timer in list(self._giving_back.values()):
-            with suppress(RuntimeError):  # its loop is closed, and it with it
-                loop.call_soon_threadsafe(timer.cancel)
-        for task_id in list(self.desk.unreleased):
-            await self.given_back(task_id)
-        self.desk.close()
 
     async def stop(self, owned: Owned, grace: float) -> None:
         """Have an owned task interrupted since its driver shuts down; return when it is."""
@@ -491,19 +242,21 @@ class Driving:
         parent, if it is a child.
         """
         state, writer = owned.state, owned.writer
-        kit = self.kit_for(state, agent) if agent is not None else None
+        kit = self.agents.kit_for(state, agent) if agent is not None else None
         terms = self._terms(goal, state, kit, only)
         stage = None
         if kit is not None:
             if context is None and self.parts.context_factory is not None:
                 context = self.parts.context_factory()
             if goal in ("end", "step"):
-                await self._check_limits(kit.agent, kit.setup.limits, state)
+                await self.agents.check_limits(kit.agent, kit.setup.limits, state)
                 self.introduce(owned, kit.agent, context, terms.options)
             parts = self.parts
             stage = Stage(state, kit, owned.channel, context, writer.durable, parts.clock, parts.price)
             if kit.agent.subagents or above is not None:
-                stage.family = await self._family(owned, kit, above)
+                from treadle.runner.children import family_of
+
+                stage.family = await family_of(self, owned, kit, above)
             if kit.agent.own is not None and kit.agent.own.runs_functions:
                 from treadle.runner.step_desk import StepDesk
 
@@ -526,35 +279,6 @@ class Driving:
             with suppress(ValueError):  # collected in another context, since its loop was closed under it
                 INSIDE.reset(inside)
         return drive
-
-    async def _family(self, owned: Owned, kit: Kit, above: Account | None) -> Family:
-        """Return the children of a drive; raises `AgentUnknown` for one that is only named and not known here."""
-        from treadle.policy.budget import Account
-        from treadle.runner.children import Family, spent_below
-
-        state, agents = owned.state, dict[str, Agent[Any]]()
-        for name in kit.agent.agent_tools:
-            found = kit.agent.agent_tool(name).agent
-            agents[name] = self._named(found, kit.agent) if isinstance(found, str) else found
-        answers = kit.setup.on_limit == "final_answer" and kit.agent.own is None
-        account = Account(kit.setup.limits, state, keeps=answers and bool(kit.tools), above=above)
-        known, unseen = await spent_below(self, state)
-        for child, told in known.items():
-            account.learn(child, told)
-        if above is not None:
-            above.open(state.task_id, account)
-        family = Family(self, account, agents, owned.channel)
-        family.unseen = unseen
-        return family
-
-    def _named(self, name: str, caller: Agent[Any]) -> Agent[Any]:
-        known = self._agents.get(name)
-        if known is None:
-            raise AgentUnknown(
-                f"agent {caller.name!r} may call the agent {name!r}, which this process was not given: make the runner "
-                "with Runner(agents=[...]), or give the agent itself in subagents="
-            )
-        return known
 
     def _entrance(self, owned: Owned, options: RunOptions) -> Entrance | None:
         """Return the way of a task into its thread, None if it is there already."""
@@ -588,7 +312,7 @@ class Driving:
     async def look_after(self, task_id: str) -> None:
         """See to it that a task which nobody drives here any more does not keep its thread."""
         if not self.desk.is_owned(task_id):
-            await self.given_back(task_id)
+            await self.owning.given_back(task_id)
 
     def introduce(self, owned: Owned, agent: Agent[Any], context: Any, options: RunOptions) -> None:
         """Record what this agent is, where it differs from what the task knows."""
@@ -659,7 +383,7 @@ class Driving:
             return state.options
         assert options is not None
         document: dict[str, Any] = dict(to_json(options.over(from_json(state.options))) or {})
-        if _was_raised(state):
+        if was_raised(state.options):
             document["raised"] = True
         return document or None
 
@@ -672,19 +396,10 @@ class Driving:
         document = dict(to_json(merged) or {})
         if options.limits is not None:
             document["limits"] = (to_json(options) or {})["limits"]
-        if options.limits is not None or _was_raised(owned.state):
+        if options.limits is not None or was_raised(owned.state.options):
             document["raised"] = True
         if document != (owned.state.options or {}):
             owned.writer.record(e.OptionsChanged(document or None))
-
-    def _check_no_undo(self, state: TaskState) -> None:
-        """Raise `UndoUnfinished` while an undo has begun and not ended."""
-        if state.undo is not None:
-            raise UndoUnfinished(
-                f"task {state.task_id}: an undo to step {state.undo.to} has begun and not ended; call undo_step again, "
-                "or settle the compensation it waits for",
-                task_id=state.task_id,
-            )
 
     # -------------------------------------------------------------------------------------- commands
 
@@ -709,7 +424,7 @@ class Driving:
         if self.desk.poke(task_id):
             return
         try:
-            async with self.own(task_id) as owned:
+            async with self.owning.own(task_id) as owned:
                 await self.drive(owned, "attend", None, None)
         except (TaskBusy, Fenced):
             # Its driver, in this process or another, finds the command in the inbox.
@@ -811,8 +526,3 @@ def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
             "go on with the agent it began with, or begin a new task in its thread"
         )
         raise VersionRefused(message, task_id=state.task_id)
-
-
-def _was_raised(state: TaskState) -> bool:
-    """Whether the limits kept with a task take the place of its agent's."""
-    return bool(state.options and state.options.get("raised"))

@@ -103,15 +103,15 @@ class History(Views):
         by: str | None,
     ) -> UndoReport:
         task_id = row.task_id
-        async with self._driving.own(task_id) as owned:
+        async with self._driving.owning.own(task_id) as owned:
             state = owned.state
             if state.ended == "cancelled":  # just before it was owned here
                 raise _cancelled(task_id)
             plan = undoing.plan(state, to, step=step, force=force, by=by)
             known = None
             if plan.needs_agent:
-                known = self._driving.agent_for(row.agent, agent, task_id)
-                known = agent or self._driving.version_for(state, known)
+                known = self._driving.agents.of(row.agent, agent, task_id)
+                known = agent or self._driving.agents.version_for(state, known)
             if state.ended is not None:
                 await self._driving.reopen(owned, "undo", by)
             self._driving.go_on(owned, by)
@@ -160,7 +160,7 @@ class History(Views):
         if isinstance(at, int):
             await forking.check_rest(self._store, task_id, seq)
         if agent is not None:
-            self._driving.know(agent)
+            self._driving.agents.know(agent)
         name = agent.name if agent is not None else row.agent
         fingerprint = agent.fingerprint if agent is not None else state.fingerprint
         thread = thread_id or new_id()

@@ -227,6 +227,11 @@ def limits_of(agent: Agent[Any], options: RunOptions, *, raised: bool = False) -
     return options.limits if raised else agent.limits.tightest(options.limits)
 
 
+def was_raised(stored: Json) -> bool:
+    """Whether the limits kept with a task take the place of its agent's."""
+    return bool(stored and stored.get("raised"))
+
+
 def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Setup:
     """Return what a drive goes by. With `raised`, the options' limits take the place of the agent's."""
     if agent is None:

@@ -123,7 +123,7 @@ class Remembering(Views):
         for row in rows:
             await self._check_not_awaited(row)
         for row in rows:
-            await self._driving.given_back(row.task_id)
+            await self._driving.owning.given_back(row.task_id)
             self._driving.desk.forget(row.task_id)
         await self._store.delete_thread(thread_id)
 

@@ -72,7 +72,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         Observers are told the rest, for at most 2 seconds.
         """
         await self.drain()
-        await self._driving.close()
+        await self._driving.owning.close()
         await self._store.close()
         if self._driving.observing is not None:
             await self._driving.observing.aclose()
@@ -165,7 +165,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         if detached:
             INSIDE.set(())  # whoever started it does not wait for it
         try:
-            async with self._driving.giving_back(owned):
+            async with self._driving.owning.giving_back(owned):
                 await self._driving.drive(owned, "end", agent, context)
         except Fenced as refusal:
             row = await self._driving.succeeded(owned, refusal)
@@ -219,7 +219,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             str(new.task_id),
             work,
             standing,
-            lambda: self._driving.typed_of(agent),
+            lambda: self._driving.agents.typed_of(agent),
             raw=raw,
         )
 
@@ -302,10 +302,10 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             if _stays(row.state, options, again=again):
                 return await self.result(task_id)
             self._driving.check_alone(task_id, row.parent)
-            known = self._driving.agent_for(row.agent, agent, task_id)
+            known = self._driving.agents.of(row.agent, agent, task_id)
             owned = None
             try:
-                async with self._driving.own_outside_undo(task_id, enter=True) as owned:
+                async with self._driving.owning.own_outside_undo(task_id, enter=True) as owned:
                     if _stays(owned.state.ended, options, again=again) or (owned.state.pausing and not again):
                         # Somebody else ended or paused it just before it was owned here.
                         return self._result_of(owned.state, results.resting_word(owned.state))
@@ -341,8 +341,8 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         by: str | None,
     ) -> RunResult:
         state = owned.state
-        known = agent or self._driving.version_for(state, known)
-        await self._driving.check_prices(known, state, options)
+        known = agent or self._driving.agents.version_for(state, known)
+        await self._driving.agents.check_prices(known, state, options)
         if state.ended is not None:
             await self._driving.reopen(owned, "resume", by)
         self._driving.set_options(owned, options)

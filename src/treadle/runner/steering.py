@@ -65,7 +65,7 @@ class Steering(Views):
         while True:
             if row.state == "failed":
                 with suppress(TaskBusy):  # others may have taken it up meanwhile
-                    async with self._driving.own(task_id) as owned:
+                    async with self._driving.owning.own(task_id) as owned:
                         if owned.state.ended == "failed":
                             await self._driving.reopen(owned, "send", by)
             item_id = await self._driving.command(task_id, "send", data)
@@ -80,7 +80,7 @@ class Steering(Views):
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
         """Replace the words that the next step will read; both versions are kept. Returns the step."""
         parts = self._driving.parts.load_parts(parts_of(input))
-        async with self._driving.own_outside_undo(await self._existing(task)) as owned:
+        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
@@ -98,7 +98,7 @@ class Steering(Views):
         """Change the arguments of a call that has not begun; both versions are kept."""
         if not isinstance(arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"edit_call: arguments must be a dict, got {arguments!r}")
-        async with self._driving.own_outside_undo(await self._existing(task)) as owned:
+        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
@@ -121,7 +121,7 @@ class Steering(Views):
             TaskFinished: it has, beside others, and the task was ended nevertheless.
             UndoUnfinished: an undo has begun and not ended.
         """
-        async with self._driving.own_outside_undo(await self._existing(task)) as owned:
+        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             failed = [one for one in state.under_way() if one.status == "failed" and step in (None, one.id)]
             if not failed:

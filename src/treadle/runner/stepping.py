@@ -24,7 +24,7 @@ from treadle.runner.desk import Owned
 from treadle.runner.driving import NewRun
 from treadle.runner.given import parts_of
 from treadle.runner.loop import Drive
-from treadle.runner.options import RunOptions
+from treadle.runner.options import RunOptions, from_json
 from treadle.runner.results import (
     RunResult,
     Task,
@@ -68,9 +68,9 @@ class Stepping(Views):
         owned = await self._create_or_none(new, drives=False)
         if owned is None:
             return await self.get_task(str(task_id))
-        async with self._driving.giving_back(owned):
+        async with self._driving.owning.giving_back(owned):
             if context is not None:
-                self._driving.introduce(owned, agent, context, self._driving.options_of(owned.state))
+                self._driving.introduce(owned, agent, context, from_json(owned.state.options))
             await owned.writer.durable()
         return await self.get_task(owned.state.task_id)
 
@@ -112,11 +112,11 @@ class Stepping(Views):
         parts = parts_of(given) if given is not None else ()
         row = await self._driving.row(task_id)
         self._driving.check_alone(task_id, row.parent)
-        known = self._driving.agent_for(row.agent, agent, task_id)
-        async with self._driving.own_outside_undo(task_id, enter=True) as owned:
-            known = agent or self._driving.version_for(owned.state, known)
+        known = self._driving.agents.of(row.agent, agent, task_id)
+        async with self._driving.owning.own_outside_undo(task_id, enter=True) as owned:
+            known = agent or self._driving.agents.version_for(owned.state, known)
             if owned.state.ended in (None, "failed"):
-                await self._driving.check_prices(known, owned.state)
+                await self._driving.agents.check_prices(known, owned.state)
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
@@ -181,7 +181,7 @@ class Stepping(Views):
         row = await self._driving.row(task_id)
         if row.state in ("completed", "degraded"):
             return await self.result(task_id)
-        async with self._driving.own_outside_undo(task_id) as owned:
+        async with self._driving.owning.own_outside_undo(task_id) as owned:
             state = owned.state
             if state.ended in ("completed", "degraded"):  # just before it was owned here
                 return self._result_of(state, state.ended)
@@ -189,7 +189,7 @@ class Stepping(Views):
                 word = results.resting_word(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
-            agent = self._driving.looking_at_answers(state)
+            agent = self._driving.agents.looking_at_answers(state)
             await self._driving.drive(owned, "finalize", agent, None)
         return self._result_of(state, results.resting_word(state))
 

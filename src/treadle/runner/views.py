@@ -83,10 +83,10 @@ class Views:
     async def typed_of(self, task: Ref) -> TypedAnswers | None:
         """Return how a task's answers are asked for and read; None when they are text. Raises `AgentUnknown`."""
         row = await self._driving.row(id_of(task))
-        return self._driving.typed_of(self._driving.agent_for(row.agent, None, row.task_id))
+        return self._driving.agents.typed_of(self._driving.agents.of(row.agent, None, row.task_id))
 
     def _result_of(self, state: TaskState, word: results.StateWord) -> RunResult:
-        return results.run_result(state, word, self._driving.output_type_of(state))
+        return results.run_result(state, word, self._driving.agents.output_type_of(state))
 
     @verb
     async def get_task(self, task: Ref) -> Task:
@@ -166,7 +166,7 @@ class Views:
         """
         task_id = id_of(task)
         await self._check_not_awaited(await self._driving.row(task_id))
-        await self._driving.given_back(task_id)
+        await self._driving.owning.given_back(task_id)
         await self._store.delete(task_id)
         self._driving.desk.forget(task_id)
 
