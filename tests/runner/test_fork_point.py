@@ -4,7 +4,9 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core.events import StepStarted
-from treadle.llm.scripted import call, text
+from treadle.core.messages import ToolResult
+from treadle.core.model import ModelRequest
+from treadle.llm.scripted import Turn, call, text
 
 
 @tool(read_only=True)
@@ -23,3 +25,21 @@ async def test_a_fork_may_begin_in_the_middle_of_a_record_that_goes_on_with_a_ca
         assert any(record.seq - record.count + 1 < second.seq <= record.seq for record in records)
         fork = await runner.fork(done.task_id, at=second.seq - 1)
         assert (await runner.resume(fork)).final_text == "3"
+
+
+@pytest.mark.anyio
+async def test_a_fork_of_a_fork_begins_by_default_with_what_that_one_was_made_with():
+    def says(request: ModelRequest) -> Turn:
+        result, *more = request.messages[2:] or [None]
+        if result is None:
+            return call("add", a=1, b=2)
+        found = next(part for part in result.parts if isinstance(part, ToolResult))
+        return text(" ".join([found.text, *[message.text for message in more]]))
+
+    agent = Agent(ScriptedModel(says), name="math", tools=[add])
+    async with Runner("memory:") as runner:
+        done = await runner.run(agent, "1 + 2?")
+        other = await runner.fork(done.task_id, replace={"s1-0": 4}, input="In words, please.")
+        again = await runner.fork(other)
+        assert (await runner.resume(again)).final_text == "4 In words, please."
+        assert (await runner.resume(other)).final_text == "4 In words, please."

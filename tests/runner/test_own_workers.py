@@ -262,7 +262,9 @@ async def test_a_call_that_failed_is_made_again_when_its_step_is_tried_again(
         await runner.send(failed.task_id, "and?")
     result = await runner.resume(failed.task_id)
     assert result.state == "completed"
-    again = 1 if words else 0  # between calls and their results nobody else may speak: words are heard after the step
+    again = (
+        1 if words else 0
+    )  # between calls and their results nobody else may speak: words are heard after the step
     assert (result.output[0], "yes" in result.output[1], len(keys)) == ("yes", True, 2 + again)
     assert [message.text for message in result.messages].count("and?") == again
     assert_well_formed(result.messages)

@@ -40,9 +40,9 @@ async def fork_point(
         if not 1 <= at <= state.seq:
             raise StepNotFound(f"task {state.task_id} has events 1 to {state.seq}, not {at}")
         return ForkPoint(at)
-    if at is None and not state.steps:
-        return ForkPoint(1)
     step = _last(state) if at is None else next((one for one in state.steps if one.id == at), None)
+    if at is None and (step is None or step.ended_seq <= state.fork_seq):
+        return ForkPoint(await _as_made(store, state))
     if step is None:
         raise StepNotFound(f"task {state.task_id} has no completed step {at!r} on its present branch")
     return (
@@ -50,8 +50,16 @@ async def fork_point(
     )
 
 
-def _last(state: TaskState) -> StepState:
-    return max(state.steps, key=lambda step: step.ended_seq)
+def _last(state: TaskState) -> StepState | None:
+    return max(state.steps, key=lambda step: step.ended_seq, default=None)
+
+
+async def _as_made(store: JournalStore, state: TaskState) -> int:
+    """Return the event with which a task was made; a fork's other results and words are in its first record."""
+    if state.forked_from is None:
+        return 1
+    records = await store.read(state.task_id, after=state.fork_seq, upto=state.fork_seq + 1)
+    return records[-1].seq
 
 
 async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: StepState) -> ForkPoint:

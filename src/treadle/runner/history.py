@@ -138,7 +138,8 @@ class History(Views):
 
         Args:
             task: the task to fork, or its id; it is not touched.
-            at: a step's id (just after it) or an event's sequence number; by default the last completed step.
+            at: a step's id (just after it) or an event's sequence number; by default the last completed step, or, of a
+                fork that has completed none, how it was made.
             agent: another agent, for another model or prompt.
             input: a user's words to go on with.
             replace: other results for calls of one step, by call id; the fork begins at that step's end.
