@@ -250,11 +250,18 @@ plain("a store class", lambda s: Runner(MemoryStore), err.ConfigurationError, "a
 plain(
     "an unknown scheme", lambda s: Runner("mysql://u:pw@h/x"), err.ConfigurationError, "mysql", "sqlite:///"
 )
+plain("two slashes short", lambda s: Runner("sqlite:j.db"), err.ConfigurationError, "sqlite:///path")
 plain("an empty path", lambda s: Runner(""), err.ConfigurationError, "store", "path")
 plain(
     "run on the class", lambda s: Runner.run(sayer(), "?"), err.MisusedVerb, "on the class", "Runner().run("
 )
 plain("get_task on the class", lambda s: Runner.get_task("x"), err.MisusedVerb, "Runner().get_task(")
+plain(
+    "an empty task id of a stream",
+    lambda s: drained(s.runner.run_stream(sayer(), "?", task_id="")),
+    err.ConfigurationError,
+    "task_id must be text",
+)
 plain(
     "run without await", lambda s: s.runner.run(sayer(), "?").final_text, err.MisusedVerb, "await runner.run("
 )

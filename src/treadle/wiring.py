@@ -165,6 +165,10 @@ def open_store(
 
         return MemoryStore()
     scheme, separator, rest = text.partition("://")
+    if text.startswith("sqlite:") and not separator:
+        raise ConfigurationError(
+            f"store {text!r}: write sqlite:///path, with four slashes before an absolute one"
+        )
     if separator and scheme in ("postgresql", "postgres"):
         from treadle.stores.postgres import PostgresStore
 

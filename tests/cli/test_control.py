@@ -1,8 +1,12 @@
 """`pause`, `cancel`, `send`, `settle`, `undo` and `fork`, also of a task that another process drives."""
 
+import asyncio
+
 import pytest
 
 from tests.cli.conftest import wait_for
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call
 
 
 @pytest.fixture
@@ -145,3 +149,21 @@ def test_a_fork_may_take_another_agent(treadle):
     treadle("run", "math", "hi", "--task-id", "sum")
     made = treadle("fork", "sum", "--agent", "booker", "--json").document
     assert made["agent"] == "booker"
+
+
+def test_a_child_that_was_paused_goes_on_with_the_task_above_all(treadle, project):
+    @tool(read_only=True)
+    async def rest() -> str:
+        """Rest."""
+        await asyncio.sleep(0.2)
+        return "rested"
+
+    leaf = Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+    middle = Agent(ScriptedModel([call("leaf", input="go"), "two lines"]), name="middle", subagents=[leaf])
+    root = Agent(ScriptedModel([call("middle", input="go"), "a poem"]), name="root", subagents=[middle])
+    with Runner(str(project / "family.db")).sync as runner:
+        runner.start(root, "Write.", task_id="job")
+        wait_for(lambda: any(task.task_id == "job.s1-0.s1-0" for task in runner.list_tasks().items))
+        paused = treadle("pause", "job.s1-0.s1-0", "--store", "family.db")
+        assert "go on with: treadle resume job --store family.db" in paused.out.replace(".venv/bin/", "")
+        assert runner.resume("job", agent=root).state == "completed"

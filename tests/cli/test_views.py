@@ -208,6 +208,37 @@ def test_doctor_tells_keys_by_name_only_and_hints_at_undeclared_tools(treadle, m
     assert document["agents"][0]["name"] == "math"
 
 
+def test_doctor_finds_a_store_of_a_newer_version(treadle, project):
+    treadle("run", "math", "hi", "--store", "newer.db")
+    connection = apsw.Connection(str(project / "newer.db"))
+    connection.pragma("user_version", 999)
+    connection.close()
+    ended = treadle("doctor", "--store", "newer.db")
+    assert (ended.code, "format 999" in ended.out) == (1, True)
+
+
+def test_doctor_does_not_advise_to_change_the_mode_of_a_device(treadle):
+    ended = treadle("doctor", "--store", "/dev/null")
+    assert (ended.code, "chmod" in ended.out, "is not a file" in ended.out) == (1, False, True)
+
+
+def test_an_empty_name_means_no_task_even_if_there_is_but_one(treadle):
+    treadle("run", "math", "hi")
+    assert treadle("show", "").code == 2
+    assert treadle("run", "math", "hi", "--task-id", "").code == 2
+    assert len(ids(treadle)) == 1
+
+
+def test_of_words_that_fill_books_the_beginning_is_shown(treadle, project, monkeypatch):
+    with (project / "book").open("w+") as book:
+        book.write("once upon a time " * 1_000_000)
+        book.seek(0)
+        monkeypatch.setattr("sys.stdin", book)
+        out = treadle("run", "math", "-").out
+    assert "17,000,000 characters" in out
+    assert len(out) < 20_000
+
+
 def test_doctor_says_of_which_agents_requests_hold_but_some_tools(treadle):
     assert "chooser on scripted: add, nap (offered by offer_add)" in treadle("doctor").out
     agents = {each["name"]: each["offer"] for each in treadle("doctor", "--json").document["agents"]}

@@ -576,6 +576,8 @@ async def test_a_newer_format_is_refused(postgres: PostgresServer, url: str, sch
         connection.execute(f"UPDATE {schema}.treadle_format SET version = 99")
     with pytest.raises(StoreFormatError, match=r"format 99.*upgrade treadle"):
         await PostgresStore(url).open()
+    with pytest.raises(StoreFormatError, match=r"format 99.*upgrade treadle"):
+        postgres_schema.look(url)
 
 
 async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once(

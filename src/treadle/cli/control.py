@@ -21,6 +21,7 @@ from treadle.cli.running import read
 from treadle.cli.screen import Screen
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import ConfigurationError
+from treadle.ports import TaskRow
 from treadle.runner.results import RunResult
 from treadle.runner.runner import TaskRunner
 
@@ -79,8 +80,10 @@ def _stopped(
 
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
-            result = await stop(runner, (await row_named(runner, task)).task_id)
-            code = told(screen, result, store=store, agent=None, said=result.final_text)
+            row = await row_named(runner, task)
+            under = await _root(runner, row)
+            result = await stop(runner, row.task_id)
+            code = told(screen, result, store=store, agent=None, said=result.final_text, under=under)
             return 0 if result.state == wanted else code
 
     return in_loop(ctx, work)
@@ -102,9 +105,9 @@ def send(
 
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
-            task_id = (await row_named(runner, task)).task_id
-            await runner.send(task_id, read(text), role=role, by=by)
-            await _recorded(runner, task_id, screen, store)
+            row = await row_named(runner, task)
+            await runner.send(row.task_id, read(text), role=role, by=by)
+            await _recorded(runner, row, screen, store)
         return 0
 
     return in_loop(ctx, work)
@@ -133,17 +136,27 @@ def settle(
 
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
-            task_id = (await row_named(runner, task)).task_id
-            await runner.settle(task_id, request, verdict, by=by)
-            await _recorded(runner, task_id, screen, store)
+            row = await row_named(runner, task)
+            await runner.settle(row.task_id, request, verdict, by=by)
+            await _recorded(runner, row, screen, store)
         return 0
 
     return in_loop(ctx, work)
 
 
-async def _recorded(runner: TaskRunner, task_id: str, screen: Screen, store: str | None) -> None:
+async def _recorded(runner: TaskRunner, row: TaskRow, screen: Screen, store: str | None) -> None:
     """Print that what was said is durable, and how the task stands."""
     screen.line(("recorded", "green"))
-    result = await runner.result(task_id)
-    driven = (await runner.get_task(task_id)).driven
-    told(screen, result, store=store, agent=None, said=result.final_text, driven=driven)
+    result = await runner.result(row.task_id)
+    driven = (await runner.get_task(row.task_id)).driven
+    under = await _root(runner, row)
+    told(screen, result, store=store, agent=None, said=result.final_text, driven=driven, under=under)
+
+
+async def _root(runner: TaskRunner, row: TaskRow) -> str | None:
+    """Return the task that a child goes on with, which is nobody's child; None of a task that goes on by itself."""
+    under = None
+    while row.parent is not None:
+        under = row.parent
+        row = await runner.store.row(under)
+    return under

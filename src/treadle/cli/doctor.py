@@ -110,6 +110,9 @@ def _look_at_store(found: Diagnosis, named: str | None) -> None:
     found.store["exists"] = path.exists()
     if not path.exists():
         return
+    if not path.is_file():
+        found.problems.append(f"{path} is not a file: choose another")
+        return
     mode = stat.S_IMODE(path.stat().st_mode)
     found.store["mode"] = f"{mode:04o}"
     found.store["bytes"] = path.stat().st_size
@@ -121,7 +124,7 @@ def _look_at_store(found: Diagnosis, named: str | None) -> None:
 def _look_into(found: Diagnosis, path: Path) -> None:
     import apsw
 
-    from treadle.stores.sqlite_schema import APPLICATION_ID, connect_reader, pragma
+    from treadle.stores.sqlite_schema import APPLICATION_ID, check_not_newer, connect_reader, pragma
 
     try:
         connection = connect_reader(path)
@@ -130,11 +133,14 @@ def _look_into(found: Diagnosis, path: Path) -> None:
             found.store["journal_mode"] = pragma(connection, "journal_mode")
             found.store["integrity"] = pragma(connection, "integrity_check")
             if ours:
+                check_not_newer(connection, path)
                 found.store["tasks"] = connection.execute("SELECT count(*) FROM tasks").fetchone()[0]
         finally:
             connection.close()
     except (apsw.Error, StoreError) as error:
-        found.problems.append(f"{path} cannot be read: {error}")
+        found.problems.append(
+            str(error) if isinstance(error, StoreError) else f"{path} cannot be read: {error}"
+        )
         return
     if not ours:
         found.problems.append(f"{path} is not a Treadle store")

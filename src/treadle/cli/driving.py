@@ -76,18 +76,28 @@ def drive(
 
 
 async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> Counter[str]:
-    """Adopt until a signal says to end, and return how often each kind of thing happened."""
+    """Adopt until a signal says to end, or nobody hears what is said, and return how often each kind of thing happened.
+
+    Raises `OSError` when output could not be written; all tasks are given back by then.
+    """
     counted: Counter[str] = Counter()
     asked: asyncio.Queue[None] = asyncio.Queue()
+    unheard: list[OSError] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.put_nowait, None)
 
     def tell(adoption: Adoption) -> None:
         counted[adoption.kind] += 1
-        screen.entry(adoption)
         mark = _MARKS.get(adoption.kind, ("● ", STYLES.get(adoption.state or "", "")))
-        screen.line(mark, adoption.text, (f"  {adoption.agent or ''}", "dim"))
+        if unheard:
+            return
+        try:
+            screen.entry(adoption)
+            screen.line(mark, adoption.text, (f"  {adoption.agent or ''}", "dim"))
+        except OSError as error:
+            unheard.append(error)
+            asked.put_nowait(None)
 
     screen.entry({"kind": "driving", "store": runner.store.url})
     runner.begin_adopting(at_most=at_most, tell=tell)
@@ -99,6 +109,8 @@ async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> 
         await runner.drain()
     hurried.cancel()
     await draining
+    if unheard:
+        raise unheard[0]
     return counted
 
 

@@ -16,6 +16,7 @@ def told(
     agent: str | None,
     said: str = "",
     driven: bool = False,
+    under: str | None = None,
 ) -> int:
     """Print how a task stands and return the exit code that says so.
 
@@ -26,6 +27,7 @@ def told(
         agent: as given with `--agent`, likewise.
         said: what the model said last, on the screen already.
         driven: whether a process is at work on the task, so that nobody has to go on with it.
+        under: of a child, the task that it goes on with.
     """
     screen.document(result)
     state = result.state
@@ -40,7 +42,7 @@ def told(
         screen.line(("  ! ", "yellow"), reason)
     if state == "waiting":
         pending(screen, result.pending, result.task_id, store)
-    go_on = command_line("resume", result.task_id, store=store, agent=agent)
+    go_on = command_line("resume", under or result.task_id, store=store, agent=agent)
     match state:
         case _ if driven:
             screen.line(("  a process is at work on it", "dim"))

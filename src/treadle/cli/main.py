@@ -100,16 +100,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = given[: given.index("--")] if "--" in given else given
+    _open_closed_streams()
     screen = Screen(json="--json" in options)
+    code = None
     try:
         with screen.one_document():
             code = _run(given or ["--help"], screen)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # Whoever read the output has gone, so there is nobody to tell; nor at exit, when what is buffered is written.
+    except OSError as error:
+        # The reader of the output has gone, or its disk is full: what is still buffered is not tried again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not code and not isinstance(error, BrokenPipeError):
+            screen.note(("error: ", "red"), _of_system(error))
         return CODES["failed"]
+
+
+def _open_closed_streams() -> None:
+    """Lead standard streams that the caller closed nowhere, lest the next file opened is taken for one of them."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - as long as the process
 
 
 def _run(arguments: list[str], screen: Screen) -> int:
@@ -118,6 +129,8 @@ def _run(arguments: list[str], screen: Screen) -> int:
         return command.main(arguments, prog_name="treadle", standalone_mode=False, obj=screen) or 0
     except (_UsageError, TreadleError) as error:
         return _failed(error, screen)
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if os.environ.get("TREADLE_DEBUG"):
             raise
@@ -127,9 +140,17 @@ def _run(arguments: list[str], screen: Screen) -> int:
         if theirs is not None:
             screen.note(("error: ", "red"), f"{what} (from {theirs}; TREADLE_DEBUG=1 shows the way there)")
             return CODES["failed"]
+        if isinstance(error, OSError):
+            screen.note(("error: ", "red"), _of_system(error))
+            return CODES["failed"]
         screen.note(("this is a bug in treadle: ", "red"), what)
         screen.note("run it again with TREADLE_DEBUG=1 for the details of a report")
         return OUR_BUG
+
+
+def _of_system(error: OSError) -> str:
+    """Return what the operating system refused, and of which file."""
+    return ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
 
 
 def _raised_outside(error: BaseException) -> str | None:

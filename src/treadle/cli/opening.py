@@ -99,6 +99,10 @@ async def row_named(runner: TaskRunner, name: str) -> TaskRow:
         TaskNotFound: none fits, or the name is that of a thread.
         ConfigurationError: several fit.
     """
+    if not name:
+        raise ConfigurationError(
+            "TASK is empty: name a task by its id, a unique beginning or end of it, or `last`"
+        )
     await runner.store.open()
     if name == "last":
         rows = [row for row in await _rows_where(runner, lambda _: True) if row.parent is None]

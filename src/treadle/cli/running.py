@@ -342,8 +342,13 @@ async def _model_used(runner: TaskRunner, task_id: str) -> str | None:
 
 
 def read(text: str) -> str:
-    """Return an INPUT: what stands there, or standard input for `-`."""
-    return sys.stdin.read() if text == "-" else text
+    """Return an INPUT: what stands there, or standard input for `-`; raises `ConfigurationError` if that is no text."""
+    if text != "-":
+        return text
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"standard input is not text: {error}") from None
 
 
 def _agent_and_input(words: list[str]) -> tuple[str | None, str]:

@@ -122,10 +122,17 @@ def _text(parts: tuple[str | tuple[str, str], ...]) -> Text:
     return line
 
 
+class _Console(Console):
+    """A console whose broken pipe is an error like others: a driver is to give its tasks back before it ends."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError from None
+
+
 def _console(stream: TextIO) -> Console:
     if hasattr(stream, "reconfigure"):
         cast("io.TextIOWrapper", stream).reconfigure(errors="replace")
-    return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return _Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager

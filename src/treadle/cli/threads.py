@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from treadle.cli import agents
 from treadle.cli.opening import CODES, JsonOption, StoreOption, in_loop, runner_on
+from treadle.cli.running import read
 from treadle.cli.screen import Screen, clean
 from treadle.core.messages import Json, Message, Text, ToolCall, ToolResult
 from treadle.errors import ConfigurationError, ThreadNotFound
@@ -108,8 +108,7 @@ def import_(
     json: JsonOption = False,
 ) -> int:
     """Add messages to a thread: a JSON list of {"role", "content"}, as chat APIs have them."""
-    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    messages = _messages(text)
+    messages = _messages(read(file) if file == "-" else _text_in(Path(file)))
 
     async def work(screen: Screen) -> int:
         async with runner_on(store, make=True) as runner:
@@ -177,6 +176,13 @@ def _said(message: Message) -> str:
         else:
             told.append(f"({type(part).__name__.lower()})")
     return " ".join(told)
+
+
+def _text_in(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{file} is not text: {error}") from None
 
 
 def _messages(text: str) -> list[Message]:

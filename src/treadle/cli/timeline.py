@@ -17,6 +17,8 @@ from treadle.core.spending import as_dollars
 from treadle.runner.results import moment
 
 _LOUD: Final = 300
+_LONG: Final = 10_000
+"""How many characters of a person's words are shown: a terminal takes seconds for millions, and the driver waits."""
 """How many characters of arguments and results a line shows."""
 
 _REQUESTS: Final = {
@@ -28,10 +30,11 @@ _REQUESTS: Final = {
 
 
 def words(parts: Iterable[Content]) -> str:
-    """Return content parts as text; what is no text is named."""
-    return " ".join(
+    """Return content parts as text, a very long one cut; what is no text is named."""
+    text = " ".join(
         part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts
     )
+    return text if len(text) <= _LONG else f"{text[:_LONG]}… ({len(text):,} characters)"
 
 
 def arguments(given: dict[str, Json]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -35,6 +36,9 @@ def observers(traces: list[str] | None, *, content: bool) -> tuple[Observer, ...
 def _observer(trace: str, content: bool) -> Observer:
     way, _, rest = trace.partition(":")
     if way == "jsonl" and rest:
+        path = Path(rest)
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise ConfigurationError(f"--trace {trace}: there can be no such file")
         from treadle.telemetry.jsonl import JsonLines
 
         return JsonLines(rest, content=content)

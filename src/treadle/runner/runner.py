@@ -200,7 +200,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         With `raw`, also what the model's provider sends, as it sends it. Leaving the block early interrupts the task;
         afterwards `stream.result` is what `run` would have returned.
         """
-        new = NewRun(agent, parts_of(input), thread_id, task_id or new_id(), options)
+        new = NewRun(agent, parts_of(input), thread_id, new_id() if task_id is None else task_id, options)
 
         async def work() -> RunResult:
             if task_id is not None:

@@ -223,6 +223,7 @@ def look(url: str) -> dict[str, Any]:
     connection = connect(to, "treadle doctor", for_reading=True)
     try:
         version = _format(to, connection)
+        _check_not_newer(to, version)
         names = ("server_version", "synchronous_commit", "fsync", "full_page_writes", "max_connections")
         settings = {
             name: connection.execute("SELECT current_setting(%s)", (name,)).fetchone() for name in names
@@ -259,11 +260,7 @@ def migrate(to: Address, connection: Connection) -> None:
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
             )
             version = _format(to, connection)
-            if version > max(steps):
-                raise StoreFormatError(
-                    f"{to.url} has format {version}, this version of Treadle knows formats up to {max(steps)}: "
-                    "upgrade treadle"
-                )
+            _check_not_newer(to, version)
             if version == 0:
                 _make_schema(to, connection)
             for number in range(version + 1, max(steps) + 1):
@@ -271,6 +268,14 @@ def migrate(to: Address, connection: Connection) -> None:
                 connection.execute("UPDATE treadle_format SET version = %s", (number,))
     except psycopg.Error as error:
         raise unavailable(to, error) from error
+
+
+def _check_not_newer(to: Address, version: int) -> None:
+    if version > max(_steps()):
+        raise StoreFormatError(
+            f"{to.url} has format {version}, this version of Treadle knows formats up to {max(_steps())}: "
+            "upgrade treadle"
+        )
 
 
 def _format(to: Address, connection: Connection) -> int:

@@ -147,11 +147,7 @@ def _migrate(connection: Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE").fetchall()
     try:
         version: int = pragma(connection, "user_version")
-        if version > max(steps):
-            raise StoreFormatError(
-                f"{path} has format {version}, this version of Treadle knows formats up to {max(steps)}: "
-                "upgrade treadle"
-            )
+        check_not_newer(connection, path)
         for number in range(version + 1, max(steps) + 1):
             if number not in steps:
                 raise StoreFormatError(
@@ -166,6 +162,15 @@ def _migrate(connection: Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK").fetchall()
         raise
+
+
+def check_not_newer(connection: Connection, path: Path) -> None:
+    """Raise `StoreFormatError` if a newer version of Treadle wrote this."""
+    version: int = pragma(connection, "user_version")
+    if version > max(_steps()):
+        raise StoreFormatError(
+            f"{path} has format {version}, this version of Treadle knows formats up to {max(_steps())}: upgrade treadle"
+        )
 
 
 def _steps() -> dict[int, str]:
