@@ -37,7 +37,7 @@ def test_an_amount_shows_what_there_is_to_see(amount: str, words: str) -> None:
         ({"unpriced": ("scripted",)}, "1 model call · 0 tool calls · 10 + 5 tokens"),
         (
             {"unpriced": ("scripted", "openai:gpt-99")},
-            "1 model call · 0 tool calls · 10 + 5 tokens · cost unknown: openai:gpt-99 has no price",
+            "1 model call · 0 tool calls · 10 + 5 tokens · cost unknown: no price for openai:gpt-99",
         ),
     ],
 )

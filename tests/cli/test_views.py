@@ -183,7 +183,7 @@ def test_verify_names_the_damaged_task_and_exits_1(treadle, project):
     ended = treadle("verify")
     assert ended.code == 1
     assert "bad at event" in ended.out
-    assert "1 of 2 tasks are whole" in ended.out
+    assert "1 of 2 tasks whole" in ended.out
     assert treadle("verify", "good").code == 0
     items = treadle("verify", "--json").document["items"]
     assert {item["task_id"]: not item["findings"] for item in items} == {"good": True, "bad": False}

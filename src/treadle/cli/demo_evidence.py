@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from treadle.cli import demo_agent
+from treadle.cli.screen import some
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.events import Event
@@ -101,11 +102,11 @@ def nothing_twice(task_id: str, events: Sequence[Event], log: Sequence[dict[str,
     return [
         Claim(
             not again,
-            f"{_some(len(completed), 'step')} completed, each once" + _named("taken up again", again),
+            f"{some(len(completed), 'step')} completed, each once" + _named("taken up again", again),
         ),
         Claim(
             not repeated and not strangers,
-            f"{_some(len(calls), 'call')}, {_some(starts, 'start')} in {demo_agent.LOG}: "
+            f"{some(len(calls), 'call')}, {some(starts, 'start')} in {demo_agent.LOG}: "
             "no finished call and no writing call ran twice"
             + _named("ran twice", repeated)
             + _named("not in the journal", strangers),
@@ -142,10 +143,6 @@ def _is_work(event: Event) -> TypeGuard[e.StepStarted | e.ModelStarted | e.ToolS
     return isinstance(event, (e.StepStarted, e.ModelStarted))
 
 
-def _some(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _named(what: str, found: Sequence[object]) -> str:
     return f"; {what}: {', '.join(map(str, found))}" if found else ""
 
@@ -180,7 +177,7 @@ def the_ledger(tasks: Sequence[tuple[str, Sequence[Event]]], folder: Path) -> li
         expected += [f"{task_id}/{undone.call}{UNDO}" for undone in rewound if _reversed(undone)]
     keys = [line.rpartition(",")[2] for line in (ledger.read_text().splitlines() if ledger.exists() else ())]
     found = [key for key in keys if key.rpartition("/")[0] in [task_id for task_id, _ in tasks]]
-    text = f"{_some(len(expected), 'booking')} in the journal, {_some(len(found), 'line')} in {ledger.name}"
+    text = f"{some(len(expected), 'booking')} in the journal, {some(len(found), 'line')} in {ledger.name}"
     return [Claim(sorted(found) == sorted(expected), text)]
 
 
@@ -219,5 +216,6 @@ def the_fork(
     """Claim that the fork ran nothing of what it shares with the task it was forked from."""
     before = calls_of(fork_id, [event for event in events if event.seq <= shared], log)
     again = [call.id for call in before.values() if call.lines]
-    text = f"{shared} events and {_some(len(before), 'call')} shared; the fork started {len(again)} of them again"
+    kept = f"{some(shared, 'event')} and {some(len(before), 'call')} shared"
+    text = f"{kept}; the fork started {len(again)} of them again"
     return [Claim(not again, text), *nothing_twice(fork_id, [ev for ev in events if ev.seq > shared], log)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.cli.opening import CODES, command_line
-from treadle.cli.screen import STYLES, Screen, clean, dollars
+from treadle.cli.screen import STYLES, Screen, clean, dollars, some
 from treadle.cli.timeline import arguments
 from treadle.runner.results import Pending, RunResult, TaskUsage
 
@@ -79,11 +79,10 @@ def spent(result: RunResult) -> tuple[str, str]:
 
 def usage_words(usage: TaskUsage) -> str:
     """Return what was spent in a few words."""
-    counted = [(usage.model_calls, "model call"), (usage.tool_calls, "tool call")]
-    calls = " · ".join(f"{n} {what}{'s' if n != 1 else ''}" for n, what in counted)
+    calls = f"{some(usage.model_calls, 'model call')} · {some(usage.tool_calls, 'tool call')}"
     about = "about " if usage.estimated else ""
     words = f"{calls} · {about}{usage.input_tokens} + {usage.output_tokens} tokens"
     if usage.cost is not None and usage.model_calls:
         return clean(f"{words} · {about}{dollars(usage.cost)}")
     named = [model for model in usage.unpriced if ":" in model]
-    return clean(f"{words} · cost unknown: {', '.join(named)} has no price" if named else words)
+    return clean(f"{words} · cost unknown: no price for {', '.join(named)}" if named else words)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from treadle.cli.opening import JsonOption, StoreOption, in_loop, row_named, runner_on
-from treadle.cli.screen import Screen
+from treadle.cli.screen import Screen, some
 from treadle.errors import ConfigurationError
 
 
@@ -31,11 +31,14 @@ def verify(
         for found in report.findings:
             screen.line(("✗ ", "red"), str(found))
         bad = sum(bool(task.findings) for task in report.tasks)
-        whole = f"{len(report.tasks) - bad} of {len(report.tasks)} tasks are whole"
-        screen.line((whole, "red" if bad else "green"), f" · {report.events} events, {report.bytes} bytes")
+        whole = f"{len(report.tasks) - bad} of {some(len(report.tasks), 'task')} whole"
+        screen.line(
+            (whole, "red" if bad else "green"),
+            f" · {some(report.events, 'event')}, {some(report.bytes, 'byte')}",
+        )
         unknown = sum(task.unknown for task in report.tasks)
         if unknown:
-            screen.line((f"{unknown} events are of kinds that this version does not know", "yellow"))
+            screen.line((f"{some(unknown, 'event')} of kinds that this version does not know", "yellow"))
         return 1 if bad else 0
 
     return in_loop(ctx, work)
@@ -62,7 +65,12 @@ def export(
             names = [(await row_named(runner, task)).task_id for task in tasks or ()]
             report = await runner.export_tasks(sys.stdout.buffer if out is None else out, *names)
         screen.document(report)
-        screen.note((f"{len(report.tasks)} tasks, {report.events} events, {report.bytes} bytes", "dim"))
+        screen.note(
+            (
+                f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')}, {some(report.bytes, 'byte')}",
+                "dim",
+            )
+        )
         return 0
 
     return in_loop(ctx, work)
@@ -88,8 +96,10 @@ def import_(
         screen.document(report)
         for task_id in report.tasks:
             screen.line(task_id)
-        already = f", {len(report.known)} were here already" if report.known else ""
-        screen.note((f"{len(report.tasks)} tasks, {report.events} events imported{already}", "dim"))
+        already = f", {len(report.known)} here already" if report.known else ""
+        screen.note(
+            (f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')} imported{already}", "dim")
+        )
         return 0
 
     return in_loop(ctx, work)

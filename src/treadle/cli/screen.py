@@ -48,6 +48,11 @@ def _shown(character: str) -> str:
     return character
 
 
+def some(count: int, what: str) -> str:
+    """Return how many there are of something, in words."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def dollars(cost: Decimal) -> str:
     """Return an amount of US dollars as people read it: cents, and of less than a dollar what is there to see."""
     if cost >= 1 or cost == 0:

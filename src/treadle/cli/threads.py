@@ -12,7 +12,7 @@ from rich.table import Table
 from treadle.cli import agents
 from treadle.cli.opening import CODES, JsonOption, StoreOption, in_loop, runner_on
 from treadle.cli.running import read
-from treadle.cli.screen import Screen, clean
+from treadle.cli.screen import Screen, clean, some
 from treadle.core.messages import Json, Message, Text, ToolCall, ToolResult
 from treadle.errors import ConfigurationError, ThreadNotFound
 
@@ -88,7 +88,7 @@ def compact(
             report = await runner.compact_thread(thread, keep=keep, model=model)
             screen.document(report)
             screen.line(
-                f"{report.messages_before} messages ({report.tokens_before} tokens) -> "
+                f"{some(report.messages_before, 'message')} ({report.tokens_before} tokens) -> "
                 f"{report.messages_after} ({report.tokens_after})",
                 ("" if report.complete else "  not complete: see the last task", "yellow"),
             )
@@ -114,7 +114,7 @@ def import_(
         async with runner_on(store, make=True) as runner:
             task_id = await runner.import_thread(thread, messages)
             screen.document({"task_id": task_id, "messages": len(messages)})
-            screen.line(f"{len(messages)} messages, in task ", task_id)
+            screen.line(f"{some(len(messages), 'message')}, in task ", task_id)
         return 0
 
     return in_loop(ctx, work)
@@ -158,7 +158,7 @@ def prune(
             report = await runner.prune(seconds, labels=labels, dry_run=dry_run, **how)
             screen.document(report)
             verb = "would delete" if dry_run else "deleted"
-            screen.line(f"{verb} {len(report.threads)} threads, {len(report.tasks)} tasks")
+            screen.line(f"{verb} {some(len(report.threads), 'thread')}, {some(len(report.tasks), 'task')}")
         return 0
 
     return in_loop(ctx, work)
