@@ -533,6 +533,25 @@ async def test_words_that_no_step_read_have_the_worker_begin_anew(
     assert sum(words[-1] != "and?" for _, words in heard) == 2, "what was left of the first plan never begins"
 
 
+async def test_an_answer_that_words_overtook_is_what_there_is_at_a_limit(runner: Runner) -> None:
+    gates = Gates()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        await gates.pass_(str(len(ctx.messages)))
+        return StepResult({"heard": len(ctx.messages)}, is_last=True)
+
+    options = RunOptions(limits=Limits(steps=1))
+    handle = await runner.start(agent_of(worker), "go", options=options)
+    await gates.until("1 begins")
+    await handle.send("and?")
+    await gates.let("1")
+    result = await sound(runner, await handle.result())
+    assert (result.state, result.output) == ("degraded", {"heard": 1})
+    again = asyncio.create_task(runner.resume(result.task_id, options=RunOptions(limits=Limits(steps=2))))
+    await gates.let("3")
+    assert ((await again).state, (await again).output) == ("completed", {"heard": 3})
+
+
 async def test_words_that_come_after_a_failure_that_the_answer_outran_begin_anew(runner: Runner) -> None:
     gates = Gates()
 

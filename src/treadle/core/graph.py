@@ -118,6 +118,9 @@ class Node:
     inherited: bool = False
     """a fork took it over from its parent"""
 
+    overtaken: bool = False
+    """it answered, and then words came that no step had read"""
+
     alone: bool = False
     """nothing ran or was to run beside it: it speaks straight into the conversation"""
 

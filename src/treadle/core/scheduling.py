@@ -267,6 +267,7 @@ def begin_anew(state: TaskState, graph: Graph) -> None:
     What is left of the others is given up, as it would be if the answer stood.
     """
     for step in state.steps:
+        graph.nodes[step.id].overtaken |= step.last
         step.last = False
     graph.surplus.update(graph.running)
     graph.surplus.update(graph.failed)
