@@ -210,7 +210,7 @@ def limit_words(state: TaskState) -> str:
 
 
 def partial_answer(state: TaskState, setup: Setup) -> Json:
-    """Return the last answer in this task, or the model's last words, or nothing; of a type, the one there is, or None."""
+    """Return the last answer of a task, or the model's last words, or nothing; of a type, the one there is, or None."""
     if setup.output_retries is not None:
         typed = state.step.typed if state.step is not None else None
         return typed.output if typed is not None and typed.problem is None else None
