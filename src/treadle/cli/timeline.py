@@ -17,9 +17,10 @@ from treadle.core.spending import as_dollars
 from treadle.runner.results import moment
 
 _LOUD: Final = 300
+"""How many characters of arguments and results a line shows."""
+
 _LONG: Final = 10_000
 """How many characters of a person's words are shown: a terminal takes seconds for millions, and the driver waits."""
-"""How many characters of arguments and results a line shows."""
 
 _REQUESTS: Final = {
     "pause_requested": "pause asked for",
