@@ -565,8 +565,29 @@ async def test_an_empty_schema_that_an_administrator_made_is_used(
     as_role = postgres.in_schema(schema).replace("postgres@", f"{schema}@")
     async with opened(as_role) as store:
         await Owner.create(store, "t")
-    with pytest.raises(StoreUnavailable, match="permission denied"):
+    with pytest.raises(
+        StoreUnavailable, match=f"permission denied.*CREATE SCHEMA {schema}_other AUTHORIZATION"
+    ):
         await PostgresStore(as_role, schema=f"{schema}_other").open()
+
+
+async def test_a_role_that_may_not_write_a_schema_is_told_so(
+    postgres: PostgresServer, url: str, schema: str
+) -> None:
+    async with opened(url):
+        pass
+    role = f"{schema}_guest"
+    as_guest = url.replace("postgres@", f"{role}@")
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        with pytest.raises(StoreUnavailable, match=f"permission denied for schema {schema}"):
+            await PostgresStore(as_guest).open()
+        connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    with pytest.raises(StoreUnavailable, match="may not write here"):
+        postgres_schema.look(as_guest)
+    with pytest.raises(StoreUnavailable, match="may not write here"):
+        postgres_schema.look(postgres.in_schema(f"{schema}_none").replace("postgres@", f"{role}@"))
 
 
 async def test_a_newer_format_is_refused(postgres: PostgresServer, url: str, schema: str) -> None:

@@ -198,7 +198,14 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
     for name in _SECRET:
         if secret := to.parameters.get(name):
             text = text.replace(str(secret), "***")
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        text = f"{text}: {owning(to)}"
     return StoreUnavailable(f"{to.url}: {text}")
+
+
+def owning(to: Address) -> str:
+    """Say what a role needs that may not do what a store does."""
+    return f"the schema must belong to this role: CREATE SCHEMA {to.schema} AUTHORIZATION ..."
 
 
 def pause(away: float) -> float:
@@ -233,11 +240,25 @@ def look(url: str) -> dict[str, Any]:
         if version:
             tasks = connection.execute("SELECT count(*) FROM tasks WHERE NOT deleted").fetchone()
             found |= {"format": version, "tasks": tasks[0] if tasks else 0}
+        if not _may_write(to, connection, version):
+            raise StoreUnavailable(f"{to.url}: this role may not write here: {owning(to)}")
         return found
     except psycopg.Error as error:
         raise unavailable(to, error) from error
     finally:
         connection.close()
+
+
+def _may_write(to: Address, connection: Connection, version: int) -> bool:
+    """Whether a role may add to a schema's tables, or make them."""
+    asked = connection.execute(
+        """SELECT CASE WHEN %(version)s > 0 THEN has_table_privilege(%(table)s, 'INSERT')
+        WHEN EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s)
+        THEN has_schema_privilege(%(schema)s, 'CREATE')
+        ELSE has_database_privilege(current_database(), 'CREATE') END""",
+        {"version": version, "table": f'"{to.schema}".tasks' if version else None, "schema": to.schema},
+    ).fetchone()
+    return bool(asked and asked[0])
 
 
 # ----------------------------------------------------------------------------------------------- format
@@ -292,7 +313,9 @@ def _format(to: Address, connection: Connection) -> int:
             raise StoreFormatError(
                 f"{to.url}: schema {to.schema} holds tables of another program: name another one with ?schema=..."
             )
-        version = connection.execute("SELECT version FROM treadle_format").fetchone()
+        # By its full name, so that a schema this role may not look into is refused, and not said to be empty.
+        table = sql.Identifier(to.schema, "treadle_format")
+        version = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
     except psycopg.Error as error:
         raise unavailable(to, error) from error
     return 0 if version is None else int(version[0])
