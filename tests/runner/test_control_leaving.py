@@ -17,6 +17,8 @@ from tests.runner.acts import Gate, assert_journal_makes_sense, kinds, only
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import TaskBusy
 from treadle.llm.scripted import call, text
+from treadle.ports import Commit, CommitDone
+from treadle.runner.stream import Stream
 from treadle.stores.memory import MemoryStore
 
 
@@ -166,6 +168,56 @@ async def test_a_stream_in_a_timeout_interrupts_the_task(runner: Runner) -> None
         await watch()
     assert others() == before
     assert (await runner.get_task("mine")).state == "interrupted"
+
+
+class SlowDisk(MemoryStore):
+    """A store whose commits take their time, and whose reads do not wait for them."""
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        asyncio.get_running_loop().call_later(0.03, super().commit, commit, done)
+
+
+@pytest.mark.anyio
+async def test_a_run_cancelled_while_its_task_is_being_made_says_that_it_was_cancelled() -> None:
+    async with Runner(SlowDisk()) as runner:
+        run = asyncio.ensure_future(runner.run(Agent(ScriptedModel(["Hi."])), "go", task_id="mine"))
+        await asyncio.sleep(0.01)
+        assert runner.desk.is_owned("mine")
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        task = await runner.get_task("mine")
+        assert (task.state, task.driven) == ("created", False)
+
+
+@pytest.mark.anyio
+async def test_a_caller_cancelled_twice_while_it_leaves_a_stream_leaves_no_error_unseen(
+    runner: Runner,
+) -> None:
+    unseen: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)
+            raise OSError("the disk has gone")
+
+    async def leave() -> None:
+        async with Stream(runner.desk, "mine", work):
+            await asyncio.sleep(60)
+
+    before = others()
+    leaving = asyncio.ensure_future(leave())
+    for _ in range(2):
+        await asyncio.sleep(0.001)
+        leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await asyncio.wait(others() - before)
+    gc.collect()
+    assert unseen == []
 
 
 @pytest.mark.anyio

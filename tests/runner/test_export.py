@@ -1,5 +1,6 @@
 """Exports: what is taken in elsewhere is what was written here, and nothing else is taken in."""
 
+import asyncio
 import io
 import json
 import stat
@@ -374,6 +375,15 @@ async def test_an_export_that_fails_half_way_leaves_no_file(tmp_path: Path) -> N
         with pytest.raises(StoreUnavailable):
             await runner.export_tasks(tmp_path / "all.jsonl")
     assert leftovers(tmp_path) == []
+
+
+async def test_two_exports_to_one_file_at_once_both_leave_it_whole(tmp_path: Path) -> None:
+    async with Runner(SQLiteStore(tmp_path / "j.db")) as runner:
+        await runner.run(Agent(ScriptedModel(["Hi."])), "Hello", task_id="t")
+        reports = await asyncio.gather(*[runner.export_tasks(tmp_path / "out.jsonl") for _ in range(2)])
+    assert [report.tasks for report in reports] == [("t",), ("t",)]
+    async with Runner(MemoryStore()) as elsewhere:
+        assert (await elsewhere.import_tasks(tmp_path / "out.jsonl")).tasks == ("t",)
 
 
 async def test_a_task_that_was_deleted_here_is_not_taken_for_known(export: Path) -> None:

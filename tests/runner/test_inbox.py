@@ -107,11 +107,12 @@ def test_a_verdict_on_what_is_not_unknown_is_rejected_on_record(state: TaskState
     assert (event.command, event.inbox) == ("settle", "i")
 
 
-@pytest.mark.parametrize("kind", ["interrupt", "pause", "resume", "send", "settle", "undo"])
-def test_who_is_being_cancelled_takes_no_command_but_to_cancel(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["interrupt", "pause", "resume", "settle", "undo"])
+def test_who_is_being_cancelled_takes_no_command_but_to_cancel_and_keeps_words(kind: str) -> None:
     state = told(step(), e.CancelRequested())
     assert isinstance(as_event(state, said(kind, parts=[])), e.CommandRejected)
     assert as_event(state, said("cancel")) == e.CancelRequested(inbox="i")
+    assert as_event(state, said("send", parts=[])) == e.InputReceived((), inbox="i")
     assert as_event(state, said("survived", epoch=1)) == e.DriverSurvived(1, "i")
 
 

@@ -159,6 +159,32 @@ async def test_the_words_of_a_task_that_was_cancelled_before_its_first_step_are_
     assert said(await runner.get_thread("talk"))[:-1] == [("user", "Hello"), ("user", "Anybody there?")]
 
 
+async def test_words_sent_while_a_task_is_being_cancelled_are_kept_too(runner: Runner) -> None:
+    entered, stopping, may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool(read_only=True)
+    async def slow() -> str:
+        """Stop slowly."""
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopping.set()
+            await may_stop.wait()
+        return "done"
+
+    agent = sayer(call("slow"), "Hi.").replace(tools=[slow])
+    options = RunOptions(keep_in_thread="always")
+    handle = await runner.start(agent, "Hello", thread_id="talk", options=options)
+    await entered.wait()
+    cancelling = asyncio.ensure_future(handle.cancel())
+    await stopping.wait()
+    await handle.send("Too late?")
+    may_stop.set()
+    assert (await cancelling).state == "cancelled"
+    assert ("user", "Too late?") in said(await runner.get_thread("talk"))
+
+
 async def test_words_sent_while_a_model_gives_its_last_answer_at_a_limit_are_kept(runner: Runner) -> None:
     asked, told = asyncio.Event(), asyncio.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import sysconfig
@@ -101,6 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = given[: given.index("--")] if "--" in given else given
     _open_closed_streams()
+    logging.getLogger("psycopg").addHandler(
+        logging.NullHandler()
+    )  # the store tells what comes of a lost session
     screen = Screen(json="--json" in options)
     code = None
     try:

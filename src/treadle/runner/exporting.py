@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO
 
 from treadle.core.data import frozen, mutable
@@ -150,7 +151,7 @@ async def digest_at(store: JournalStore, task_id: str, seq: int) -> bytes:
 
 async def export_to_file(store: JournalStore, path: Path, tasks: Iterable[str] | None) -> ExportReport:
     """Write a file, for its owner only, that is there when it is whole and not before."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{token_hex(4)}.part")
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
             report = await export(store, out, tasks)

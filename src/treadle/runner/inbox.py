@@ -30,7 +30,7 @@ def _event(state: TaskState, item: InboxItem) -> e.Event:
     if item.kind == SURVIVED:
         return e.DriverSurvived(int(data["epoch"]), inbox)
     by, reason = data.get("by"), data.get("reason")
-    if state.cancelling and item.kind != "cancel":
+    if state.cancelling and item.kind not in ("cancel", "send"):  # words are kept, though nobody reads them
         return e.CommandRejected(item.kind, "the task is being cancelled", inbox)
     match item.kind:
         case "cancel":

@@ -128,7 +128,13 @@ class Stream(Generic[R]):
             return await self._work()
 
         self._task = asyncio.ensure_future(work())
-        self._task.add_done_callback(lambda _: watcher.stir())
+
+        def ended(task: asyncio.Task[R]) -> None:
+            watcher.stir()
+            if not task.cancelled():
+                task.exception()  # seen, also where the caller was cancelled while it left and heard of nothing
+
+        self._task.add_done_callback(ended)
         self._events = watch(self._desk, self.task_id, watcher, after=after, deltas=True, over=self._over)
         return self
 

@@ -63,6 +63,7 @@ class JournalWriter:
         self.epoch = own.epoch
         self.digest = own.digest
         self._create = own.create
+        self._is_made = own.create is None
         self._enter: OnBusyThread | None = own.enter
         self.place: Place | None = None
         """in its thread, as the first commit found it"""
@@ -82,8 +83,8 @@ class JournalWriter:
 
     @property
     def is_new(self) -> bool:
-        """Whether the task is not in the store yet, so that nobody can have written to it."""
-        return self._create is not None
+        """Whether the task is not known to be in the store yet, so that nobody can have written to it."""
+        return not self._is_made
 
     def record(self, event: Event, inbox: str | None = None) -> None:
         """Number an event, apply it and queue it for the next commit."""
@@ -143,6 +144,7 @@ class JournalWriter:
         if isinstance(verdict, Exception):
             self._fail(verdict)
         else:
+            self._is_made = True
             if verdict.place is not None:
                 self.place = verdict.place
             self._channel.publish(events)
@@ -235,7 +237,7 @@ class JournalWriter:
             if isinstance(error, Fenced):
                 self._fail(error)
             raise
-        self.released = verdict.released
+        self.released, self._is_made = verdict.released, True
         if event is not None and record is not None:
             self.digest = record.digest
             apply(self._state, event, self.epoch)
