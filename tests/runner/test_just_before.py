@@ -216,3 +216,24 @@ async def test_a_task_that_was_deleted_and_made_again_elsewhere_is_not_taken_for
         await there.run(agent, "Hi again", task_id="t")
         assert (await here.result("t")).messages[0].text == "Hi again"
         await there.delete_task("t")
+
+
+class Glance(MemoryStore):
+    """A store in which somebody else has a task for just as long as one first tries to claim it."""
+
+    other: Runner | None = None
+
+    async def claim(self, task_id: str, *, enter: bool = False) -> Any:
+        other, self.other = self.other, None
+        if other is None:
+            return await super().claim(task_id, enter=enter)
+        async with other._driving.owning.own(task_id):
+            return await super().claim(task_id, enter=enter)
+
+
+async def test_a_task_that_somebody_only_glanced_at_is_resumed_all_the_same() -> None:
+    store = Glance()
+    async with Runner(store, agents=[AGENTS["well"]]) as runner, Runner(store) as other:
+        task = await runner.create_task(AGENTS["well"], "A room, please")
+        store.other = other
+        assert (await runner.resume(task)).state == "completed"

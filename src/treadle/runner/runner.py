@@ -319,9 +319,10 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
                 if results.word_of(row) not in UNFINISHED:
                     return await self.result(task_id)
             except TaskBusy:
-                if not self.desk.is_driven(await self._driving.row(task_id)):
+                now = await self._driving.row(task_id)
+                if now.epoch == row.epoch and not self.desk.is_driven(now):
                     raise
-                # Somebody else was faster.
+                # Somebody else was faster, and may have had it for a moment only.
 
     async def _resumed_elsewhere(self, task_id: str, by: str | None) -> TaskRow:
         """Return the row of a task once its driver stops; one that is about to stop since it was asked to goes on."""
