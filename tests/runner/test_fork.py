@@ -568,3 +568,15 @@ async def test_no_fork_begins_in_the_midst_of_an_undo(runner: Runner) -> None:
     with pytest.raises(ForkPointBusy, match="undo"):
         await runner.fork(task, at=asked.seq)
     assert (await runner.fork(task, at="s1")).steps == 1
+
+
+async def test_a_failure_that_was_tolerated_can_be_replaced_in_a_fork(runner: Runner) -> None:
+    @tool
+    async def look() -> str:
+        raise ValueError("broken")
+
+    agent = Agent(ScriptedModel([call("look"), "so"]), tools=[look])
+    options = RunOptions(on_failure=FailurePolicy(tool="degrade"))
+    parent = await runner.run(agent, "go", options=options)
+    fork = await runner.fork(parent.task_id, replace={"s1-0": "seen"})
+    assert (parent.state, (await runner.resume(fork)).state) == ("degraded", "completed")

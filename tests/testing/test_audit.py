@@ -7,6 +7,7 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
+from treadle.core import scheduling
 from treadle.core.messages import Message, Text, ToolCall, ToolResult, user
 from treadle.llm.scripted import call, text
 from treadle.testing.audit import (
@@ -254,6 +255,21 @@ def test_a_task_that_completes_while_words_wait_to_be_read_is_seen() -> None:
     place = next(at for at, event in enumerate(events) if isinstance(event, e.TaskEnded))
     events.insert(place, e.InputReceived((Text("and?"),)))
     assert "well_formed" in found(numbered(*events))
+
+
+def test_words_that_are_kept_nowhere_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = fan_of_steps()
+    events.insert(4, e.InputReceived((Text("and?"),)))
+    events[7], events[8] = e.StepCompleted("s3", True, "done"), e.StepSkipped("s2", "join")
+    assert found(numbered(*events)) == set()
+    monkeypatch.setattr(scheduling, "words_of", lambda node: node.said if node.status == "completed" else [])
+    assert "well_formed" in found(numbered(*events))
+
+
+def test_words_that_no_step_read_and_none_is_to_read_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = fan_of_steps()
+    monkeypatch.setattr(scheduling, "_read", lambda state, node, step: state.unread.clear())
+    assert found(numbered(*events)) == {"well_formed"}
 
 
 def test_a_step_that_ends_twice_is_seen() -> None:

@@ -53,10 +53,12 @@ def decide(state: TaskState, setup: Setup) -> Decision:
         return wanted
     if graph.failed:
         return _after_failure(state, setup, next(iter(graph.failed.values())))
-    if graph.running or setup.only_steps is not None:
+    if graph.running:
         return Wait("idle")
-    if state.unread and not graph.planned:
+    if state.unread and not (graph.planned or graph.ready):
         return _first(state, setup)  # words that came after the answer
+    if setup.only_steps is not None:
+        return Wait("idle")
     return fail(state, e.Failure("worker", "no_way_on", NO_WAY_ON))
 
 

@@ -473,8 +473,7 @@ def _nothing(state: TaskState, event: e.Event) -> None:
 
 
 def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
-    if state.graph is not None:
-        scheduling.leave(state, state.graph)
+    closing = scheduling.leave(state, state.graph) if state.graph is not None else []
     state.ended, state.end_seq = event.state, event.seq
     state.thread_version = event.thread_version
     state.error = event.error
@@ -483,7 +482,7 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
     if event.state in ("completed", "degraded"):
         state.output, state.output_text = event.output, answer_text(event.output)
     if event.kept or event.state in ("completed", "degraded"):
-        closing = [spoken(words) for words in state.unread]  # no step read them, and yet they were said
+        closing += [spoken(words) for words in state.unread]  # no step read them, and yet they were said
         if event.state in _NOTE:
             closing.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))
         state.messages += closing

@@ -102,6 +102,9 @@ class Node:
     given_up_by: str | None = None
     """who gave it up, if it was"""
 
+    given_up_for: str | None = None
+    """the step on whose account nobody needs it any more, if it was or is to be given up for that"""
+
     waits: int = 0
     """how many of those it waits for have not ended"""
 
@@ -266,11 +269,16 @@ class Graph:
                     yield other
 
     def dependents(self, step_ids: set[str]) -> set[str]:
-        """Return the ids of some steps and of all that came of them: that waited for them, or were planned by them."""
+        """Return the ids of some steps and of all that came of them.
+
+        Those waited for them, were planned by them, or were given up on their account.
+        """
         found = set(step_ids)
         children: dict[str, list[str]] = {}
         for node in self.nodes.values():
-            for above in (*node.after, *((node.by,) if node.by is not None else ())):
+            given_up = node.status == "skipped" or node.id in self.surplus
+            winner = node.given_up_for if given_up else None
+            for above in (*node.after, *[other for other in (node.by, winner) if other is not None]):
                 children.setdefault(above, []).append(node.id)
         open_ = list(found)
         while open_:

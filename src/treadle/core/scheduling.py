@@ -99,6 +99,7 @@ def names_before(graph: Graph, by: Node | None) -> Mapping[str, str]:
     if by is None:
         return {}
     apart = [graph.nodes[step] for step in graph.ancestors(by)]
+    apart = [node for node in apart if node.status == "completed"]
     own = {node.plan.name: node.id for node in (*sorted(apart, key=_by_place), by)}
     return ChainMap(own, graph.merged)
 
@@ -130,7 +131,7 @@ def _see(graph: Graph, node: Node) -> None:
     insort(graph.ready, node, key=_by_place)
     if node.hurries:
         for other_id in node.after:
-            _spare(graph, graph.nodes[other_id])
+            _spare(graph, graph.nodes[other_id], node.id)
 
 
 def _pass(node: Node, other: Node) -> None:
@@ -139,16 +140,21 @@ def _pass(node: Node, other: Node) -> None:
     node.passed += other.given_up_by == ITSELF
 
 
-def _spare(graph: Graph, node: Node) -> None:
+def _spare(graph: Graph, node: Node, winner: str) -> None:
     """Mark a step as one that nobody needs any more, unless it has ended or somebody still waits for it."""
     if node.status not in ("planned", "ready", "running") or node.id in graph.surplus:
         return
     waiting = [other for other in node.needed_by if other not in graph.surplus]
     if any(graph.nodes[other].status == "planned" for other in waiting):
         return
-    graph.surplus[node.id] = node
+    _let_go(graph, node, winner)
     for other_id in node.after:
-        _spare(graph, graph.nodes[other_id])
+        _spare(graph, graph.nodes[other_id], winner)
+
+
+def _let_go(graph: Graph, node: Node, winner: str | None) -> None:
+    graph.surplus[node.id] = node
+    node.given_up_for = winner
 
 
 def _by_place(node: Node) -> Place:
@@ -210,16 +216,24 @@ def seen_by(state: TaskState, node: Node) -> Sequence[Message]:
     if node.alone:
         return state.view
     before = MessageView(state.messages, node.saw)
-    return [*before, *[said for other in node.ahead for said in other.said], *node.said]
+    return [*before, *[said for other in node.ahead for said in words_of(other)], *node.said]
+
+
+def words_of(node: Node) -> list[Message]:
+    """Return what a step brings into the conversation: of one that did not end well only what others said to it."""
+    if node.alone or node.status == "completed":
+        return node.said
+    return [spoken(words) for words in node.read]
 
 
 def _merge(state: TaskState, graph: Graph) -> None:
     """Bring the words of all that ended beside each other into the conversation, in order of place."""
     since = len(state.messages)
     for node in graph.apart:
-        state.messages.extend(node.said)
+        state.messages.extend(words_of(node))
         node.merged, node.since = True, since
-        graph.merged[node.plan.name] = node.id
+        if node.status == "completed":
+            graph.merged[node.plan.name] = node.id
     graph.apart.clear()
 
 
@@ -252,7 +266,11 @@ def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
     if event.next:
         plan(state, graph, event.next, node)
     if event.last and not state.answered:
-        graph.surplus.update(graph.running)  # the task has its answer
+        for other in graph.running.values():
+            _let_go(graph, other, node.id)
+        for other in (*graph.running.values(), *graph.failed.values()):
+            if not other.merged:  # nothing is to be said after the answer that was said before it
+                insort(graph.apart, other, key=_by_place)
         _merge(state, graph)
         if state.unread:
             begin_anew(state, graph)
@@ -266,14 +284,16 @@ def begin_anew(state: TaskState, graph: Graph) -> None:
 
     What is left of the others is given up, as it would be if the answer stood.
     """
+    winner = None
     for step in state.steps:
-        graph.nodes[step.id].overtaken |= step.last
-        step.last = False
-    graph.surplus.update(graph.running)
-    graph.surplus.update(graph.failed)
-    graph.surplus.update(
-        {node.id: node for node in graph.nodes.values() if node.status in ("planned", "ready")}
-    )
+        if step.last:
+            winner, step.last = step.id, False
+            graph.nodes[step.id].overtaken = True
+    for node in graph.nodes.values():
+        if node.status in ("planned", "ready", "running") or node.id in graph.failed:
+            if not node.merged:
+                node.merged, node.since = True, len(state.messages)
+            _let_go(graph, node, winner)
 
 
 def _ended(graph: Graph, node: Node, event: e.Event) -> StepState:
@@ -293,7 +313,7 @@ def _file(state: TaskState, graph: Graph, node: Node, step: StepState) -> None:
         state.steps.append(step)
     else:
         insort(state.steps, step, key=lambda other: graph.nodes[other.id].place)
-    if not node.merged and node.status == "completed":
+    if not node.merged:
         insort(graph.apart, node, key=_by_place)
 
 
@@ -512,11 +532,18 @@ def called(state: TaskState, node: Node, step: StepState) -> None:
         _answer_calls(state, node, step)
 
 
-def leave(state: TaskState, graph: Graph) -> None:
-    """Leave a well-formed conversation behind where functions were cut off as the task ended."""
+def leave(state: TaskState, graph: Graph) -> list[Message]:
+    """Leave a well-formed conversation behind where functions were cut off as the task ended.
+
+    Returns what was said in it and is not there yet, in order of place.
+    """
     for node in graph.running.values():
         if node.step is not None:
             _answer_calls(state, node, node.step)
+    left = [node for node in (*graph.running.values(), *graph.failed.values()) if not node.merged]
+    said = {node.id: node.said for node in left if node.id not in graph.surplus}
+    nodes = sorted([*graph.apart, *left], key=_by_place)
+    return [message for node in nodes for message in said.get(node.id, words_of(node))]
 
 
 def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
@@ -546,9 +573,10 @@ def _answer_calls(state: TaskState, node: Node, step: StepState) -> None:
     if not node.owes:
         return
     made = {asked_as(call): call for call in step.calls if call.asked and call.status == "ended"}
-    asked = _last_answer(node).tool_calls
+    place = _last_answer(node)
+    said = results([made.get(part.id) or _not_made(step, part) for part in node.said[place].tool_calls])
     node.owes = False
-    _say(state, node, results([made.get(part.id) or _not_made(step, part) for part in asked]))
+    _insert(state, node, place + 1, said)
 
 
 def _not_made(step: StepState, part: ToolCall) -> CallState:
@@ -556,8 +584,19 @@ def _not_made(step: StepState, part: ToolCall) -> CallState:
     return CallState(part.id, step.id, part.name, part.arguments, outcome="refused", error=why)
 
 
-def _last_answer(node: Node) -> Message:
-    return next(message for message in reversed(node.said) if message.role == "assistant")
+def _last_answer(node: Node) -> int:
+    return next(i for i in range(len(node.said) - 1, -1, -1) if node.said[i].role == "assistant")
+
+
+def _insert(state: TaskState, node: Node, place: int, message: Message) -> None:
+    """Say something among what a step has said: words may have come since an answer whose results are taken back."""
+    if place == len(node.said):
+        _say(state, node, message)
+        return
+    if node.alone:
+        there = len(state.messages) - len(node.said) + place
+        state.messages = [*state.messages[:there], message, *state.messages[there:]]
+    node.said.insert(place, message)
 
 
 # --------------------------------------------------------------------------------------------- undo
@@ -590,7 +629,10 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
         node.needed_by = [other for other in node.needed_by if other not in ids]
     graph.top = max([node.place[0] for node in graph.nodes.values()], default=0)
     graph.highest = max([node.index for node in graph.nodes.values()], default=0)
-    stay = sorted([node for node in graph.nodes.values() if node.merged], key=_by_place)
+    stay = [
+        node for node in graph.nodes.values() if node.merged and (node.alone or node.status == "completed")
+    ]
+    stay.sort(key=_by_place)
     graph.merged = {node.plan.name: node.id for node in stay}
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
     _plan_again(state, graph, gone)
@@ -605,10 +647,16 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
 def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
     """Cut the conversation off, and put the words of those that stay apart again."""
     state.messages = state.messages[:since]
-    for node in graph.nodes.values():
-        if node.merged and node.since >= since:
-            node.merged = False
+    back = [node for node in graph.nodes.values() if node.merged and node.since >= since]
+    for node in back:
+        node.merged = False
+        if node.id not in graph.running and node.id not in graph.failed:
             insort(graph.apart, node, key=_by_place)
+    for node in back:
+        if node.alone and (node.id in graph.running or node.id in graph.failed):
+            before = graph.ancestors(node)
+            node.ahead = tuple([other for other in graph.apart if other.id in before])
+            node.alone, node.saw = False, since
 
 
 def _plan_again(state: TaskState, graph: Graph, gone: list[Node]) -> None:

@@ -94,9 +94,24 @@ async def _end_of_calls(
         raise ConfigurationError("replace= takes calls of one completed step")
     if state.graph is None:
         return ForkPoint(await _end_of_results(store, state, step))
-    # Its function is entered again, and makes of the other result what it makes of it.
-    await check_rest(store, state.task_id, step.ended_seq - 1)
-    return ForkPoint(step.ended_seq - 1)
+    return ForkPoint(await _end_of_calls_in(store, state, step, set(replace)))
+
+
+async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepState, calls: set[str]) -> int:
+    """Return the event after which calls of a function had ended, and nothing else was open: it is entered again there.
+
+    What it asked for later it may have made of their results.
+    """
+    there = start(state.task_id)
+    for epoch, found in unfold(state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)):
+        for event in found[: step.ended_seq - 1 - there.seq]:
+            apply(there, event, epoch)
+            if type(event) is e.ToolEnded:
+                calls.discard(event.call)
+            begun = None if calls else there.graph and there.graph.running.get(step.id)
+            if begun and begun.step and not (begun.step.open or _is_busy(there) or there.undo):
+                return event.seq
+    raise _busy(state.task_id, step.ended_seq - 1)
 
 
 async def _end_of_results(store: JournalStore, state: TaskState, step: StepState) -> int:
@@ -108,7 +123,8 @@ async def _end_of_results(store: JournalStore, state: TaskState, step: StepState
     if state.messages[mark.messages - 1].role == "tool" and not has_flaw:
         return step.ended_seq
     records = await store.read(state.task_id, after=step.started_seq, upto=step.ended_seq)
-    found = [event for _, events in unfold(state.task_id, records) for event in events]
+    read = unfold(state.task_id, records, after=step.started_seq, previous=None)
+    found = [event for _, events in read for event in events]
     ends = [event.seq for event in found if type(event) is e.ToolEnded and event.step == step.id]
     return max(seq for seq in ends if seq < step.ended_seq)  # a record may go on after the step
 
@@ -127,10 +143,14 @@ async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
     """Raise `ForkPointBusy` if a call is begun and not ended just after this event."""
     state = await state_at(store, task_id, seq)
     if _is_busy(state) or state.undo is not None:
-        raise ForkPointBusy(
-            f"task {task_id}: at event {seq} a call or an undo is begun and not ended; fork after a step, or later",
-            task_id=task_id,
-        )
+        raise _busy(task_id, seq)
+
+
+def _busy(task_id: str, seq: int) -> ForkPointBusy:
+    return ForkPointBusy(
+        f"task {task_id}: at event {seq} a call or an undo is begun and not ended; fork after a step, or later",
+        task_id=task_id,
+    )
 
 
 def _is_busy(state: TaskState) -> bool:

@@ -32,6 +32,7 @@ from treadle.core.effects import (
     Wait,
 )
 from treadle.core.fold import RUNNER
+from treadle.core.scheduling import UNNEEDED
 from treadle.core.state import StepState, TaskState
 from treadle.ports import AT_ONCE, InboxItem, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 from treadle.runner import perform
@@ -423,9 +424,14 @@ class Drive:
             graph = self.state.graph
             if graph is None or event.step in graph.failed:
                 return  # the task cannot go on without it
+            if type(event) is e.StepSkipped and event.by == UNNEEDED and not self._is_named(event.step):
+                return  # what an earlier plan left over is not what was to be run
             self._steps_to_do -= 1
             if not self._steps_to_do:
                 self.step_done = graph.nodes[event.step].step
+
+    def _is_named(self, step_id: str) -> bool:
+        return step_id in (self._terms.setup.only_steps or ())
 
     async def _seal(self, event: e.TaskEnded) -> bool:
         """End the task and change its thread in one transaction, or neither."""
@@ -531,11 +537,11 @@ class Drive:
             for key, flight in flights.aloft.items():
                 if key not in ids:
                     flights.cut(flight, "interrupted")
-        fresh = False
+        over = False
         for effect in wanted:
-            if effect.id not in flights.aloft:
-                fresh = flights.start(effect) or fresh
-        if fresh or flights.aloft:
+            if effect.id not in flights.aloft and not flights.start(effect):
+                over = True  # it ended without starting: what was to wait for that may begin
+        if flights.aloft and not over:
             await self._next_end()
 
     async def _fly_alone(self, effect: Effect) -> None:

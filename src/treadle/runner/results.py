@@ -495,9 +495,9 @@ def moment(time: int) -> str:
 def step_info(state: TaskState, step: StepState) -> StepInfo:
     """Return which step it is."""
     info = StepInfo(step.id, step.index, step.input, step.attempt, step.status)
-    if state.graph is None:
+    node = state.graph.nodes.get(step.id) if state.graph is not None else None
+    if node is None:  # it is not planned yet
         return info
-    node = state.graph.nodes[step.id]
     return replace(info, name=node.plan.name, given=node.plan.input, after=node.after)
 
 
@@ -507,16 +507,15 @@ def step_output(
     """Return what a step did."""
     end = step.mark.messages if step.mark is not None else len(state.messages)
     newest = not state.steps or step.index >= state.steps[-1].index
-    said = state.messages[step.first_message : end]
-    if state.graph is not None:
-        said = state.graph.nodes[step.id].said
+    node = state.graph.nodes.get(step.id) if state.graph is not None else None
+    said = state.messages[step.first_message : end] if node is None else node.said
     return TaskStepOutput(
         state.task_id,
         step_info(state, step),
         step.output,
         step.last or (newest and state.ended is not None),
         word,
-        step.error or (state.error if newest and state.graph is None else None),
+        step.error or (state.error if newest and node is None else None),
         pending_of(state) if newest else (),
         upcoming,
         tuple(said),

@@ -33,6 +33,9 @@ from treadle.runner.views import Input, Ref, Role, Views, finished, id_of, upcom
 READ_SOON: Final = 2.0
 """Seconds that a settlement waits to hear whether another one came before it."""
 
+SOON: Final = 0.005
+"""Seconds after which words look again whether a failed task is free to be taken up for them."""
+
 
 class Steering(Views):
     """The verbs with which people speak to a task and stop it, wherever it is driven."""
@@ -64,17 +67,28 @@ class Steering(Views):
         data["observation"] = role == "observation"
         while True:
             if row.state == "failed":
-                with suppress(TaskBusy):  # others may have taken it up meanwhile
-                    async with self._driving.owning.own(task_id) as owned:
-                        if owned.state.ended == "failed":
-                            await self._driving.reopen(owned, "send", by)
+                await self._take_up(task_id, by)
             item_id = await self._driving.command(task_id, "send", data)
-            row = await self._driving.row(task_id)
-            if row.state not in END_STATES or await self._driving.heard(task_id, item_id):
+            now = await self._driving.row(task_id)
+            waits = any(item.item_id == item_id for item in await self._store.inbox(task_id))
+            if waits and now.state not in END_STATES:
+                return  # it does not end before that is read
+            if await self._driving.answer(task_id, item_id, after=row.head) is not None:
                 return
-            if row.state != "failed":
+            row = now  # it had ended before it could read this
+            if row.state in END_STATES and row.state != "failed":
                 message = f"task {task_id} ended ({row.state}) before it could read this"
                 raise TaskFinished(message, task_id=task_id, state=row.state)
+
+    async def _take_up(self, task_id: str, by: str | None) -> None:
+        """See a failed task taken up again, by whoever comes first; one that is just about to be given back soon is."""
+        while (await self._driving.row(task_id)).state == "failed":
+            try:
+                async with self._driving.owning.own(task_id) as owned:
+                    if owned.state.ended == "failed":
+                        await self._driving.reopen(owned, "send", by)
+            except TaskBusy:
+                await asyncio.sleep(SOON)
 
     @verb
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:

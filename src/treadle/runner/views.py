@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from treadle.agents.function_calling import step_id
+from treadle.core import scheduling
 from treadle.core.graph import Graph
 from treadle.core.messages import Content, File, Message
 from treadle.core.state import StepState, TaskState
@@ -203,10 +204,15 @@ def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
 
 def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
     """Return the steps that run, have failed, or are planned: first those that may run now, in order."""
-    begun = [results.step_info(state, step) for step in graph.in_order(state.under_way())]
+    under_way = [step for step in state.under_way() if step.id not in graph.surplus]
+    begun = [results.step_info(state, step) for step in graph.in_order(under_way)]
     planned = [node for node in graph.nodes.values() if node.status == "planned"]
     planned = [*graph.ready, *sorted(planned, key=lambda node: node.place)]
+    planned = [node for node in planned if node.id not in graph.surplus]
     words = words_to_read(state)
+    if words and not begun and not planned:  # it begins anew
+        step = next_step(state)
+        return (StepInfo(step.id, step.index, words, 1, "next"),)
     waiting = [
         StepInfo(
             node.id,
@@ -231,9 +237,12 @@ def words_to_read(state: TaskState) -> tuple[Content, ...]:
 
 def next_step(state: TaskState) -> StepState:
     """Return the step that has not begun yet."""
-    if state.graph is not None and state.graph.ready:
-        node = state.graph.ready[0]
-        return StepState(node.id, node.index)
+    if state.graph is not None:
+        graph = state.graph
+        node = next((node for node in graph.ready if node.id not in graph.surplus), None)
+        if node is not None:
+            return StepState(node.id, node.index)
+        return StepState(scheduling.step_id(state.branch, (graph.top + 1,)), graph.highest + 1)
     index = state.steps[-1].index + 1 if state.steps else 1
     return StepState(step_id(state.branch, index), index, first_message=len(state.messages))
 

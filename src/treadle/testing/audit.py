@@ -10,6 +10,7 @@ every task of a store and audits them, forks against their parents included. As 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any
@@ -21,7 +22,9 @@ from treadle.core.fold import apply
 from treadle.core.graph import Graph
 from treadle.core.journal import unfold
 from treadle.core.messages import Message
+from treadle.core.scheduling import words_of
 from treadle.core.state import TaskState, start
+from treadle.core.words import spoken
 from treadle.errors import JournalCorrupt
 from treadle.ports import JournalStore, Record, TaskFilter, TaskRow
 from treadle.runner.desk import Desk
@@ -188,6 +191,8 @@ class _Places:
     origin: _Place | None = None
     after: dict[int, _Place] = field(default_factory=dict[int, _Place])
     said: list[e.InputReceived] | None = None
+    heard: set[int] = field(default_factory=set[int])
+    """the words that came, by the number of their event, but for those that others took the place of"""
 
 
 _SPOKEN = (e.ToolEnded, e.ModelReturned, e.StepCompleted, e.Rewound, e.TaskReopened)
@@ -215,8 +220,11 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
             yield Violation("prefix_folds", task, event.seq, f"{event.kind}: {type(error).__name__}: {error}")
             return
         yield from _coherent(task, event.seq, state)
+        _hear(event, state, places.heard)
         if isinstance(event, _STOOD) and state.graph is not None:
             yield from _adds_up(task, event.seq, state, state.graph)
+        if isinstance(event, (*_STOOD, e.TaskEnded)) and state.graph is not None:
+            yield from _keeps_words(task, event, state, state.graph, places.heard)
         if isinstance(event, _SPOKEN) and not _owes_results(state):
             yield from well_formed(task, state.messages, seq=event.seq)
         if isinstance(event, e.Rewound):
@@ -292,7 +300,7 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
     began = [node.step for node in nodes if node.step is not None]
     own = state.messages[len(state.history) : len(state.messages) - state.closing]
     for what, counted, there in (
-        ("its conversation", own, [message for node in said for message in node.said]),
+        ("its conversation", own, [message for node in said for message in words_of(node)]),
         ("answers", state.turn, sum(node.answers for node in nodes)),
         ("calls", state.tool_calls, sum(node.calls for node in nodes)),
         ("steps begun", graph.started, sum(step.started_seq != step.ended_seq for step in began)),
@@ -304,6 +312,34 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
         yield Violation(
             "prefix_folds", task, seq, f"its own words begin at {state.own_from}, beyond them all"
         )
+
+
+def _hear(event: e.Event, state: TaskState, heard: set[int]) -> None:
+    if isinstance(event, (e.InputEdited, e.MessagesImported)):
+        heard.clear()  # what a step has read already is not replaced, and is found there
+    if isinstance(event, e.InputReceived):
+        heard.add(event.seq)
+    elif isinstance(event, (e.InputEdited, e.TaskCreated)):
+        heard.update(words.seq for words in state.unread)
+
+
+def _keeps_words(
+    task: str, event: e.Event, state: TaskState, graph: Graph, heard: set[int]
+) -> Iterator[Violation]:
+    """Whatever was said is read by one step or by none yet; if the task's words are kept, it is among them."""
+    waiting = [words.seq for words in state.unread]
+    read = [words.seq for node in graph.nodes.values() for words in node.read]
+    there = Counter([*waiting, *read])
+    lost = sorted(seq for seq in heard if there[seq] != 1)
+    if lost:
+        yield Violation("well_formed", task, event.seq, f"words of events {lost} are not in one place")
+    if isinstance(event, e.TaskEnded) and (event.kept or event.state in ("completed", "degraded")):
+        said = [spoken(words) for node in graph.nodes.values() for words in node.read]
+        silent = [words.text for words in said if state.messages.count(words) < said.count(words)]
+        if silent:
+            yield Violation(
+                "well_formed", task, event.seq, f"{silent} is not in the conversation that is kept"
+            )
 
 
 def _place(state: TaskState) -> _Place:

@@ -1,0 +1,246 @@
+"""What becomes of steps that nobody needs any more, of what was said to them, and of the round that comes after."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.runner.gates import Gates
+from treadle import (
+    Agent,
+    Ask,
+    Limits,
+    NextStep,
+    Node,
+    NodeContext,
+    Pipeline,
+    Runner,
+    RunOptions,
+    ScriptedModel,
+    StepContext,
+    StepResult,
+    tool,
+)
+from treadle.core import events as e
+from treadle.core.model import ModelRequest
+from treadle.llm.scripted import call, text
+from treadle.testing.audit import audit_store
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def save(n: int) -> str:
+    """Save."""
+    return f"saved {n}"
+
+
+def agent_of(worker: Any, model: Any = "so", **more: Any) -> Agent[Any]:
+    says = model if callable(model) else lambda request: text(model)
+    return Agent(ScriptedModel(says), worker=worker, tools=[save], **more)
+
+
+def planned(*steps: NextStep) -> StepResult:
+    return StepResult(next_steps=steps)
+
+
+@pytest.fixture
+async def runner() -> AsyncIterator[Runner]:
+    async with Runner("memory:") as runner:
+        yield runner
+        assert await audit_store(runner.store) == []
+
+
+def said(messages: Any) -> list[str]:
+    return [message.text for message in messages]
+
+
+async def test_what_a_user_said_to_a_step_that_lost_a_race_is_in_the_thread(runner: Runner) -> None:
+    async def slow(ctx: NodeContext) -> None:
+        await asyncio.sleep(60)
+
+    nodes = (
+        Node("slow", slow),
+        Node("quick", lambda ctx: 1),
+        Node("end", lambda ctx: 2, after=("slow", "quick"), join="any"),
+    )
+    result = await runner.run(agent_of(Pipeline(nodes)), "go", thread_id="talk")
+    assert (result.state, said(await runner.get_thread("talk"))) == ("completed", ["go", "2"])
+
+
+async def test_what_a_user_said_to_a_step_that_another_answers_before_is_said_before_the_answer(
+    runner: Runner,
+) -> None:
+    gates = Gates()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("slow"), NextStep("quick"))
+        await gates.pass_(ctx.name)
+        return StepResult(ctx.name, is_last=True)
+
+    task = await runner.create_task(agent_of(worker), "go")
+    await runner.run_step(task)
+    await runner.send(task, "and?")
+    handle = asyncio.create_task(runner.resume(task))
+    await gates.until("slow begins")
+    await gates.let("quick")
+    assert said((await handle).messages) == ["go", "and?", "quick"]
+
+
+@pytest.mark.parametrize("ends", ["fails", "is at a limit", "is cancelled"])
+async def test_what_steps_beside_each_other_said_and_read_is_kept_when_there_is_no_answer(
+    runner: Runner, ends: str
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"))
+        if ctx.name == "b":
+            raise ValueError("no")
+        await ctx.call_model()
+        return StepResult(1)
+
+    limits = Limits(steps=2) if ends == "is at a limit" else None
+    options = RunOptions(keep_in_thread="always", limits=limits, max_parallel_steps=1)
+    task = await runner.create_task(agent_of(worker), "go", thread_id="talk", options=options)
+    await runner.run_step(task)
+    await runner.send(task, "and?")
+    await runner.run_step(task)
+    result = await (runner.cancel(task) if ends == "is cancelled" else runner.resume(task))
+    assert said(await runner.get_thread("talk"))[:3] == ["go", "and?", "so"]
+    if ends == "fails":
+        await runner.skip_step(task)
+        assert said((await runner.result(task)).messages) == ["go"], (
+            "taken up again, it has not said them yet"
+        )
+    assert result.state == {"fails": "failed", "is at a limit": "degraded"}.get(ends, "cancelled")
+
+
+async def test_an_undo_of_an_answer_has_those_run_that_were_given_up_for_it(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
+        if ctx.name == "b" and "b1" not in ctx.step_id:
+            await asyncio.sleep(60)
+        is_last = ctx.name == "end" or (ctx.name == "a" and "b1" not in ctx.step_id)
+        return StepResult(ctx.name, is_last=is_last)
+
+    first = await runner.run(agent_of(worker), "go")
+    assert first.output == "a"
+    await runner.undo_step(first.task_id, step="a")
+    result = await runner.resume(first.task_id)
+    assert (result.state, result.output) == ("completed", "end")
+
+
+async def test_a_step_that_is_run_after_words_is_not_one_that_the_first_round_left_over(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"))
+        return StepResult(ctx.name, is_last=True)
+
+    task = await runner.create_task(agent_of(worker), "go")
+    await runner.run_step(task)
+    assert (await runner.run_step(task)).is_last
+    await runner.send(task, "and?")
+    [first] = await runner.get_upcoming_steps(task)
+    out = await runner.run_step(task)
+    assert (first.step_id, out.step.step_id, out.step.name) == ("s4", "s4", "start")
+
+
+class Parts:
+    def __init__(self, *first: str) -> None:
+        self.first = [NextStep(name) for name in first]
+        self.begins = True
+
+    async def initialize_step(self, task: Any) -> Any:
+        if not self.begins:
+            raise ValueError("not again")
+        return self.first
+
+    async def run_step(self, ctx: StepContext) -> StepResult:
+        return StepResult(ctx.name, is_last=ctx.name == "last")
+
+    async def finalize_task(self, task: Any, output: Any) -> None:
+        return None
+
+
+async def test_a_worker_that_cannot_begin_anew_fails_its_task_and_not_its_runner(runner: Runner) -> None:
+    worker = Parts("last")
+    task = await runner.create_task(agent_of(worker), "go")
+    await runner.run_step(task)
+    worker.begins = False
+    out = await runner.run_step(task, input="and?")
+    assert (out.state, out.error and out.error.message) == (
+        "failed",
+        "initialize_step failed: ValueError: not again",
+    )
+    worker.begins = True
+    assert (await runner.run_step(task)).is_last
+
+
+async def test_of_several_first_steps_one_is_run_at_a_time(runner: Runner) -> None:
+    task = await runner.create_task(agent_of(Parts("a", "last")), "go")
+    await runner.run_step(task)
+    steps = await runner.get_upcoming_steps(task)
+    assert [(step.name, step.status) for step in steps] == [("last", "next")]
+
+
+async def test_a_fork_with_another_result_asks_again_what_was_asked_with_the_first(runner: Runner) -> None:
+    def model(request: ModelRequest) -> Any:
+        found = [part for message in request.messages for part in message.parts if hasattr(part, "call_id")]
+        return text(f"so {found[0].parts[0].text}") if found else call("save", n=1)
+
+    agent = agent_of(Pipeline([Node("a", Ask("{input}", tools=["save"]))]), model)
+    parent = await runner.run(agent, "go")
+    fork = await runner.fork(parent.task_id, replace={parent.tool_executions[0].call_id: "lost"})
+    assert (parent.output, (await runner.resume(fork)).output) == ("so saved 1", "so lost")
+
+
+async def test_calls_that_end_before_they_begin_make_room_for_the_next(runner: Runner) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        made = await ctx.call_tools(await ctx.call_model())
+        return StepResult([one.outcome for one in made], is_last=True)
+
+    def model(request: ModelRequest) -> Any:
+        return call("save", n=1) + call("nobody") + call("nobody") + call("nobody")
+
+    options = RunOptions(max_parallel_tools=1, max_parallel_steps=1)
+    async with asyncio.timeout(5):
+        result = await runner.run(agent_of(worker, model), "go", options=options)
+    assert result.output == ["ok", *["invalid"] * 3]
+
+
+@pytest.mark.parametrize("ticks", range(0, 40, 3))
+async def test_words_sent_just_as_a_task_fails_are_heard_once(runner: Runner, ticks: int) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        raise ValueError("no")
+
+    task = await runner.create_task(agent_of(worker), "go")
+    running = asyncio.create_task(runner.resume(task))
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    await runner.send(task, "and?")
+    await running
+    await runner.resume(task)
+    events = [event async for event in runner.handle(task).events(deltas=False)]
+    heard = [event for event in events if isinstance(event, e.InputReceived)]
+    assert [event.parts[0].text for event in heard if event.parts] == ["and?"]
+
+
+async def test_a_call_made_after_all_has_its_result_before_the_words_that_came_meanwhile(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        answer = await ctx.call_model()
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        await ctx.call_tools(answer)
+        return StepResult([message.role for message in ctx.messages], is_last=True)
+
+    first = await runner.run(agent_of(worker, lambda request: call("save", n=1)), "go")
+    await runner.send(first.task_id, "and?")
+    result = await runner.resume(first.task_id)
+    assert result.output == ["user", "assistant", "tool", "user"]
