@@ -1,13 +1,6 @@
 """Random histories of the whole engine: every verb in any order, commands while it runs, death at any commit."""
 
 import asyncio
-import json
-import random
-import tempfile
-from collections import Counter
-from collections.abc import Coroutine
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,32 +8,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.property.mortal import MortalStore, next_life
-from treadle import (
-    Agent,
-    FailurePolicy,
-    Happened,
-    Limits,
-    NotHappened,
-    RequestContext,
-    Runner,
-    RunOptions,
-    ScriptedModel,
-    ToolContext,
-    Unknown,
-    tool,
-)
-from treadle.core.model import ModelRequest
-from treadle.core.tools import EffectClass
-from treadle.errors import StoreError, TreadleError
-from treadle.llm.scripted import Turn, call, fail, text, turn
-from treadle.ports import TaskFilter
-from treadle.stores.memory import MemoryStore
-from treadle.stores.sqlite import SQLiteStore
-from treadle.testing.audit import Evidence, LedgerEntry, audit_store
+from tests.property.world import FIRED, Host, World
+from treadle import FailurePolicy, Happened, Limits, NotHappened, RunOptions
 
-FIRED: Counter[str] = Counter()
-TOOLS = ("look", "put", "save", "book", "pay")
 OPTIONS = st.builds(
     RunOptions,
     limits=st.sampled_from([None, None, Limits(steps=1), Limits(steps=2), Limits(tool_calls=2)]),
@@ -57,189 +27,18 @@ OPTIONS = st.builds(
 PLACE = st.integers(0, 50)
 
 
-@dataclass
-class Answer:
-    """What answers are to be, where they are to be of a type."""
-
-    right: bool
-
-
-class World:
-    """What is outside of the engine: the models' whims, the tools' effects, and who may die in them."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.ledger: list[LedgerEntry] = []
-        self.life: MortalStore | None = None
-        self.dies_in_tool = False
-        self.tasks: list[str] = []
-        self.asks = self.chance("output").choice([None, None, "tool", "prompt"])
-        """how typed answers are asked for, if answers are to be of a type"""
-
-        self.family = self.chance("family").randrange(3) == 0
-        """whether the agent calls others, which call others"""
-
-        self.offers = 0
-        """how often it was asked what to offer"""
-
-    def offer(self, ctx: RequestContext[Any]) -> list[str]:
-        """Another choice each time: that a request made again holds the same tools is the journal's doing."""
-        self.offers += 1
-        chance = self.chance("offer", self.offers)
-        if chance.randrange(12) == 0:
-            FIRED["offer fails"] += 1
-            raise LookupError("no idea")
-        return [each.spec.name for each in ctx.tools if chance.randrange(4)]
-
-    def chance(self, *place: Any) -> random.Random:
-        return random.Random(f"{self.seed}/{'/'.join(map(str, place))}")
-
-    def place(self, task_id: str) -> str:
-        """Return a name of a task that is the same whenever the history is told: forks have ids by chance."""
-        root = next(task for task in self.tasks if task_id == task or task_id.startswith(f"{task}."))
-        return f"{self.tasks.index(root)}{task_id.removeprefix(root)}"
-
-    def says(self, request: ModelRequest) -> Any:
-        chance = self.chance(self.place(request.task_id), request.step, request.turn, request.attempt)
-        kind = chance.randrange(10)
-        if kind == 0:
-            return fail(500)
-        if kind < 4:
-            return self.answers(chance)
-        calls = [
-            call(name, input="go") if name == "helper" else call(name, n=chance.randrange(3))
-            for name in chance.choices(
-                (*TOOLS, "nobody", *("helper",) * 3 * self.family), k=chance.randint(1, 3)
-            )
-        ]
-        asked = Turn()
-        for one in calls:
-            asked += one
-        return turn("so", asked, finish="length" if kind == 4 else None)
-
-    def answers(self, chance: random.Random) -> Turn:
-        right = {"right": True} if chance.randrange(2) else {"right": "perhaps"}
-        FIRED[f"answer {self.asks}"] += 1
-        if self.asks == "tool" and chance.randrange(4):
-            return call("final_answer", **right) + (call("save", n=1) if chance.randrange(3) == 0 else Turn())
-        return text(json.dumps(right) if self.asks == "prompt" else "words")
-
-    async def act(self, ctx: ToolContext, effect: EffectClass, n: int) -> str:
-        self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "start", ctx.task_id))
-        chance = self.chance(ctx.call_id, ctx.attempt, n)
-        for _ in range(chance.randrange(3)):
-            await asyncio.sleep(0)
-        if self.dies_in_tool and self.life is not None:
-            self.dies_in_tool = False
-            FIRED[f"died in a tool that is {effect}"] += 1
-            self.life.die()
-            await asyncio.sleep(0)
-        if chance.randrange(5) == 0:
-            raise RuntimeError("broken")
-        self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "done", ctx.task_id))
-        return f"{ctx.call_id} did {n}"
-
-    def tools(self) -> list[Any]:
-        @tool(read_only=True, retries=1)
-        async def look(n: int, ctx: ToolContext) -> str:
-            return await self.act(ctx, "read", n)
-
-        @tool(idempotent=True)
-        async def put(n: int, ctx: ToolContext) -> str:
-            return await self.act(ctx, "idempotent", n)
-
-        @tool
-        async def save(n: int, ctx: ToolContext) -> str:
-            return await self.act(ctx, "write", n)
-
-        async def unbook(booked: Any, ctx: ToolContext) -> None:
-            await self.act(ctx, "idempotent", 1)
-
-        @tool(undo=unbook)
-        async def book(n: int, ctx: ToolContext) -> str:
-            return await self.act(ctx, "write", n)
-
-        async def find(lost: Any, ctx: ToolContext) -> Any:
-            await asyncio.sleep(0)
-            return self.chance("find", ctx.call_id).choice([Happened("paid"), NotHappened(), Unknown()])
-
-        @tool(reconcile=find)
-        async def pay(n: int, ctx: ToolContext) -> str:
-            return await self.act(ctx, "write", n)
-
-        return [look, put, save, book, pay]
-
-
-class Engine(RuleBasedStateMachine):
+class Engine(Host, RuleBasedStateMachine):
     """One machine on the memory store; the SQLite one differs in `durable`."""
 
     durable = False
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.folder = tempfile.TemporaryDirectory() if self.durable else None
-        self.path = Path(self.folder.name) / "journal.db" if self.folder else None
-        self.world = World(seed)
-        self.model = ScriptedModel(self.world.says, keep=100_000)
-        asks = self.world.asks
-        how: dict[str, Any] = {} if asks is None else {"output_type": Answer, "output_mode": asks}
-        if self.world.chance("offers").randrange(3) == 0:
-            how["offer"] = self.world.offer
-        if self.world.family:
-            inner = Agent(self.model, name="helper", tools=self.world.tools())
-            how["subagents"] = [Agent(self.model, name="helper", tools=self.world.tools(), subagents=[inner])]
-        self.agent: Agent[Any] = Agent(self.model, name="any", tools=self.world.tools(), **how)
-        self.tasks = self.world.tasks
         self.created = 0
         """how many tasks were made; what may be done next depends on this alone, so that histories can be repeated"""
 
         self.forks = 0
-        real = SQLiteStore(str(self.path)) if self.path else MemoryStore()
-        self.be_born(MortalStore(real))
-
-    def be_born(self, life: MortalStore) -> None:
-        self.life = self.world.life = life
-        self.runner = Runner(life, agents=[self.agent])
-
-    # ------------------------------------------------------------------------------------ doing
-
-    def do(self, what: str, *work: Coroutine[Any, Any, Any]) -> Any:
-        """Do something, or several things at once; a task that refuses it is fine, a broken engine is not."""
-        FIRED[what] += 1
-
-        async def all_of_it() -> list[Any]:
-            pending = [asyncio.ensure_future(one) for one in work]
-            _done, late = await asyncio.wait(pending, timeout=10)
-            for one in late:
-                one.cancel()
-            assert not late, f"{what} does not return"
-            return [one.exception() or one.result() for one in pending]
-
-        results = self.loop.run_until_complete(all_of_it())
-        for result in results:
-            if isinstance(result, StoreError):
-                assert self.life.dead, f"{what}: {result!r}"
-            elif isinstance(result, TreadleError):
-                FIRED[f"{what}: {type(result).__name__}"] += 1
-            elif isinstance(result, BaseException):
-                raise AssertionError(f"{what}: {result!r}") from result
-        if self.life.dead:
-            FIRED["death"] += 1
-            self.be_born(self.loop.run_until_complete(next_life(self.life, self.path)))
-        self.meet_children()
-        return results[0]
-
-    def meet_children(self) -> None:
-        """Let children be spoken to like any other task."""
-        if self.world.family and hasattr(self, "runner"):
-            rows = self.loop.run_until_complete(self.life.real.rows(TaskFilter(limit=1_000)))
-            born = [row.task_id for row in rows if row.parent and row.task_id not in self.tasks]
-            self.tasks += sorted(born, key=self.world.place)
-            FIRED["child"] += len(born)
-
-    def one_of(self, place: int) -> str:
-        return self.tasks[place % len(self.tasks)]
+        self.open(World(seed), durable=self.durable)
 
     # ------------------------------------------------------------------------------------ rules
 
@@ -298,7 +97,7 @@ class Engine(RuleBasedStateMachine):
     def meddle(self, place: int, ticks: int, verbs: list[str]) -> None:
         """Speak to a task while it runs."""
         task = self.one_of(place)
-        running: asyncio.Future[Any] = self.loop.create_task(self.run_on(task))
+        running: asyncio.Future[Any] = self.loop.create_task(self.runner.resume(task))
 
         async def speak(verb: str) -> None:
             for _ in range(ticks):
@@ -311,14 +110,6 @@ class Engine(RuleBasedStateMachine):
                 await getattr(self.runner, verb)(task)
 
         self.do("meddle", self.outcome(running), *(speak(verb) for verb in verbs))
-
-    async def run_on(self, task: str) -> Any:
-        return await self.runner.resume(task)
-
-    @staticmethod
-    async def outcome(running: Any) -> Any:
-        await asyncio.wait([running])
-        return None if running.cancelled() else running.result()
 
     @precondition(lambda self: self.created)
     @rule(
@@ -378,47 +169,21 @@ class Engine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------------------------ judging
 
+    # ------------------------------------------------------------------------------------ judging
+
     @invariant()
     def honest(self) -> None:
         if not hasattr(self, "runner"):
             return
-        requests: dict[str, list[Any]] = {task: [] for task in self.tasks}
-        for request in self.model.requests:
-            requests.setdefault(request.task_id, []).append(request.messages)
-        kept = self.runner.desk._kept
-        for task in list(kept):
-            # What is kept of a task whose drive failed is behind its journal until somebody asks.
-            self.loop.run_until_complete(self.runner.desk.load(task))
-        violations = self.loop.run_until_complete(
-            audit_store(
-                self.life.real,
-                Evidence(requests=requests, ledger=self.world.ledger),
-                live=lambda task: kept[task].state if task in kept else None,
-            )
-        )
-        assert violations == [], "\n".join(map(str, violations))
-        for task in self.tasks:
-            row = self.loop.run_until_complete(self.life.real.row(task))
-            FIRED[f"state {row.state}"] += 1
-            assert row.driver is None or not row.driver.alive, f"{task} rests and is still owned"
-            if (
-                self.world.asks is not None
-                and row.agent == "any"
-                and row.state == "completed"
-                and task in kept
-            ):
-                assert kept[task].state.output == {"right": True}
+        self.judge()
+        for key, owned in self.runner.desk._kept.items():
+            state = owned.state
+            if self.world.asks is not None and state.agent == "any" and state.ended == "completed":
+                assert state.output == {"right": True}, key
 
     def teardown(self) -> None:
-        if not hasattr(self, "runner"):
-            return
-        self.loop.run_until_complete(self.life.real.close())
-        left = [task for task in asyncio.all_tasks(self.loop) if not task.done()]
-        self.loop.run_until_complete(self.loop.shutdown_default_executor())
-        self.loop.close()
-        if self.folder is not None:
-            self.folder.cleanup()
-        assert left == [], f"left behind: {left}"
+        if hasattr(self, "runner"):
+            self.close()
 
 
 class DurableEngine(Engine):
