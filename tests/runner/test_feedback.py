@@ -148,6 +148,33 @@ async def test_a_message_to_a_failed_task_opens_it_again(runner: Runner) -> None
     assert said(agent.model.requests[-1].messages) == [("user", "Hello"), ("user", "Try again.")]
 
 
+@pytest.mark.parametrize("reopens", [True, False])
+async def test_a_message_to_a_failed_task_that_somebody_has_waits_and_is_said_once(
+    runner: Runner, reopens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted, post = list[str](), runner.store.post
+
+    async def counted(task_id: str, item: Any) -> None:
+        posted.append(item.item_id)
+        assert len(posted) < 9, "it is said again and again"
+        await post(task_id, item)
+
+    task = await runner.create_task(sayer(fail(500), "Hi."), "Hello")
+    with pytest.raises(StepFailed):
+        await runner.run_step(task)
+    monkeypatch.setattr(runner.store, "post", counted)
+    async with runner._driving.owning.own(task.task_id) as owned:
+        sending = asyncio.create_task(runner.send(task, "Try again."))
+        await asyncio.sleep(0.05)
+        assert not sending.done()
+        if reopens:
+            await runner._driving.reopen(owned, "resume")
+    await sending
+    assert (await runner.resume(task)).final_text == "Hi."
+    words = [event.parts[0].text for event in await only(runner, task, "input_received")]
+    assert words == ["Try again."]
+
+
 @pytest.mark.parametrize("state", ["completed", "degraded", "cancelled"])
 async def test_a_message_to_a_task_that_is_over_is_refused(runner: Runner, state: str) -> None:
     from treadle import FailurePolicy

@@ -463,22 +463,15 @@ class Driving:
                     return event
         return None
 
-    async def heard(self, task_id: str, item_id: str) -> bool:
-        """Whether words from the inbox came into the task's journal."""
-        for _, found in unfold(task_id, await self.store.read(task_id)):
-            if any(type(event) is e.InputReceived and event.inbox == item_id for event in found):
-                return True
-        return False
-
-    async def stopped(self, task_id: str) -> TaskRow:
-        """Return a task's row once nobody drives it."""
+    async def stopped(self, task_id: str, *, or_left: str | None = None) -> TaskRow:
+        """Return a task's row once nobody drives it; with `or_left`, also once it is not in that state any more."""
         watcher = self.desk.channels.subscribe(task_id, deltas=False)
         try:
             while True:
                 watcher.skip()
-                if not self.desk.is_owned(task_id):
+                if or_left is not None or not self.desk.is_owned(task_id):
                     row = await self.row(task_id)
-                    if not self.desk.is_driven(row):
+                    if not self.desk.is_driven(row) or (or_left is not None and row.state != or_left):
                         return row
                 await watcher.wait(self.desk.patience(task_id))
         finally:

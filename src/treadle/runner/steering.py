@@ -33,9 +33,6 @@ from treadle.runner.views import Input, Ref, Role, Views, finished, id_of, upcom
 READ_SOON: Final = 2.0
 """Seconds that a settlement waits to hear whether another one came before it."""
 
-SOON: Final = 0.005
-"""Seconds after which words look again whether a failed task is free to be taken up for them."""
-
 
 class Steering(Views):
     """The verbs with which people speak to a task and stop it, wherever it is driven."""
@@ -81,14 +78,14 @@ class Steering(Views):
                 raise TaskFinished(message, task_id=task_id, state=row.state)
 
     async def _take_up(self, task_id: str, by: str | None) -> None:
-        """See a failed task taken up again, by whoever comes first; one that is just about to be given back soon is."""
+        """Return once a failed task is taken up again, by whoever comes first."""
         while (await self._driving.row(task_id)).state == "failed":
             try:
                 async with self._driving.owning.own(task_id) as owned:
                     if owned.state.ended == "failed":
                         await self._driving.reopen(owned, "send", by)
             except TaskBusy:
-                await asyncio.sleep(SOON)
+                await self._driving.stopped(task_id, or_left="failed")
 
     @verb
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
