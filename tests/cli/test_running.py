@@ -200,6 +200,12 @@ def test_help_imports_no_model_library_and_no_server():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_ctrl_c_while_agents_are_imported_exits_6(treadle, project):
+    (project / "heavy.py").write_text("raise KeyboardInterrupt")
+    ended = treadle("run", "heavy:agent", "hi", "--json")
+    assert (ended.code, ended.document["error"]["type"]) == (6, "KeyboardInterrupt")
+
+
 def test_a_bug_of_ours_exits_70_with_a_short_text(treadle, monkeypatch):
     broken = typer.Typer()
     broken.command("tasks")({}.popitem)

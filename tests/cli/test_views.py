@@ -7,8 +7,11 @@ import pytest
 
 from treadle import Agent, File, Runner, ScriptedModel, ToolOutput, tool
 from treadle.cli.json_form import as_document, as_json
-from treadle.cli.screen import clean
+from treadle.cli.screen import Screen, clean
+from treadle.cli.timeline import Timeline
+from treadle.core.events import ModelReturned, ToolEnded
 from treadle.core.messages import Image, Message, Text, ToolCall, ToolResult
+from treadle.core.model import Usage
 from treadle.llm.scripted import call, text
 
 
@@ -334,3 +337,11 @@ def test_a_call_that_a_model_asked_for_on_the_side_is_shown_once(treadle):
     told = treadle("show", "last").out
     assert told.count("→ add(a=1, b=2)") == 1
     assert "  ✓ plan\n  ✓ 1.sum\n" in told
+
+
+def test_what_comes_of_a_call_that_was_asked_for_before_is_told_by_the_name_of_its_tool(capsys):
+    timeline = Timeline(Screen(json=False))
+    asked = Message("assistant", (ToolCall("s1-0", "add", {"a": 1, "b": 2}),))
+    timeline.recall([ModelReturned("s1", asked, "tool_calls", Usage())])
+    timeline.show(ToolEnded("s1", "s1-0", "ok", 3))
+    assert "add: 3" in capsys.readouterr().out

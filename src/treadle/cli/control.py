@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ from treadle.cli.opening import (
     JsonOption,
     StoreOption,
     TaskArgument,
+    command_line,
     in_loop,
     json_given,
     row_named,
@@ -82,7 +84,14 @@ def _stopped(
         async with runner_on(store) as runner:
             row = await row_named(runner, task)
             under = await _root(runner, row)
-            result = await stop(runner, row.task_id)
+            try:
+                result = await stop(runner, row.task_id)
+            except asyncio.CancelledError:
+                shown = command_line("show", row.task_id, store=store)
+                screen.note(
+                    f"not waited for; what was asked for is not taken back: {shown} tells how it stands"
+                )
+                raise
             code = told(screen, result, store=store, agent=None, said=result.final_text, under=under)
             return 0 if result.state == wanted else code
 

@@ -25,6 +25,7 @@ from rich.prompt import Confirm
 from treadle import Happened, NotHappened, Runner, RunOptions, Task, ToolSpec
 from treadle.cli import demo_agent, demo_evidence
 from treadle.cli.demo_screen import WIDTH, Stage, command, shown
+from treadle.cli.opening import CODES
 from treadle.core import events as e
 from treadle.core.events import Event
 from treadle.errors import ConfigurationError, TreadleError
@@ -63,7 +64,7 @@ def demo(*, resume: bool = False, store: str | None = None, model: str | None = 
     except KeyboardInterrupt:
         console.print("\nInterrupted. What was shown is durable; go on with:")
         console.print(f"  {command('demo', '--resume', store=store)}")
-        return 130
+        return CODES["interrupted"]
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         return 2

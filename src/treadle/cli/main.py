@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import typer
 
 from treadle.cli import branching, control, doctor, driving, keeping, replaying, running, threads, views
 from treadle.cli.json_form import error_json
-from treadle.cli.opening import CODES, OUR_BUG, USAGE, StoreOption
+from treadle.cli.opening import CODES, OUR_BUG, USAGE, StoreOption, interrupted
 from treadle.cli.screen import Screen
 from treadle.errors import (
     ConfigurationError,
@@ -27,6 +28,7 @@ from treadle.errors import (
     TreadleError,
 )
 
+_STOPPED = 128 + signal.SIGINT
 _UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
@@ -130,7 +132,9 @@ def _open_closed_streams() -> None:
 def _run(arguments: list[str], screen: Screen) -> int:
     command: Any = typer.main.get_command(app)
     try:
-        return command.main(arguments, prog_name="treadle", standalone_mode=False, obj=screen) or 0
+        code = command.main(arguments, prog_name="treadle", standalone_mode=False, obj=screen) or 0
+        # Ctrl-C before there is a loop, while agents are imported, comes back from there as the code of a shell.
+        return interrupted(screen) if code == _STOPPED else code
     except (_UsageError, TreadleError) as error:
         return _failed(error, screen)
     except BrokenPipeError:

@@ -85,9 +85,14 @@ def in_loop(ctx: typer.Context, work: Callable[[Screen], Coroutine[Any, Any, int
     try:
         return asyncio.run(work(screen))
     except KeyboardInterrupt:
-        screen.document({"error": {"type": "KeyboardInterrupt", "message": "interrupted"}})
-        screen.note(("interrupted", "yellow"))
-        return CODES["interrupted"]
+        return interrupted(screen)
+
+
+def interrupted(screen: Screen) -> int:
+    """Print that Ctrl-C ended a command, and return the exit code that says so."""
+    screen.document({"error": {"type": "KeyboardInterrupt", "message": "interrupted"}})
+    screen.note(("interrupted", "yellow"))
+    return CODES["interrupted"]
 
 
 async def row_named(runner: TaskRunner, name: str) -> TaskRow:

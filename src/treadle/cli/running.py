@@ -224,10 +224,12 @@ async def drive_on(
 
 
 async def _timeline(runner: TaskRunner, screen: Screen, task_id: str, agent: Agent[Any] | None) -> Timeline:
-    """Return a timeline that knows what the steps of a task are called, if they have names."""
+    """Return a timeline that knows what was asked for before, and what steps are called, if they have names."""
     timeline = Timeline(screen, live=screen.out.is_terminal)
+    before = await events_of(runner, task_id)
+    timeline.recall(before)
     if agent is not None and agent.own is not None:
-        timeline.learn(await events_of(runner, task_id))
+        timeline.learn(before)
     return timeline
 
 

@@ -71,6 +71,14 @@ class Timeline:
         for event in events:
             self._names.see(event)
 
+    def recall(self, events: Iterable[e.Event]) -> None:
+        """Take in which calls were asked for before, so that what comes of them is told by the names of their tools."""
+        for event in events:
+            if isinstance(event, e.ModelReturned):
+                self._calls.update({call.id: call for call in event.message.tool_calls})
+            elif isinstance(event, e.CallRequested):
+                self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
+
     def show(self, event: e.Event | e.Ephemeral) -> None:
         """Print what an event tells."""
         self._about = getattr(event, "step", None)
