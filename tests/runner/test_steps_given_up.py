@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.gates import Gates
+from tests.runner.gates import Gates, shown
 from treadle import (
     Agent,
     Ask,
@@ -50,6 +50,10 @@ async def runner() -> AsyncIterator[Runner]:
     async with Runner("memory:") as runner:
         yield runner
         assert await audit_store(runner.store) == []
+
+
+def known(ctx: NodeContext) -> Any:
+    return dict(ctx.results)
 
 
 def said(messages: Any) -> list[str]:
@@ -244,3 +248,79 @@ async def test_a_call_made_after_all_has_its_result_before_the_words_that_came_m
     await runner.send(first.task_id, "and?")
     result = await runner.resume(first.task_id)
     assert result.output == ["user", "assistant", "tool", "user"]
+
+
+async def test_a_step_that_is_needed_later_in_a_plan_is_not_given_up_for_one_that_hurries(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(
+                NextStep("slow"),
+                NextStep("hurries", after=("start", "slow"), join="any"),
+                NextStep("end", after=("slow", "hurries")),
+            )
+        return StepResult(sorted(ctx.results), is_last=ctx.name == "end")
+
+    result = await runner.run(agent_of(worker), "go")
+    assert (result.state, result.output) == ("completed", ["hurries", "slow", "start"])
+
+
+async def test_words_that_an_undo_gives_back_have_an_answered_worker_begin_anew(runner: Runner) -> None:
+    async def slow(ctx: NodeContext) -> None:
+        if ctx.step.step_id == "s1":
+            await asyncio.sleep(60)
+
+    nodes = (
+        Node("slow", slow),
+        Node("quick", lambda ctx: 1),
+        Node("end", known, after=("slow", "quick"), join="any"),
+    )
+    first = await runner.run(agent_of(Pipeline(nodes)), "go")
+    await runner.undo_step(first.task_id, step="slow")
+    result = await runner.resume(first.task_id)
+    assert (result.state, said(result.messages)[-2:]) == ("completed", ["go", '{"quick":1}'])
+
+
+async def test_a_last_node_whose_others_failed_or_had_nothing_leaves_no_answer_and_no_failure_for_ever(
+    runner: Runner,
+) -> None:
+    def broken(ctx: NodeContext) -> None:
+        raise ValueError("broken")
+
+    nodes = (
+        Node("n0", broken, optional=True),
+        Node("n1", broken),
+        Node("n2", known, after="n0"),
+        Node("n3", known, after=("n0", "n1", "n2"), join="any"),
+    )
+    options = RunOptions(max_parallel_steps=1)
+    result = await runner.run(agent_of(Pipeline(nodes)), "go", options=options)
+    assert (result.state, result.output) == ("completed", None)
+
+
+async def test_a_fork_beside_a_step_with_an_open_call_ends_that_call(runner: Runner) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hold() -> None:
+        begun.set()
+        await over.wait()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"))
+        if ctx.name == "b":
+            await ctx.call_tool("hold")
+            await ctx.call_tool("hold")
+        await begun.wait()
+        return StepResult(ctx.name)
+
+    options = RunOptions(limits=Limits(tool_calls=1), on_limit="pause")
+    agent = Agent(ScriptedModel(["so"]), worker=worker, tools=[hold])
+    handle = await runner.start(agent, "go", options=options)
+    await shown(runner, handle.task_id, "a")
+    over.set()
+    assert (await handle.result()).state == "paused"
+    fork = await runner.fork(handle.task_id, at="s2")
+    assert [step.step.name for step in await runner.get_completed_steps(fork)] == ["start", "a"]

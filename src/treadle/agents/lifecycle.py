@@ -112,12 +112,20 @@ def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | N
         if call.status == "parked":
             stops.append(StopAgent(f"{call.id}-stop", call, outcome, why))
             continue
-        if call.status == "proposed":
-            error = e.Failure("tool", outcome, f"{call.name} was not run: {why}.", call.id)
-            return e.ToolEnded(step.id, call.id, outcome, error=error)
-        if call.status in ("lost", "unresolved"):
-            return settled_end(call) or unknown_end(call)
+        ended = closed(call, why, outcome)
+        if ended is not None:
+            return ended
     return tuple(stops) or None
+
+
+def closed(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
+    """Return the end of a call that did not begin or was lost."""
+    if call.status == "proposed":
+        error = e.Failure("tool", outcome, f"{call.name} was not run: {why}.", call.id)
+        return e.ToolEnded(call.step, call.id, outcome, error=error)
+    if call.status in ("lost", "unresolved"):
+        return settled_end(call) or unknown_end(call)
+    return None
 
 
 def give_up(graph: Graph) -> Closing | None:

@@ -248,10 +248,10 @@ class Pipeline:
         """Return the nodes that may come to have no value in a task that goes on."""
         absent: set[str] = set()
         for node in self.nodes:
-            sure = [name for name in node.after if name not in absent]
             needed = [name for name in node.after if not self._by_name[name].optional]
-            need = _need(node)
-            lacks = need > len(sure) if node.join != "all" else any(name in absent for name in needed)
+            # Where not all are needed one may fail as long as another may stand in for it, which then may not.
+            counts = needed if node.join == "all" else node.after if _need(node) else ()
+            lacks = any(name in absent for name in counts)
             if lacks or node.optional or node.when is not None:
                 absent.add(node.name)
         return absent

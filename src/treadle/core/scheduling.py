@@ -79,8 +79,7 @@ def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: Node |
         node_id = new[step.name]
         graph.highest += 1
         graph.nodes[node_id] = Node(node_id, graph.highest, place, step, after, by.id if by else None)
-    for name in new.values():
-        _wait(graph, graph.nodes[name])
+    _join(graph, [graph.nodes[name] for name in new.values()])
 
 
 def _places(graph: Graph, by: Node | None, count: int) -> list[Place]:
@@ -104,6 +103,14 @@ def names_before(graph: Graph, by: Node | None) -> Mapping[str, str]:
     return ChainMap(own, graph.merged)
 
 
+def _join(graph: Graph, planned: list[Node]) -> None:
+    """Have planned steps wait for others; only then is it known whom nobody needs because one of them hurries."""
+    for node in planned:
+        _wait(graph, node)
+    for node in planned:
+        _see(graph, node)
+
+
 def _wait(graph: Graph, node: Node) -> None:
     for other_id in node.after:
         other = graph.nodes[other_id]
@@ -115,7 +122,6 @@ def _wait(graph: Graph, node: Node) -> None:
             node.waits += 1
             other.needed_by.append(node.id)
     graph.planned += 1
-    _see(graph, node)
 
 
 def _see(graph: Graph, node: Node) -> None:
@@ -642,6 +648,8 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     state.answered = last is not None and not state.unread
     state.output = last.output if last is not None and state.answered else None
     state.output_text = answer_text(state.output)
+    if last is not None and state.unread:
+        begin_anew(state, graph)
 
 
 def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
@@ -670,8 +678,7 @@ def _plan_again(state: TaskState, graph: Graph, gone: list[Node]) -> None:
         )
         graph.top = max(graph.top, node.place[0])
         graph.highest = max(graph.highest, node.index)
-    for node_id in renamed.values():
-        _wait(graph, graph.nodes[node_id])
+    _join(graph, [graph.nodes[node_id] for node_id in renamed.values()])
     graph.planned = sum(node.status == "planned" for node in graph.nodes.values())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from treadle.agents.lifecycle import closed
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.fold import apply
@@ -73,7 +74,10 @@ async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: Ste
         await check_rest(store, state.task_id, step.ended_seq)
     later = [one.id for one in all_steps(state) if not one.ended_seq or one.ended_seq > step.ended_seq]
     gone = tuple([one.id for one in all_steps(state) if one.id in graph.dependents(set(later))])
-    return ForkPoint(state.seq, (e.Rewound(step.index, state.branch + 1, (), gone),))
+    left = [call for one in state.under_way() if one.id in gone for call in one.open.values()]
+    ends = [closed(call, "its step was undone", "cancelled") for call in left]
+    rewound = e.Rewound(step.index, state.branch + 1, (), gone)
+    return ForkPoint(state.seq, (*[end for end in ends if end is not None], rewound))
 
 
 async def _end_of_calls(
