@@ -291,7 +291,7 @@ async def test_a_last_node_whose_others_failed_or_had_nothing_leaves_no_answer_a
     nodes = (
         Node("n0", broken, optional=True),
         Node("n1", broken),
-        Node("n2", known, after="n0"),
+        Node("n2", known, after="n0", join="any"),
         Node("n3", known, after=("n0", "n1", "n2"), join="any"),
     )
     options = RunOptions(max_parallel_steps=1)
