@@ -571,6 +571,18 @@ async def test_an_empty_schema_that_an_administrator_made_is_used(
         await PostgresStore(as_role, schema=f"{schema}_other").open()
 
 
+async def test_who_opens_a_store_while_somebody_takes_long_to_make_it_waits(
+    postgres: PostgresServer, schema: str
+) -> None:
+    url = f"{postgres.in_schema(schema)}&lease=0.5"
+    with psycopg.connect(postgres.url) as somebody:
+        channel = postgres_schema.address(url).channel
+        somebody.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {channel}",))
+        asyncio.get_running_loop().call_later(0.4, somebody.rollback)
+        async with opened(url) as store:
+            assert await store.rows(TaskFilter()) == []
+
+
 async def test_a_role_that_may_not_write_a_schema_is_told_so(
     postgres: PostgresServer, url: str, schema: str
 ) -> None:

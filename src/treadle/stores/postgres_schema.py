@@ -276,6 +276,8 @@ def migrate(to: Address, connection: Connection) -> None:
         return
     try:
         with connection.transaction():
+            # Who makes a store may take longer than a lock of its tasks is waited for; nobody here has one yet.
+            connection.execute("SET LOCAL lock_timeout = '30s'")
             # Held to the end of the transaction: of several processes that open a fresh store, one makes it.
             connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
