@@ -14,6 +14,7 @@ from tests.runner.acts import assert_well_formed
 from tests.runner.gates import Gates, shown
 from treadle import (
     Agent,
+    Breakpoint,
     Limits,
     NextStep,
     Quorum,
@@ -531,6 +532,26 @@ async def test_words_that_no_step_read_have_the_worker_begin_anew(
     assert heard[:2] == [("start", ["go"]), ("quick", ["go"])]
     assert [name for name, words in heard if words[-1] == "and?"][:2] == ["start", "quick"]
     assert sum(words[-1] != "and?" for _, words in heard) == 2, "what was left of the first plan never begins"
+
+
+async def test_a_breakpoint_after_a_step_holds_also_if_a_later_one_was_quicker(runner: Runner) -> None:
+    gates = Gates()
+
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
+        if ctx.name != "end":
+            await gates.pass_(ctx.name)
+        return StepResult(ctx.name, is_last=ctx.name == "end")
+
+    options = RunOptions(break_on=[Breakpoint(after_step=2)])
+    handle = await runner.start(agent_of(worker), "go", options=options)
+    await gates.let("b")
+    await shown(runner, handle.task_id, "b")
+    await gates.let("a")
+    paused = await handle.result()
+    assert (paused.state, paused.steps) == ("paused", 3)
+    assert (await runner.resume(paused.task_id)).output == "end"
 
 
 async def test_an_answer_that_words_overtook_is_what_there_is_at_a_limit(runner: Runner) -> None:

@@ -655,8 +655,10 @@ def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:
     if stop.event is not None:
         return event.kind == stop.event
     if stop.after_step is not None:
-        ended = type(event) is e.StepCompleted and not state.answered
-        return ended and stop.after_step in (0, state.steps[-1].index)
+        if type(event) is not e.StepCompleted or state.answered:
+            return False
+        ended = next(step for step in reversed(state.steps) if step.id == event.step)
+        return stop.after_step in (0, ended.index)
     if type(event) is e.CallRequested:
         return stop.before_tool in ("*", event.name)
     if type(event) is not e.ModelReturned or event.call is not None:
