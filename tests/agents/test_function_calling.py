@@ -126,6 +126,14 @@ def test_words_that_crossed_with_the_answer_are_read_by_one_more_step() -> None:
     assert wanted(decision) == ["CallModel s2"]
 
 
+def test_a_step_that_is_skipped_although_its_model_answered_leaves_the_question_to_the_next() -> None:
+    broken = e.StepFailed("s1", e.Failure("tool", "error", "no", "s1-0"))
+    state = told(step(), answered(words="4"), broken, e.StepSkipped("s1"), step(2))
+    assert [message.text for message in state.messages] == ["go"]
+    ended = told(ran("look", outcome="error"), broken, e.StepSkipped("s1"), step(2))
+    assert [message.role for message in ended.messages] == ["user", "assistant", "tool"]
+
+
 def test_words_after_the_answer_take_the_task_up_again() -> None:
     state = told(
         step(), answered(words="4"), e.StepCompleted("s1", True, "4"), e.InputReceived((Text("sure?"),))

@@ -374,6 +374,6 @@ def test_thousands_of_histories_of_tasks_whose_steps_are_functions() -> None:
     FIRED.clear()
     first = random.randrange(10**9)
     print(f"seeds from {first}")
-    for seed in range(first, first + 3_000):
+    for seed in range(first, first + 1_000):
         told(seed, durable=seed % 20 == 0)
-    assert never_met(30) == set()
+    assert never_met(10) == set()

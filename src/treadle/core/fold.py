@@ -384,6 +384,10 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
         raise IllegalEvent(f"task {state.task_id}: there is no step to skip")
     step.status = "skipped"
     state.error, state.rejected = None, 0
+    if len(state.messages) > step.first_message and state.messages[-1].role == "assistant":
+        state.messages = state.messages[
+            :-1
+        ]  # an answer that did not count: no model is asked to answer its own words
     _close(state, step, event)
 
 
