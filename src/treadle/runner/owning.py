@@ -32,7 +32,10 @@ class Owning:
         self._desk = desk
         self._attend = attend
         self._clock = clock
-        self._giving_back: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = {}
+        self._giving_back: dict[
+            str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle | asyncio.Task[bool]]
+        ] = {}
+        """the next try of each, or the one that is under way"""
 
     @asynccontextmanager
     async def own(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[Owned]:
@@ -111,7 +114,10 @@ class Owning:
             else:
                 self._giving_back.pop(task_id, None)
 
-        asyncio.get_running_loop().create_task(self.given_back(task_id)).add_done_callback(tried)
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(self.given_back(task_id))
+        self._giving_back[task_id] = loop, work
+        work.add_done_callback(tried)
 
     async def given_back(self, task_id: str) -> bool:
         """Try to give back a task that could not be before; False if the store still cannot be written."""
@@ -128,9 +134,9 @@ class Owning:
 
     async def close(self) -> None:
         """Try for a last time to give back what could not be, and stop trying."""
-        for loop, timer in list(self._giving_back.values()):
+        for loop, later in list(self._giving_back.values()):
             with suppress(RuntimeError):  # its loop is closed, and it with it
-                loop.call_soon_threadsafe(timer.cancel)
+                loop.call_soon_threadsafe(later.cancel)
         for task_id in list(self._desk.unreleased):
             await self.given_back(task_id)
         self._desk.close()

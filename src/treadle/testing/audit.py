@@ -376,7 +376,7 @@ def _remember(event: e.Event, state: TaskState, places: _Places) -> None:
         if isinstance(event, e.TaskReopened) and known is not None and known.unread != place.unread:
             place = known  # words since the step's end are taken back with the step that reads them
         places.after[index] = place
-        if len(state.steps) == state.floor:
+        if len(state.steps) == state.floor and place is not known:
             # The step that was under way where a fork began: it cannot go back further than its end.
             places.origin = place
 
