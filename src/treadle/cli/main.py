@@ -104,9 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = given[: given.index("--")] if "--" in given else given
     _open_closed_streams()
-    logging.getLogger("psycopg").addHandler(
-        logging.NullHandler()
-    )  # the store tells what comes of a lost session
+    # The store itself tells what comes of a lost session.
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     screen = Screen(json="--json" in options)
     code = None
     try:

@@ -385,9 +385,8 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
     step.status = "skipped"
     state.error, state.rejected = None, 0
     if len(state.messages) > step.first_message and state.messages[-1].role == "assistant":
-        state.messages = state.messages[
-            :-1
-        ]  # an answer that did not count: no model is asked to answer its own words
+        # An answer that did not count: no model is asked to answer its own words.
+        state.messages = state.messages[:-1]
     _close(state, step, event)
 
 

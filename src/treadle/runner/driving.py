@@ -433,12 +433,13 @@ class Driving:
     async def carried_out(self, task_id: str, item_id: str) -> None:
         """Return once a command was carried out and nobody drives the task, or the task has ended."""
         row = await self.stopped(task_id)
-        while row.state not in END_STATES and await self._is_unread(task_id, item_id):
+        while row.state not in END_STATES and await self.is_unread(task_id, item_id):
             # It arrived just when the driver had given the task back and was about to leave.
             await self._attend(task_id)
             row = await self.stopped(task_id)
 
-    async def _is_unread(self, task_id: str, item_id: str) -> bool:
+    async def is_unread(self, task_id: str, item_id: str) -> bool:
+        """Whether an item still lies in a task's inbox."""
         return any(item.item_id == item_id for item in await self.store.inbox(task_id))
 
     async def answer(self, task_id: str, item_id: str, *, after: int = 0) -> e.Event | None:
@@ -450,7 +451,7 @@ class Driving:
         try:
             while True:
                 watcher.skip()
-                waits = await self._is_unread(task_id, item_id)
+                waits = await self.is_unread(task_id, item_id)
                 if not waits or not self.desk.is_driven(await self.row(task_id)):
                     break
                 await watcher.wait(self.desk.patience(task_id))

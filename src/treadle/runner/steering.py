@@ -67,8 +67,7 @@ class Steering(Views):
                 await self._take_up(task_id, by)
             item_id = await self._driving.command(task_id, "send", data)
             now = await self._driving.row(task_id)
-            waits = any(item.item_id == item_id for item in await self._store.inbox(task_id))
-            if waits and now.state not in END_STATES:
+            if now.state not in END_STATES and await self._driving.is_unread(task_id, item_id):
                 return  # it does not end before that is read
             if await self._driving.answer(task_id, item_id, after=row.head) is not None:
                 return

@@ -199,11 +199,11 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
         if secret := to.parameters.get(name):
             text = text.replace(str(secret), "***")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        text = f"{text}: {owning(to)}"
+        text = f"{text}: {_owning(to)}"
     return StoreUnavailable(f"{to.url}: {text}")
 
 
-def owning(to: Address) -> str:
+def _owning(to: Address) -> str:
     """Say what a role needs that may not do what a store does."""
     return f"the schema must belong to this role: CREATE SCHEMA {to.schema} AUTHORIZATION ..."
 
@@ -241,7 +241,7 @@ def look(url: str) -> dict[str, Any]:
             tasks = connection.execute("SELECT count(*) FROM tasks WHERE NOT deleted").fetchone()
             found |= {"format": version, "tasks": tasks[0] if tasks else 0}
         if not _may_write(to, connection, version):
-            raise StoreUnavailable(f"{to.url}: this role may not write here: {owning(to)}")
+            raise StoreUnavailable(f"{to.url}: this role may not write here: {_owning(to)}")
         return found
     except psycopg.Error as error:
         raise unavailable(to, error) from error
