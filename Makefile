@@ -1,7 +1,7 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, provider-faults, chaos, postgres, bench, soak, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, provider-faults, chaos, postgres, environments, bench, soak, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full crash faults provider-faults chaos postgres bench soak docs lock
+.PHONY: fmt check test full crash faults provider-faults chaos postgres environments bench soak docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -46,6 +46,9 @@ docs: .venv
 postgres: .venv
 	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/test_postgres.py tests/stores/test_postgres_faults.py tests/runner/test_on_postgres.py
 	$(RUN)/pytest -q -n 2 -m full tests/runner -k postgresql
+
+environments: .venv
+	$(RUN)/python -m tests.environments
 
 bench: .venv
 	$(RUN)/python -m bench

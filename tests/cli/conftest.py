@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.interruptible import interruptible
 from treadle.cli.main import main
 
 AGENTS = '''
@@ -231,14 +232,15 @@ def begin(project: Path):
     begun: list[subprocess.Popen[str]] = []
 
     def type_(*words: str, **env: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "treadle", *words],
-            cwd=project,
-            env={**os.environ, **env},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        with interruptible():
+            process = subprocess.Popen(
+                [sys.executable, "-m", "treadle", *words],
+                cwd=project,
+                env={**os.environ, **env},
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
         begun.append(process)
         return process
 

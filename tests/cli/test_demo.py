@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.demonstration import WITHOUT_KEYS, check, demo, folder_of, run
+from tests.interruptible import interruptible
 from treadle.cli import demo_agent
 from treadle.cli.demo import demo as demo_play
 from treadle.testing.provider import ProviderRequest, ProviderServer, call, text, turn
@@ -155,9 +156,11 @@ def test_a_fork_that_started_what_it_shares_breaks_a_claim(again, tmp_path):
 
 
 def test_ctrl_c_leaves_it_resumable_and_says_how(tmp_path):
-    with subprocess.Popen(
-        demo(), cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, text=True, env=WITHOUT_KEYS
-    ) as process:
+    with interruptible():
+        process = subprocess.Popen(
+            demo(), cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, text=True, env=WITHOUT_KEYS
+        )
+    with process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("process"):

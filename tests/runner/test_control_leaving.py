@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.interruptible import interruptible
 from tests.runner.acts import Gate, assert_journal_makes_sense, kinds, only
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import TaskBusy
@@ -365,13 +366,14 @@ def script(tmp_path: Path, body: str) -> "subprocess.Popen[str]":
     file = tmp_path / "script.py"
     file.write_text(HEADER + textwrap.dedent(body))
     environment = {**os.environ, "TREADLE_STORE": str(tmp_path / "journal.db")}
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(file)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    with interruptible():
+        return subprocess.Popen(
+            [sys.executable, "-W", "error", str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
 
 
 def state_of(tmp_path: Path, task_id: str) -> tuple[str, list[str]]:

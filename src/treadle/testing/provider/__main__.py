@@ -28,7 +28,9 @@ def main() -> None:
         ended.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+        # A background job starts with SIGINT ignored: the Ctrl-C of its terminal is not meant for it.
+        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end)
 
     def record(request: ProviderRequest) -> None:
         with options.record.open("a", encoding="utf-8") as file:
