@@ -679,6 +679,7 @@ def of_format(path: Path, change: Callable[[int], int]) -> None:
     connection = apsw.Connection(str(path))
     ((now,),) = list(connection.execute("pragma user_version"))
     connection.execute(f"pragma user_version = {change(now)}")
+    connection.execute("update compatible set opens = ?", (change(now),))
     connection.close()
 
 

@@ -16,7 +16,8 @@ TreadleError
 │   ├── ChildTask                   a child goes on with the task that called it, never alone
 │   ├── AlreadyFinalized · AlreadyDecided
 │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
-│   └── VersionRefused              the agent changed and `on_version_change="refuse"`
+│   ├── VersionRefused              the agent changed and `on_version_change="refuse"`
+│   └── TaskTooNew                  a newer version wrote the task's journal: this one may not drive it
 ├── TaskEndedBadly                  raised by `RunResult.raise_for_state()`
 │   └── TaskFailed · TaskCancelled · TaskInterrupted
 ├── StoreError
@@ -217,6 +218,22 @@ class ForkPointBusy(TaskStateError):
 
 class VersionRefused(TaskStateError):
     """The agent is not the one the task was begun with, and the options refuse to go on."""
+
+
+class TaskTooNew(TaskStateError):
+    """A newer version of Treadle wrote what this one does not know into the task's journal, so it does not drive it.
+
+    Args:
+        message: what to say.
+        task_id: the task.
+        needs: the journal format that a driver of the task must know.
+        knows: the journal format that this version knows.
+    """
+
+    def __init__(self, message: str, *, task_id: str, needs: int, knows: int) -> None:
+        super().__init__(message, task_id=task_id)
+        self.needs = needs
+        self.knows = knows
 
 
 class TaskEndedBadly(TreadleError):

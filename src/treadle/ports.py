@@ -294,6 +294,7 @@ class Commit:
         create: the task row to insert first, owned by this process with the given epoch; refused with `TaskExists`.
         state: the row's new state word, None to leave it.
         release: give up ownership, unless the inbox holds rows not taken; then ownership stays.
+        leave: with `release`: leave rows of the inbox that are not taken to the next owner, and give up ownership.
         wanted: with `release`: from when somebody who adopts tasks is to drive it on (see `JournalStore.orphans`), in
             microseconds since 1970, UTC; `AT_ONCE` for now, 0 for not at all.
         seal: refuse with `InboxWaiting` when the inbox holds rows not taken by this or earlier commits.
@@ -306,6 +307,7 @@ class Commit:
             given. Who asks again keeps its place, and hears when its turn has come. When a task comes to have a thread
             whose holder's owner died, that holder loses it in the same transaction and its epoch grows by one: its old
             owner, should it wake, is fenced, and the task stays one whose driver died.
+        format: the journal format that a driver must know to drive the task on from here; the row keeps the highest.
     """
 
     task_id: str
@@ -314,11 +316,13 @@ class Commit:
     create: NewTask | None = None
     state: str | None = None
     release: bool = False
+    leave: bool = False
     wanted: int = 0
     seal: bool = False
     taken: tuple[str, ...] = ()
     thread: ThreadChange | None = None
     enter: OnBusyThread | None = None
+    format: int = 1
 
 
 @mutable
@@ -409,6 +413,9 @@ class TaskRow:
     wanted: int = 0
     """from when somebody is to drive it on, in microseconds since 1970, UTC, or 0: it was given back so, or claimed
     from a driver that died (`AT_ONCE`); stays until it is given back again"""
+
+    format: int = 1
+    """the journal format that a driver must know to drive the task: the highest of its commits and of its base"""
 
     @property
     def word(self) -> str:
@@ -528,7 +535,8 @@ class JournalStore(Protocol):
         """Become the owner: epoch + 1, in one transaction with reading the head.
 
         With `enter`, also ask for the task's thread, as a `Commit` does that enters by `enqueue`.
-        Raises `TaskNotFound`, or `TaskBusy` when a live driver (also this process) owns the task. A driver that died
+        Raises `TaskNotFound`, `TaskBusy` when a live driver (also this process) owns the task, or `TaskTooNew`, and
+        changes nothing, when its row has a newer `format` than this version's `JOURNAL_FORMAT`. A driver that died
         on this host is succeeded at once, any other when its lease has passed. A process has one lease for all it
         owns, prolonged from a thread for as long as it owns anything; a claim begins with a whole one. Drivers that
         are dead and own nothing are forgotten. Raises `JournalCorrupt`, and changes nothing, when the journal ends

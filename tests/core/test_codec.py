@@ -169,6 +169,54 @@ def test_plain_words_and_defaults_cost_nothing() -> None:
 # ------------------------------------------------------------------------------------------ versions
 
 
+KINDS_OF_FORMAT_1 = [
+    "answer_finalized",
+    "call_edited",
+    "call_requested",
+    "cancel_requested",
+    "command_rejected",
+    "driver_survived",
+    "input_edited",
+    "input_received",
+    "instructions_set",
+    "interrupt_requested",
+    "limit_reached",
+    "messages_imported",
+    "model_failed",
+    "model_requested",
+    "model_returned",
+    "model_started",
+    "model_stopped",
+    "options_changed",
+    "outcome_settled",
+    "outcome_unresolved",
+    "pause_requested",
+    "result_replaced",
+    "resumed",
+    "rewound",
+    "step_completed",
+    "step_failed",
+    "step_skipped",
+    "step_started",
+    "steps_planned",
+    "summary_requested",
+    "task_created",
+    "task_ended",
+    "task_forked",
+    "task_reopened",
+    "thread_awaited",
+    "thread_entered",
+    "timer_fired",
+    "tool_ended",
+    "tool_started",
+    "tool_stopped",
+    "undo_requested",
+    "value_kept",
+    "version_changed",
+    "worker_failed",
+]
+
+
 def record(*documents: Any, version: Any = 1) -> bytes:
     return json.dumps({"v": version, "t": 5, "e": list(documents)}).encode()
 
@@ -178,6 +226,22 @@ def test_an_event_of_an_unknown_kind_is_data_and_is_written_back_unchanged() -> 
     (event,) = codec.decode(data, {}, 1)
     assert event == e.UnknownEvent("moon_landed", {"crew": ["a"], "step": "s1"})
     assert json.loads(codec.encode([event])[0]) == json.loads(data)
+
+
+def test_an_event_that_a_driver_may_ignore_says_so_and_is_written_back_unchanged() -> None:
+    data = record({"k": "moon_landed", "crew": ["a"], "i": 1})
+    (event,) = codec.decode(data, {}, 1)
+    assert event == e.UnknownEvent("moon_landed", {"crew": ["a"]}, inert=True)
+    assert (event.format, e.UnknownEvent("moon_landed", {}).format) == (1, e.JOURNAL_FORMAT + 1)
+    assert json.loads(codec.encode([event])[0]) == json.loads(data)
+
+
+def test_a_kind_that_the_first_release_did_not_have_says_since_when_or_that_it_may_be_ignored() -> None:
+    later = {kind: cls for kind, cls in e.EVENTS.items() if kind not in KINDS_OF_FORMAT_1}
+    assert [
+        kind for kind, cls in later.items() if not (1 < cls.since <= e.JOURNAL_FORMAT or cls.ignorable)
+    ] == []
+    assert [kind for kind in KINDS_OF_FORMAT_1 if e.EVENTS[kind].since != 1 or e.EVENTS[kind].ignorable] == []
 
 
 def test_a_part_of_an_unknown_kind_is_kept_as_data() -> None:

@@ -32,7 +32,7 @@ from treadle import (
 )
 from treadle.core import events as e
 from treadle.core.messages import ToolCall
-from treadle.errors import StepFailed
+from treadle.errors import StepFailed, TaskTooNew
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.ports import Commit
 from treadle.runner.writer import encode_record
@@ -345,11 +345,29 @@ async def with_an_event_of_the_future(runner: Runner) -> None:
     name = "with_an_event_of_the_future"
     await runner.create_task(LOOKER, "Is Oslo free?", task_id=name)
     await runner.run_step(name)
+    await _written(runner, name, e.UnknownEvent("weather_changed", {"to": "rain", "by": {"$blob": 1}}), 1)
+
+
+async def with_an_event_that_a_driver_must_know(runner: Runner) -> None:
+    name = "with_an_event_that_a_driver_must_know"
+    options = RunOptions(break_on=[Breakpoint(before_tool="book")])
+    await runner.run(BOOKER, "Book Rome.", task_id=name, options=options)
+    await _written(runner, name, e.UnknownEvent("approval_asked", {"call": "s2-0", "of": ["ada"]}), 3)
+
+
+async def with_an_event_that_a_driver_may_ignore(runner: Runner) -> None:
+    name = "with_an_event_that_a_driver_may_ignore"
+    await runner.create_task(LOOKER, "Is Oslo free?", task_id=name)
+    await runner.run_step(name)
+    await _written(runner, name, e.UnknownEvent("weather_changed", {"to": "rain"}, inert=True), 1)
+
+
+async def _written(runner: Runner, name: str, event: e.UnknownEvent, needs: int) -> None:
+    """Write an event as a newer version would: its driver must know this journal format."""
     claim = await runner.store.claim(name)
-    event = e.UnknownEvent("weather_changed", {"to": "rain", "by": {"$blob": 1}})
     event.seq, event.time = claim.head + 1, 4_000_000_000_000_000
     record = encode_record([event], claim.epoch, claim.digest)
-    await runner.desk.commit(Commit(name, claim.epoch, record, release=True))
+    await runner.desk.commit(Commit(name, claim.epoch, record, release=True, format=needs))
 
 
 STORIES: list[Story] = [
@@ -380,6 +398,8 @@ STORIES: list[Story] = [
     with_wrong_answers,
     with_another_version_of_its_agent,
     with_an_event_of_the_future,
+    with_an_event_that_a_driver_must_know,
+    with_an_event_that_a_driver_may_ignore,
 ]
 
 
@@ -387,7 +407,17 @@ STORIES: list[Story] = [
 
 
 async def goes_on(runner: Runner, task_id: str) -> tuple[str, str]:
-    """Drive a task to its end, as a person would; return its state and what it says."""
+    """Drive a task to its end, as a person would; return its state and what it says.
+
+    The state of a task that only a newer version may drive is `too new`.
+    """
+    try:
+        return await _goes_on(runner, task_id)
+    except TaskTooNew:
+        return "too new", ""
+
+
+async def _goes_on(runner: Runner, task_id: str) -> tuple[str, str]:
     if (await runner.store.row(task_id)).state == "waiting" or task_id == "in_flight_in_an_undo":
         await _settle(runner, task_id)
     if task_id == "in_flight_in_an_undo":

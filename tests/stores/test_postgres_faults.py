@@ -606,11 +606,26 @@ async def test_a_newer_format_is_refused(postgres: PostgresServer, url: str, sch
     async with opened(url):
         pass
     with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"UPDATE {schema}.treadle_format SET version = 99")
+        connection.execute(f"UPDATE {schema}.treadle_format SET version = 99, opens = 99")
     with pytest.raises(StoreFormatError, match=r"format 99.*upgrade treadle"):
         await PostgresStore(url).open()
     with pytest.raises(StoreFormatError, match=r"format 99.*upgrade treadle"):
         postgres_schema.look(url)
+
+
+async def test_a_schema_to_which_a_newer_version_only_added_is_used_and_left_at_its_format(
+    postgres: PostgresServer, url: str, schema: str
+) -> None:
+    async with opened(url) as store:
+        await (await Owner.create(store, "t")).release()
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE {schema}.tasks ADD COLUMN queue text")
+        connection.execute(f"UPDATE {schema}.treadle_format SET version = 99")
+        async with opened(url) as store:
+            assert (await Owner.claim(store, "t")).epoch == 2
+            await Owner.create(store, "u")
+        assert postgres_schema.look(url)["format"] == 99
+        assert connection.execute(f"SELECT version FROM {schema}.treadle_format").fetchall() == [(99,)]
 
 
 async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once(

@@ -120,13 +120,26 @@ async def test_another_format_is_refused_with_what_to_do(
     path = tmp_path / "j.db"
     async with opened(path):
         pass
-    sql(path, "PRAGMA user_version = 999")
+    sql(path, "PRAGMA user_version = 999", "UPDATE compatible SET opens = 999")
     with pytest.raises(StoreFormatError, match="upgrade treadle"):
         await SQLiteStore(path).open()
     sql(path, "PRAGMA user_version = 1")
     monkeypatch.setattr(sqlite_schema, "_steps", lambda: {99: "CREATE TABLE more(x)"})
     with pytest.raises(StoreFormatError, match="export"):
         await SQLiteStore(path).open()
+
+
+async def test_a_file_to_which_a_newer_version_only_added_is_used_and_left_at_its_format(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path) as store:
+        await (await Owner.create(store, "t")).release()
+    sql(path, "ALTER TABLE tasks ADD COLUMN queue TEXT", "PRAGMA user_version = 999")
+    async with opened(path) as store:
+        assert (await Owner.claim(store, "t")).epoch == 2
+        await Owner.create(store, "u")
+    assert sql(path, "PRAGMA user_version") == [[(999,)]]
 
 
 async def test_an_older_format_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,24 +163,21 @@ async def test_a_file_of_the_first_format_learns_where_its_journals_end(
         owner = await Owner.create(store, "t")
         await owner.write(4, release=True)
         await Owner.create(store, "u")
-    added = ("mark_seq", "mark_digest", "turn", "wanted")
+    added = ("mark_seq", "mark_digest", "turn", "wanted", "format")
     sql(path, *(f"DROP INDEX {name}" for name in ("tasks_by_turn", "tasks_wanted", "tasks_by_driver")))
     sql(path, *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in added))
-    sql(path, "ALTER TABLE members DROP COLUMN covers", "PRAGMA user_version = 1")
+    sql(path, "ALTER TABLE members DROP COLUMN covers", "DROP TABLE compatible", "PRAGMA user_version = 1")
     async with opened(path) as store:
         assert (await store.row("t")).mark == Mark(5, owner.digest)
         assert (await store.claim("t")).head == 5
 
 
-async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, steps = tmp_path / "j.db", sqlite_schema._steps()
-    with monkeypatch.context() as earlier:
-        earlier.setattr(sqlite_schema, "_steps", lambda: {n: step for n, step in steps.items() if n <= 5})
-        async with opened(path) as store:
-            for name, wanted in (("t", 1), ("rest", 0)):
-                await (await Owner.create(store, name)).send(release=True, wanted=wanted)
+async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    async with opened(path) as store:
+        for name, wanted in (("t", 1), ("rest", 0)):
+            await (await Owner.create(store, name)).send(release=True, wanted=wanted)
+    sql(path, "ALTER TABLE tasks DROP COLUMN format", "DROP TABLE compatible", "PRAGMA user_version = 5")
     async with opened(path) as store:
         assert [(row.task_id, row.wanted) for row in await store.orphans(10)] == [("t", AT_ONCE)]
 

@@ -4,11 +4,12 @@ A record holds the events of one commit:
 
     {"v": 1, "t": 1763700000000000, "e": [{"k": "step_started", "d": 12, "step": "s1", "index": 1}, ...]}
 
-`t` is the time of its first event and `d` an event's distance from the one before, in microseconds; fields that have
-their default are left out. How a field is written follows from its type, worked out once per class. A string longer
-than `BLOB_OVER` characters of a record over `BLOB_OVER` bytes is stored apart, by digest, and `{"$blob": ...}` stands
-in its place; only in such a record (marked "b": 1) keys that start with `$` are escaped. Nothing read from a record
-names code: a tag selects from a fixed table, and everything else is data.
+`t` is the time of its first event and `d` an event's distance from the one before, in microseconds; `"i": 1` marks an
+event that a driver which does not know its kind may ignore; fields that have their default are left out. How a field
+is written follows from its type, worked out once per class. A string longer than `BLOB_OVER` characters of a record
+over `BLOB_OVER` bytes is stored apart, by digest, and `{"$blob": ...}` stands in its place; only in such a record
+(marked "b": 1) keys that start with `$` are escaped. Nothing read from a record names code: a tag selects from a fixed
+table, and everything else is data.
 """
 
 from __future__ import annotations
@@ -171,9 +172,11 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     documents: list[dict[str, Any]] = []
     for event in events:
         if type(event) is UnknownEvent:
-            document = {"k": event.tag, **event.data}
+            document, ignorable = {"k": event.tag, **event.data}, event.inert
         else:
-            document = _plan(type(event)).encode(event, {"k": event.kind})
+            document, ignorable = _plan(type(event)).encode(event, {"k": event.kind}), event.ignorable
+        if ignorable:
+            document["i"] = 1
         if event.time != previous:
             document["d"] = event.time - previous
             previous = event.time
@@ -264,9 +267,10 @@ def _numbered(documents: list[Any], version: int, last_seq: int, time: int) -> l
         seq += 1
         time += document.pop("d", 0)
         tag = document.pop("k", "")
+        inert = document.pop("i", 0) == 1
         cls = EVENTS.get(tag)
         try:
-            event: Event = UnknownEvent(tag, document) if cls is None else _plan(cls).decode(document)
+            event: Event = UnknownEvent(tag, document, inert) if cls is None else _plan(cls).decode(document)
         except (TypeError, ValueError, AttributeError) as error:
             raise UnreadableRecord(f"a {tag} event cannot be read: {error}") from error
         event.seq, event.time = seq, time

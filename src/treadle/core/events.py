@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from treadle.core.data import frozen, mutable
 from treadle.core.family import SpentBy
@@ -22,6 +22,14 @@ Outcome = Literal[
 ]
 EndState = Literal["completed", "degraded", "failed", "cancelled"]
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
+
+
+JOURNAL_FORMAT: Final = 1
+"""The newest journal format that this version knows: with it, a task can be driven on over every event of a journal.
+
+A release that adds a kind of event raises it, and the class says so in `since`: a driver that does not know the kind
+leaves the task alone, since what it does not know may forbid what it would do next.
+"""
 
 
 @frozen
@@ -38,14 +46,25 @@ class Failure:
 
 @mutable
 class Event:
-    """The envelope of every event."""
+    """The envelope of every event.
+
+    A kind added later says in `since` which journal format has it, or that it is `ignorable`: that a driver which does
+    not know it decides right without it. Its documents are marked so, for such drivers.
+    """
 
     kind: ClassVar[str] = ""
+    since: ClassVar[int] = 1
+    ignorable: ClassVar[bool] = False
     seq: int = field(default=0, kw_only=True, compare=False)
     time: int = field(default=0, kw_only=True, compare=False)
 
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
+
+    @property
+    def format(self) -> int:
+        """The journal format that a driver must know to drive a task on over this event."""
+        return 1 if self.ignorable else self.since
 
 
 class IllegalEvent(ValueError):
@@ -602,10 +621,19 @@ class TaskReopened(Event):
 
 @mutable
 class UnknownEvent(Event):
-    """An event of a kind that this version does not know, kept as inert data."""
+    """An event of a kind that this version does not know, kept as inert data.
+
+    A task that has one is not driven by this version, unless the event is marked `inert`: ignorable by any driver.
+    """
 
     tag: str
     data: Json
+    inert: bool = False
+
+    @property
+    def format(self) -> int:
+        """The journal format that a driver must know: one that this version does not, unless the event is inert."""
+        return 1 if self.inert else JOURNAL_FORMAT + 1
 
 
 # --------------------------------------------------------------------------------- ephemeral deltas

@@ -604,6 +604,11 @@ def _step_of_call(state: TaskState, call_id: str) -> tuple[StepState, CallState]
     raise IllegalEvent(f"task {state.task_id}: call {call_id} is not open")
 
 
+def _unknown_event(state: TaskState, event: e.UnknownEvent) -> None:
+    if state.unknown is None and not event.inert:
+        state.unknown = event
+
+
 def _undone(state: TaskState, call_id: str) -> CallState:
     queue = state.undo.queue if state.undo is not None else []
     call = next((call for call in queue if call.id == call_id), None)
@@ -654,7 +659,7 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.Rewound: _rewound,
     e.TaskEnded: _task_ended,
     e.TaskReopened: _task_reopened,
-    e.UnknownEvent: _nothing,
+    e.UnknownEvent: _unknown_event,
 }
 
 _NO_PROGRESS: frozenset[type[e.Event]] = frozenset(

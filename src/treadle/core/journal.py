@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from treadle.core import codec
-from treadle.core.events import Event
-from treadle.errors import JournalCorrupt
+from treadle.core import codec, events
+from treadle.core.state import TaskState
+from treadle.errors import JournalCorrupt, TaskTooNew
 
 
 class StoredRecord(Protocol):
@@ -24,7 +24,7 @@ class StoredRecord(Protocol):
 
 def unfold(
     task_id: str, records: Iterable[StoredRecord], *, after: int = 0, previous: bytes | None = b""
-) -> Iterator[tuple[int, list[Event]]]:
+) -> Iterator[tuple[int, list[events.Event]]]:
     """Yield for each record its epoch and its events, oldest first, checking each record on the way.
 
     Args:
@@ -69,6 +69,32 @@ def missing_tail(task_id: str, head: int, mark: int) -> JournalCorrupt:
 def replaced_tail(task_id: str, mark: int) -> JournalCorrupt:
     """Return the error for a journal whose last record is another than the one its task's row knows of."""
     return JournalCorrupt(f"task {task_id}: event {mark} was replaced", task_id=task_id, seq=mark)
+
+
+def check_format(task_id: str, needs: int, why: str = "") -> None:
+    """Raise `TaskTooNew` if a task's driver must know a newer journal format than this version does.
+
+    Args:
+        task_id: the task.
+        needs: the format that a driver must know.
+        why: what needs it, if that is known.
+    """
+    knows = events.JOURNAL_FORMAT
+    if needs > knows:
+        message = (
+            f"task {task_id} was written by a newer version of Treadle{f': {why}' if why else ''}. Driving it needs "
+            f"journal format {needs}; this version knows format {knows}. Upgrade treadle, or leave the task to a "
+            "driver of the newer version; it can still be viewed and exported here"
+        )
+        raise TaskTooNew(message, task_id=task_id, needs=needs, knows=knows)
+
+
+def check_known(state: TaskState) -> None:
+    """Raise `TaskTooNew` if a task's journal holds an event that this version may not drive the task on over."""
+    unknown = state.unknown
+    if unknown is not None:
+        why = f"event {unknown.seq} is of the kind {unknown.tag!r}, which is not known here"
+        check_format(state.task_id, unknown.format, why)
 
 
 def _check_digest(task_id: str, record: StoredRecord, previous: bytes, before: int) -> None:

@@ -18,6 +18,7 @@ from treadle.core.events import (
     Outcome,
     TypedAnswer,
     UndoneCall,
+    UnknownEvent,
 )
 from treadle.core.family import SpentBy
 from treadle.core.graph import Asked, Graph
@@ -188,6 +189,9 @@ class TaskState:
     progress: int = 0
     """the last ownership under which something happened that a driver does not only begin, or find begun, each time,
     or one of its drivers was heard of that might have died of the task"""
+
+    unknown: UnknownEvent | None = None
+    """the first event of a kind that this version does not know and may not drive the task on over"""
 
     created: int = 0
     time: int = 0

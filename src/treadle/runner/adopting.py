@@ -22,7 +22,7 @@ from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
 from treadle.core.state import TaskState
-from treadle.errors import Fenced, TaskBusy, TaskNotFound
+from treadle.errors import Fenced, TaskBusy, TaskNotFound, TaskTooNew
 from treadle.ports import TaskRow
 from treadle.runner import results
 from treadle.runner.desk import Owned
@@ -59,7 +59,9 @@ GIVEN_UP: Final = 10
 ALONE_SECONDS: Final = 30.0
 """How long a suspect that gets nowhere keeps the next one waiting."""
 
-Kind = Literal["adopted", "stopped", "lost", "failed", "suspect", "given_up", "unknown_agent", "scan_failed"]
+Kind = Literal[
+    "adopted", "stopped", "lost", "failed", "suspect", "given_up", "unknown_agent", "too_new", "scan_failed"
+]
 
 
 @frozen
@@ -71,7 +73,8 @@ class Adoption:
             driver took it over; `failed` when it could not be driven and is tried again later; `suspect`, once for each
             ownership, when it waits since drivers may die of it, and another such task is being driven; `given_up` when
             it is paused, since one driver after the other died of it; `unknown_agent`, once for each, for an agent that
-            this process was not given; `scan_failed` when the store could not be read.
+            this process was not given; `too_new`, once for each, for a task that only a newer version of Treadle may
+            drive; `scan_failed` when the store could not be read.
         task_id: the task, if it is about one.
         agent: the agent's name.
         epoch: under which ownership it is, or was, driven.
@@ -134,6 +137,9 @@ class Adopter:
 
         self._told: set[tuple[str, int]] = set()
         """of which suspects, by task and epoch, it was said that they wait"""
+
+        self._too_new: set[tuple[str, int]] = set()
+        """of which tasks, by task and epoch, it was said that a newer version is needed"""
 
         self._suspect: str | None = None
         self._alone_until = 0.0
@@ -214,6 +220,7 @@ class Adopter:
                 # Only who looked at all of them knows which are orphans no more.
                 self._seen = {key: since for key, since in self._seen.items() if key in found}
                 self._told &= found
+                self._too_new &= found
                 self._tended &= found
                 return
             after = page[-1].task_id
@@ -223,6 +230,9 @@ class Adopter:
             return False
         tries = self._tries.get(row.task_id)
         if tries is not None and tries.again > self._loop.time():
+            return False
+        if row.format > e.JOURNAL_FORMAT:
+            self._say_once_that_it_is_too_new(row)
             return False
         if row.parent is not None:
             return (row.task_id, row.epoch) not in self._tended
@@ -249,6 +259,8 @@ class Adopter:
             self._tries.pop(task_id, None)
         except (TaskBusy, TaskNotFound, Fenced):
             return  # somebody else was faster
+        except TaskTooNew:
+            return  # its row says so from now on, and the next look names it
         except Exception as error:  # noqa: BLE001  one task that cannot be driven stops no other
             count = self._tries[task_id].count if task_id in self._tries else 0
             wait = AGAIN_SECONDS[min(count, len(AGAIN_SECONDS) - 1)]
@@ -309,6 +321,16 @@ class Adopter:
             self._told.add(key)
             text = f"task {row.task_id} waits: {row.epoch} drivers had it, the last ones died, and may have died of it"
             self._say("suspect", text, row)
+
+    def _say_once_that_it_is_too_new(self, row: TaskRow) -> None:
+        key = (row.task_id, row.epoch)
+        if key not in self._too_new:
+            self._too_new.add(key)
+            text = (
+                f"task {row.task_id} is left alone: driving it needs journal format {row.format}, and this version of "
+                f"Treadle knows format {e.JOURNAL_FORMAT}; a driver of a newer version adopts it"
+            )
+            self._say("too_new", text, row)
 
     async def _has_survivor(self, task_id: str) -> bool:
         """Whether a driver that lost the task has said since that it lives."""

@@ -21,7 +21,7 @@ from treadle.core.events import END_STATES
 from treadle.core.family import SpentBy, by_agent
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import CallState, TaskState
-from treadle.errors import Fenced, StoreError, TaskBusy, TaskConflict, TaskNotFound
+from treadle.errors import Fenced, StoreError, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
 from treadle.policy.budget import Account, own_spending, spent_by
 from treadle.ports import InboxItem, TaskExists, ToolOutput
 from treadle.runner.channel import Channel, Item
@@ -269,7 +269,7 @@ async def _run_agent(
             return _failed(call, "it cancelled itself", "cancelled", spent)
         return e.ToolStopped(call.step, call.id, flight.cut or "interrupted", spent=family.spent_by(call))
     except Exception as error:  # noqa: BLE001  whatever keeps an agent from running is its call's error
-        if not isinstance(error, StoreError) and not family.is_open(call):
+        if not isinstance(error, (StoreError, TaskTooNew)) and not family.is_open(call):
             return _failed(call, error_text(error), "error", family.spent_by(call))
         # Its task is there and has not ended: whoever puts right what keeps it goes on with it.
         family.resting.add(call.id)

@@ -18,11 +18,11 @@ from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.fold import apply
-from treadle.core.journal import missing_tail, unfold
+from treadle.core.journal import check_format, check_known, missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
-from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, ThreadBusy
+from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, TaskTooNew, ThreadBusy
 from treadle.ports import (
     AT_ONCE,
     Claim,
@@ -55,6 +55,8 @@ def _apply(state: TaskState, event: e.Event, epoch: int) -> None:
         apply(state, event, epoch)
     except Exception as error:
         # The chain fits, so it was written like this: by a foreign hand, or by a version with a defect.
+        if state.unknown is not None:
+            check_known(state)  # what is not known here may be what this event follows from
         raise JournalCorrupt(str(error), task_id=state.task_id, seq=event.seq) from error
 
 
@@ -148,6 +150,15 @@ class Desk:
         return loaded
 
     async def _catch_up(self, loaded: Loaded) -> None:
+        """Read what is new of a task; what a newer version wrote, and cannot be read here, is `TaskTooNew`."""
+        try:
+            await self._read_on(loaded)
+        except JournalCorrupt as error:
+            row = await self.store.row(loaded.state.task_id)
+            check_format(row.task_id, row.format, f"it cannot be read here from event {error.seq} on")
+            raise
+
+    async def _read_on(self, loaded: Loaded) -> None:
         state = loaded.state
         records = await self.store.read(state.task_id, after=state.seq)
         known = (
@@ -274,7 +285,7 @@ class Desk:
 
         With `enter`, its thread is asked for in the same transaction.
 
-        Raises `TaskNotFound`, `TaskBusy` or `JournalCorrupt`.
+        Raises `TaskNotFound`, `TaskBusy`, `TaskTooNew` or `JournalCorrupt`.
         """
         if self.is_owned(task_id):
             raise TaskBusy(f"task {task_id} is being driven in this process", task_id=task_id)
@@ -284,11 +295,14 @@ class Desk:
             loaded = await self._take(task_id)
             if loaded.state.seq != claim.head or loaded.digest != (claim.digest or loaded.digest):
                 loaded = await self._take(task_id)
+            await self._check_known(loaded.state)
             owned = self.begin(loaded.state, Ownership(epoch, loaded.digest))
         except BaseException as error:
             # The next try is to find the task free, or to take it up again.
             self.unreleased[task_id] = epoch
-            back = Commit(task_id, epoch, release=True, wanted=claim.wanted)
+            back = Commit(task_id, epoch, release=True, leave=True, wanted=claim.wanted)
+            if isinstance(error, TaskTooNew):
+                back.format = error.needs  # from now on the row says so
             if (await self.commit(back)).released:
                 self.unreleased.pop(task_id, None)
             if isinstance(error, TaskExists):
@@ -297,6 +311,15 @@ class Desk:
         owned.place, owned.wanted = claim.place, claim.wanted
         recover(owned)
         return owned
+
+    async def _check_known(self, state: TaskState) -> None:
+        """Raise `TaskTooNew` if this version may not drive a task, or one of its children that are still at work."""
+        check_known(state)
+        for call in state.open_children():
+            with suppress(TaskNotFound):  # it was never made
+                row = await self.store.row(str(call.child))
+                check_format(state.task_id, row.format, f"its child, task {row.task_id}, is at work")
+                await self._check_known((await self.load(row.task_id, row)).state)
 
     async def _still_owned(self, task_id: str) -> Claim | None:
         """Return the claim on a task that this process owns, drives no longer and could not give back."""

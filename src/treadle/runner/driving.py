@@ -23,6 +23,7 @@ from treadle.errors import (
     Fenced,
     TaskBusy,
     TaskNotFound,
+    TaskTooNew,
     ThreadBusy,
     VersionRefused,
 )
@@ -407,7 +408,11 @@ class Driving:
         """Put a command into a task's inbox and return its id; carried out here and now if the task has no driver."""
         item_id = new_id()
         await self.store.post(task_id, InboxItem(item_id, kind, data, self.parts.clock()))
-        await self._attend(task_id)
+        try:
+            await self._attend(task_id)
+        except TaskTooNew as refusal:
+            posted = f"{refusal}. The {kind} is in the task's inbox, where its next driver finds it"
+            raise TaskTooNew(posted, task_id=task_id, needs=refusal.needs, knows=refusal.knows) from None
         return item_id
 
     async def tell_parents(self, row: TaskRow) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from treadle.agents.agent import Agent
 from treadle.core import codec
 from treadle.core import events as e
+from treadle.core.journal import check_format, check_known
 from treadle.core.messages import Json
 from treadle.errors import TaskBusy, TaskFinished, TaskStateError
 from treadle.ports import Commit, NewTask, TaskRow
@@ -148,11 +149,14 @@ class History(Views):
 
         Raises:
             ForkPointBusy: a call is begun and not ended at that point.
+            TaskTooNew: a newer version of Treadle wrote what this one does not know into the task's journal.
             StepNotFound, CallNotFound: there is no such place.
         """
         task_id = id_of(task)
         row = await self._driving.row(task_id)
+        check_format(task_id, row.format)
         state = (await self._driving.desk.load(task_id)).state
+        check_known(state)
         replaced = given.replacements(replace)
         point = await forking.fork_point(self._store, state, at, replaced)
         seq = point.seq

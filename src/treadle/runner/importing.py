@@ -133,7 +133,7 @@ async def _checked(file: BinaryIO) -> _Export:
 
 
 async def _check_task(reader: ExportReader, task: Section) -> None:
-    """Check a task's chain and that each of its events can be read."""
+    """Check a task's chain and that each of its events can be read; note which journal format its driver must know."""
     row = task.row
     head, digest, epoch = row.base_seq, task.base_digest, 0
     for number, (line, record) in enumerate(portable.records(reader, task)):
@@ -143,8 +143,8 @@ async def _check_task(reader: ExportReader, task: Section) -> None:
         if why is not None:
             raise reader.refuse(why, line)
         try:
-            for _ in unfold(row.task_id, [record], after=head, previous=None):
-                pass
+            for _, events in unfold(row.task_id, [record], after=head, previous=None):
+                row.format = max([row.format, *[event.format for event in events]])
         except JournalCorrupt as error:
             raise reader.refuse(str(error), line) from error
         head, digest, epoch = record.seq, record.digest, record.epoch

@@ -81,6 +81,7 @@ class ExportWriter:
             "created": row.created,
             "epoch": row.epoch,
             **({"wanted": row.wanted} if row.wanted > AT_ONCE else {}),
+            **({"format": row.format} if row.format > 1 else {}),
             "head": row.head,
             "digest": digest.hex(),
             "labels": row.labels,
@@ -285,6 +286,7 @@ def section(reader: ExportReader, document: dict[str, Json]) -> Section:
         head=get(document, "head", int),
         deleted=document.get("deleted") is True,
         wanted=get(document, "wanted", int) if "wanted" in document else 0,
+        format=get(document, "format", int) if "format" in document else 1,
     )
     digest = reader.bytes_of(document, "digest")
     row.mark = None if row.deleted else Mark(row.head, digest)

@@ -183,6 +183,9 @@ async def verified(store: JournalStore, row: TaskRow) -> TaskVerified:
         except StoreError as error:
             findings.append(Finding(row.task_id, reading.state.seq, "thread", str(error)))
     findings += _at_the_mark(row, reading)
+    if reading.format > row.format:
+        text = f"the row says format {row.format}, the journal needs {reading.format}: older drivers would drive it on"
+        findings.append(Finding(row.task_id, reading.state.seq, "row", text))
     return TaskVerified(row.task_id, reading.state.seq, reading.size, tuple(findings), reading.unknown)
 
 
@@ -201,6 +204,8 @@ class _Reading:
 
     size: int = 0
     unknown: int = 0
+    format: int = 1
+    """the journal format that a driver must know after these events"""
 
     def take(self, page: list[Record]) -> None:
         state = self.state
@@ -216,6 +221,7 @@ class _Reading:
                     text = f"task {state.task_id}: {event.kind} at event {event.seq} makes no sense here: {error!r}"
                     raise IllegalEvent(text) from error
                 self.unknown += type(event) is e.UnknownEvent
+                self.format = max(self.format, event.format)
         self.digest = page[-1].digest
         self.digests = {record.seq: record.digest for record in page}
 

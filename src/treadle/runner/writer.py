@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from treadle.core import codec
@@ -121,7 +121,7 @@ class JournalWriter:
         self._in_flight.append(events)
         try:
             record = encode_record(events, self.epoch, self.digest)
-            self._store.commit(self._commit(record), self._done)
+            self._store.commit(self._commit(record, events), self._done)
         except Exception as error:  # noqa: BLE001  who waits for these events must hear that they will never be durable
             self._in_flight.pop()
             self._fail(error)
@@ -129,8 +129,9 @@ class JournalWriter:
             return
         self.digest = record.digest
 
-    def _commit(self, record: Record | None) -> Commit:
+    def _commit(self, record: Record | None, events: Sequence[Event]) -> Commit:
         commit = Commit(self._state.task_id, self.epoch, record, self._create, self._state_word)
+        commit.format = max([event.format for event in events], default=1)
         if self._create is not None:
             commit.enter = self._enter
         if self._taken:
@@ -210,7 +211,7 @@ class JournalWriter:
                 raise self.failure
             event.seq, event.time = self._state.seq + 1, max(self.clock(), self._state.time)
             record = encode_record([event], self.epoch, self.digest)
-        commit = self._commit(record)
+        commit = self._commit(record, [] if event is None else [event])
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
         commit.wanted = wanted
         answer = self._submit(commit)

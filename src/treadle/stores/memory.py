@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from treadle.core.data import mutable
 from treadle.core.events import END_STATES
-from treadle.core.journal import missing_tail, replaced_tail
+from treadle.core.journal import check_format, missing_tail, replaced_tail
 from treadle.errors import (
     AlreadyFinalized,
     Fenced,
@@ -72,6 +72,7 @@ class _Task:
     seen: set[str] = field(default_factory=set[str])
     forks: list[_Task] = field(default_factory=list["_Task"])
     mark: Mark | None = None
+    format: int = 1
 
     @property
     def head(self) -> int:
@@ -201,7 +202,7 @@ class MemoryStore(JournalStore):
             self._check_thread(task, commit)
         place = self._enter(task, commit.enter)
         self._write(task, commit)
-        released = commit.release and not left
+        released = commit.release and (commit.leave or not left)
         if released:
             task.owned, task.turn, task.wanted = False, None, commit.wanted
         if released or commit.state is not None or commit.create is not None:
@@ -238,7 +239,9 @@ class MemoryStore(JournalStore):
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
         """Build the task without storing it: nothing may be written before every check has passed."""
         base = self._base(new)
-        return _Task(replace(new, labels=dict(new.labels)), "created", epoch, base)
+        task = _Task(replace(new, labels=dict(new.labels)), "created", epoch, base)
+        task.format = 1 if base is None else base.format
+        return task
 
     def _base(self, new: NewTask, *, deleted: bool = False) -> _Task | None:
         if new.base is None:
@@ -273,6 +276,7 @@ class MemoryStore(JournalStore):
             task.waiting.pop(item_id, None)
         if commit.state is not None:
             task.state = commit.state
+        task.format = max(task.format, commit.format)
         if commit.thread is not None:
             thread = self._threads.setdefault(commit.thread.thread_id, _Thread())
             thread.version += 1
@@ -300,6 +304,7 @@ class MemoryStore(JournalStore):
             task = self._task(task_id)
             if task.owned:
                 raise TaskBusy(f"task {task_id} is driven by this process ({os.getpid()})", task_id=task_id)
+            check_format(task_id, task.format)
             end = Mark(task.head, _digest(task, task.head))
             if task.mark is not None and end.seq < task.mark.seq:
                 raise missing_tail(task_id, end.seq, task.mark.seq)
@@ -320,7 +325,7 @@ class MemoryStore(JournalStore):
             new.base, new.base_seq, new.labels = row.base, row.base_seq, dict(row.labels)
             base = self._base(new, deleted=True)
             task = _Task(new, row.state, row.epoch, base, owned=False, listed=not row.deleted, mark=row.mark)
-            task.wanted = row.wanted
+            task.wanted, task.format = row.wanted, max(row.format, 1 if base is None else base.format)
             found = list(records)
             task.waiting = {item.item_id: item for item in inbox}
             task.seen = set(task.waiting)
@@ -564,6 +569,7 @@ class MemoryStore(JournalStore):
             mark=task.mark,
             deleted=not task.listed,
             wanted=task.wanted,
+            format=task.format,
         )
 
 

@@ -22,11 +22,11 @@ ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 
 PAGE: Final = 500
 
-_FIND: Final = """SELECT id, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq)
+_FIND: Final = """SELECT id, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq), format
 FROM tasks t WHERE key = %s"""
 _RESTORE: Final = """INSERT INTO tasks(id, key, agent, thread, state, created, epoch, deleted, parent, base, base_seq,
-labels, mark_seq, mark_digest, wanted)
-VALUES (nextval('task_ids'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s) RETURNING id"""
+labels, mark_seq, mark_digest, wanted, format)
+VALUES (nextval('task_ids'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s) RETURNING id"""
 _APPEND: Final = "INSERT INTO records VALUES (%s, %s, %s, %s, %s, %b, %b)"
 _BLOB: Final = "INSERT INTO blobs VALUES (%s, %b) ON CONFLICT DO NOTHING"
 _REFER: Final = "INSERT INTO blob_refs VALUES (%s, %s, %s)"
@@ -66,7 +66,7 @@ def _restore(
     values = (
         *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
         *(row.parent, None if base is None else base[0], row.base_seq, json.dumps(row.labels), *mark),
-        row.wanted,
+        *(row.wanted, max(row.format, 1 if base is None else base[2])),
     )
     made = connection.execute(_RESTORE, values).fetchone()
     assert made is not None

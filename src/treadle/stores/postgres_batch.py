@@ -13,8 +13,8 @@ from treadle.ports import InboxItem, NewTask, Record
 from treadle.stores.postgres_schema import Connection
 
 _CREATE: Final = """INSERT INTO tasks(id, key, agent, thread, state, created, epoch, driver, parent, base, base_seq,
-labels, mark_seq, mark_digest, turn, wanted)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s)"""
+labels, mark_seq, mark_digest, turn, wanted, format)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s, %s)"""
 _APPEND: Final = """INSERT INTO records(task, seq, count, epoch, blobs, digest, data)
 SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::int[], %b::bytea[], %b::bytea[])"""
 _BLOB: Final = "INSERT INTO blobs(digest, data) VALUES (%s, %b) ON CONFLICT DO NOTHING"
@@ -27,9 +27,10 @@ _MOVE: Final = "UPDATE threads SET version = %s WHERE key = %s"
 _JOIN: Final = "INSERT INTO members VALUES (%s, %s, %s, %s, NULL, %s)"
 _LEAVE: Final = "UPDATE members SET gone = %s WHERE thread = %s AND version = %s"
 _ROWS: Final = """UPDATE tasks t SET epoch = u.epoch, driver = u.driver, state = u.state, mark_seq = u.mark_seq,
-mark_digest = u.mark_digest, turn = u.turn, wanted = u.wanted FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[],
-%b::text[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bigint[])
-AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted) WHERE t.id = u.id"""
+mark_digest = u.mark_digest, turn = u.turn, wanted = u.wanted, format = u.format
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[],
+%b::text[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bigint[], %b::bigint[])
+AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted, format) WHERE t.id = u.id"""
 
 
 @mutable
@@ -47,6 +48,7 @@ class Head:
     thread: str
     turn: int | None = None
     wanted: int = 0
+    format: int = 1
     digest: bytes | None = None
     """of the last record; None until it is asked for"""
     new: NewTask | None = None
@@ -160,10 +162,10 @@ def _created(head: Head) -> tuple[Any, ...]:
     return (
         *(head.row, new.task_id, new.agent, new.thread_id, head.state, new.created, head.epoch, head.driver),
         *(new.parent, head.base, new.base_seq, json.dumps(new.labels), head.mark, head.mark_digest),
-        *(head.turn, head.wanted),
+        *(head.turn, head.wanted, head.format),
     )
 
 
 def _row(head: Head) -> tuple[Any, ...]:
     row = (head.row, head.epoch, head.driver, head.state, head.mark, head.mark_digest)
-    return (*row, head.turn, head.wanted)
+    return (*row, head.turn, head.wanted, head.format)

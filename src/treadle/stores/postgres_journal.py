@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from typing import Any, Final, LiteralString, cast
 
 from treadle.core.data import mutable
-from treadle.core.journal import missing_tail, replaced_tail
+from treadle.core.journal import check_format, missing_tail, replaced_tail
 from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, TreadleError
 from treadle.ports import (
     AT_ONCE,
@@ -62,8 +62,8 @@ _TURNS: Final = """SELECT t.thread, t.id, t.key, t.turn, t.driver,
 d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
 FROM tasks t JOIN drivers d ON d.id = t.driver WHERE t.turn IS NOT NULL
 AND t.thread = ANY(ARRAY(SELECT unnest(%b::text[]) UNION SELECT thread FROM tasks WHERE key = ANY(%b)))"""
-_TASKS: Final = """SELECT id, key, epoch, driver, deleted, state, base_seq, mark_seq, mark_digest, thread, turn, wanted
-FROM tasks WHERE key = ANY(%b) ORDER BY id FOR NO KEY UPDATE"""
+_TASKS: Final = """SELECT id, key, epoch, driver, deleted, state, base_seq, mark_seq, mark_digest, thread, turn, wanted,
+format FROM tasks WHERE key = ANY(%b) ORDER BY id FOR NO KEY UPDATE"""
 _TASKS_AT_HAND: Final = _TASKS + " SKIP LOCKED"
 # A statement of its own: it must see what was committed while the one before waited for its locks.
 _HEADS: Final = (
@@ -323,7 +323,7 @@ class Group:
         if commit.thread is not None:
             self._check_thread(head, commit.task_id, commit.thread)
         place = self._entry(head, commit.enter)
-        return self._write(head, commit, place, release=commit.release and not left)
+        return self._write(head, commit, place, release=commit.release and (commit.leave or not left))
 
     def _is_written(self, head: Head, commit: Commit, *, again: bool) -> bool:
         """Whether this very commit was written before: one whose acknowledgement was lost is sent again."""
@@ -352,6 +352,9 @@ class Group:
             self._heads[commit.task_id] = head
             self._batch.create(head)
             self._moves.append((commit.task_id, True))
+        if commit.format > head.format:
+            head.format = commit.format
+            self._batch.changed[head.row] = head
         if commit.record is not None:
             self._batch.append(head, commit.record)
         self._batch.take(head.row, commit.taken)
@@ -383,6 +386,7 @@ class Group:
         seq = 0 if base is None else new.base_seq
         head = Head(self._ids.pop(), commit.epoch, None, False, "created", seq, None, None, new.thread_id)
         head.new, head.base = new, None if base is None else base.row
+        head.format = 1 if base is None else base.format
         return head
 
     def _digest(self, head: Head) -> bytes:
@@ -468,6 +472,7 @@ class Group:
             return replace(before, place=self._enter(head, key, how))
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
+        check_format(key, head.format)
         if head.mark is not None and head.seq < head.mark:
             raise missing_tail(key, head.seq, head.mark)
         if head.seq == head.mark and self._digest(head) != head.mark_digest:

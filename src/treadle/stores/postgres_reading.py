@@ -21,7 +21,7 @@ _FAR: Final = 2**62
 
 _COLUMNS: Final = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch,
 t.labels, coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq), t.mark_seq, t.mark_digest,
-t.deleted, t.wanted, d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(),
+t.deleted, t.wanted, t.format, d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(),
 (extract(epoch FROM d.lease) * 1000000)::bigint
 FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
 _ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
@@ -213,7 +213,7 @@ def orphans(connection: Connection, limit: int, after: str | None, until: int) -
 
 def _row(found: Any) -> TaskRow:
     key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = found[:13]
-    deleted, wanted, driver, *facts, lease = found[13:]
+    deleted, wanted, needs, driver, *facts, lease = found[13:]
     return TaskRow(
         task_id=key,
         agent=agent,
@@ -230,6 +230,7 @@ def _row(found: Any) -> TaskRow:
         mark=None if mark is None else Mark(mark, digest),
         deleted=deleted,
         wanted=wanted,
+        format=needs,
     )
 
 

@@ -230,7 +230,7 @@ def look(url: str) -> dict[str, Any]:
     connection = connect(to, "treadle doctor", for_reading=True)
     try:
         version = _format(to, connection)
-        _check_not_newer(to, version)
+        _check_not_newer(to, connection, version)
         names = ("server_version", "synchronous_commit", "fsync", "full_page_writes", "max_connections")
         settings = {
             name: connection.execute("SELECT current_setting(%s)", (name,)).fetchone() for name in names
@@ -272,8 +272,8 @@ def migrate(to: Address, connection: Connection) -> None:
         StoreUnavailable: a privilege is missing.
     """
     steps = _steps()
-    if _format(to, connection) == max(steps):
-        return
+    if (version := _format(to, connection)) >= max(steps):
+        return _check_not_newer(to, connection, version)
     try:
         with connection.transaction():
             # Who makes a store may take longer than a lock of its tasks is waited for; nobody here has one yet.
@@ -283,7 +283,7 @@ def migrate(to: Address, connection: Connection) -> None:
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
             )
             version = _format(to, connection)
-            _check_not_newer(to, version)
+            _check_not_newer(to, connection, version)
             if version == 0:
                 _make_schema(to, connection)
             for number in range(version + 1, max(steps) + 1):
@@ -293,11 +293,16 @@ def migrate(to: Address, connection: Connection) -> None:
         raise unavailable(to, error) from error
 
 
-def _check_not_newer(to: Address, version: int) -> None:
-    if version > max(_steps()):
+def _check_not_newer(to: Address, connection: Connection, version: int) -> None:
+    """Raise `StoreFormatError` if a newer version of Treadle made tables that this version cannot use."""
+    known = max(_steps())
+    if version <= known:
+        return
+    table = sql.Identifier(to.schema, "treadle_format")
+    found = connection.execute(sql.SQL("SELECT opens FROM {}").format(table)).fetchone()
+    if found is None or found[0] > known:
         raise StoreFormatError(
-            f"{to.url} has format {version}, this version of Treadle knows formats up to {max(_steps())}: "
-            "upgrade treadle"
+            f"{to.url} has format {version}, this version of Treadle knows formats up to {known}: upgrade treadle"
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.core.data import mutable
-from treadle.core.journal import missing_tail, replaced_tail
+from treadle.core.journal import check_format, missing_tail, replaced_tail
 from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import (
     AT_ONCE,
@@ -36,15 +36,16 @@ from treadle.stores.turns import BESIDE_OTHERS, Entry
 REMEMBERED = 10_000
 
 _LOAD = """SELECT id, epoch, driver, deleted, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq),
-mark_seq, mark_digest FROM tasks t WHERE key = ?"""
+mark_seq, mark_digest, format FROM tasks t WHERE key = ?"""
 _APPEND = "INSERT INTO records(task, seq, count, epoch, blobs, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels,
-mark_seq, mark_digest, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+mark_seq, mark_digest, turn, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, deleted, parent, base, base_seq, labels,
-mark_seq, mark_digest, wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+mark_seq, mark_digest, wanted, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _REMOVABLE = """SELECT version FROM members m WHERE thread = ?1 AND task = ?2 AND gone IS NULL AND (covers > 0 OR
 NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = ?1 AND l.gone IS NULL AND l.version > m.version
 AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
+_FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
 _STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
 _WANTED = "SELECT wanted FROM tasks WHERE id = ?"
 _CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ?, wanted = ?
@@ -66,6 +67,7 @@ class _Head:
     seq: int
     mark: int | None = None
     mark_digest: bytes | None = None
+    format: int = 1
     digest: bytes | None = None
     """of the last record; None until it is asked for"""
 
@@ -184,7 +186,9 @@ class Journal:
             raise InboxWaiting(f"task {commit.task_id} has unread items in its inbox")
         thread = self._check_thread(head, commit) if commit.thread is not None else None
         entry = self._entry(head, commit)
-        return self._write(head, commit, thread, entry, release=bool(commit.release and not left))
+        return self._write(
+            head, commit, thread, entry, release=bool(commit.release and (commit.leave or not left))
+        )
 
     def _again(self, head: _Head, commit: Commit) -> Committed:
         """Answer a commit that was written before, and may have been told of a place that has changed since."""
@@ -200,6 +204,9 @@ class Journal:
             self._create(head, commit, entry.turn if entry is not None else None)
         elif entry is not None:
             self._run(_STAND, entry.turn, head.row)
+        if commit.format > head.format:
+            head.format = commit.format
+            self._run(_FORMAT, head.format, head.row)
         record = commit.record
         if record is not None:
             self._append(head, record)
@@ -268,7 +275,7 @@ class Journal:
         base = self._listed(new.base)
         if new.base_seq > base.seq:
             raise Fenced(f"task {new.base} ends at event {base.seq}, no fork can begin at {new.base_seq}")
-        return _Head(0, commit.epoch, None, False, new.base_seq)
+        return _Head(0, commit.epoch, None, False, new.base_seq, format=base.format)
 
     def _create(self, head: _Head, commit: Commit, turn: int | None) -> None:
         new = commit.create
@@ -284,6 +291,7 @@ class Journal:
             _CREATE,
             *(new.task_id, new.agent, new.thread_id, commit.state or "created", new.created, commit.epoch),
             *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels), *mark, turn),
+            head.format,
         )
         head.row = self._connection.last_insert_rowid()
         self._heads[new.task_id] = head
@@ -380,6 +388,7 @@ class Journal:
         head = self._listed(key)
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
+        check_format(key, head.format)
         digest = self._checked_end(head, key)
         (wanted,) = (AT_ONCE,) if head.driver is not None else self._one(_WANTED, head.row)
         head.driver = self._driver_row()
@@ -435,7 +444,8 @@ class Journal:
         # The records come from outside and may fail half-way: only here something is written before all is checked.
         self._run("SAVEPOINT restoring")
         try:
-            head = _Head(self._restored_row(row, base), row.epoch, None, row.deleted, row.base_seq)
+            needs = max(row.format, 1 if base is None else base.format)
+            head = _Head(self._restored_row(row, base, needs), row.epoch, None, row.deleted, row.base_seq)
             for record in records:
                 self._append(head, record)
             for item in inbox:
@@ -447,13 +457,13 @@ class Journal:
         finally:
             self._run("RELEASE restoring")
 
-    def _restored_row(self, row: TaskRow, base: _Head | None) -> int:
+    def _restored_row(self, row: TaskRow, base: _Head | None, needs: int) -> int:
         mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
         return self._insert(
             _RESTORE,
             *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
             *(row.parent, None if base is None else base.row, row.base_seq, json.dumps(row.labels), *mark),
-            row.wanted,
+            *(row.wanted, needs),
         )
 
     def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:

@@ -20,7 +20,7 @@ PAGE = 500
 
 _ROWS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
 coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq),
-t.mark_seq, t.mark_digest, t.deleted, t.wanted, d.key, d.host, d.boot, d.pid, d.started, d.lease
+t.mark_seq, t.mark_digest, t.deleted, t.wanted, t.format, d.key, d.host, d.boot, d.pid, d.started, d.lease
 FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
 _LINK = "SELECT id, base, base_seq, mark_seq FROM tasks"
 _RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
@@ -155,7 +155,7 @@ def _row(found: Any) -> TaskRow:
     key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest, deleted = (
         found[:14]
     )
-    wanted, driver, host, boot, pid, started, lease = found[14:]
+    wanted, needs, driver, host, boot, pid, started, lease = found[14:]
     owner = (
         None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease), lease)
     )
@@ -175,6 +175,7 @@ def _row(found: Any) -> TaskRow:
         mark=None if mark is None else Mark(mark, digest),
         deleted=bool(deleted),
         wanted=wanted,
+        format=needs,
     )
 
 

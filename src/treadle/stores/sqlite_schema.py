@@ -142,8 +142,8 @@ def _settle(connection: Connection) -> None:
 
 def _migrate(connection: Connection, path: Path) -> None:
     steps = _steps()
-    if pragma(connection, "user_version") == max(steps):
-        return
+    if pragma(connection, "user_version") >= max(steps):
+        return check_not_newer(connection, path)
     connection.execute("BEGIN IMMEDIATE").fetchall()
     try:
         version: int = pragma(connection, "user_version")
@@ -165,11 +165,15 @@ def _migrate(connection: Connection, path: Path) -> None:
 
 
 def check_not_newer(connection: Connection, path: Path) -> None:
-    """Raise `StoreFormatError` if a newer version of Treadle wrote this."""
-    version: int = pragma(connection, "user_version")
-    if version > max(_steps()):
+    """Raise `StoreFormatError` if a newer version of Treadle made tables of this that this version cannot use."""
+    version, known = pragma(connection, "user_version"), max(_steps())
+    if version <= known:
+        return
+    table = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'compatible'").fetchone()
+    found = table and connection.execute("SELECT opens FROM compatible").fetchone()
+    if not found or found[0] > known:
         raise StoreFormatError(
-            f"{path} has format {version}, this version of Treadle knows formats up to {max(_steps())}: upgrade treadle"
+            f"{path} has format {version}, this version of Treadle knows formats up to {known}: upgrade treadle"
         )
 
 

@@ -24,6 +24,7 @@ from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import AT_ONCE, Committed, TaskFilter
 from treadle.testing.conformance.owner import Owner, item, new_task, send
 from treadle.testing.conformance.store_commits import CommitConformance
+from treadle.testing.conformance.store_format import FormatConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
 from treadle.testing.conformance.store_threads import ThreadConformance
@@ -32,7 +33,12 @@ from treadle.testing.conformance.store_turns import TurnConformance
 
 @pytest.mark.anyio
 class StoreConformance(
-    CommitConformance, SharingConformance, ThreadConformance, TurnConformance, RestoringConformance
+    CommitConformance,
+    FormatConformance,
+    SharingConformance,
+    ThreadConformance,
+    TurnConformance,
+    RestoringConformance,
 ):
     """The contract of `JournalStore`, one rule a test. Inherit, and say how to `make` a store."""
 

@@ -1,0 +1,101 @@
+"""How every `JournalStore` keeps drivers from tasks whose journal format they do not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from treadle.core import events
+from treadle.errors import TaskBusy, TaskTooNew
+from treadle.ports import TaskFilter
+from treadle.testing.conformance.owner import Owner, dump, item
+from treadle.testing.conformance.store_subject import StoreSubject
+
+NEWER = events.JOURNAL_FORMAT + 1
+
+
+class FormatConformance(StoreSubject):
+    """A row keeps the highest journal format that its task's driver must know; a claim that knows less is refused."""
+
+    async def test_the_row_keeps_the_highest_format_of_its_commits(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            assert (await store.row("t")).format == 1
+            for format_, kept in ((NEWER, NEWER), (1, NEWER), (NEWER + 1, NEWER + 1), (NEWER, NEWER + 1)):
+                await owner.write(format=format_)
+                assert (await store.row("t")).format == kept
+                assert [row.format for row in await store.rows(TaskFilter())] == [kept]
+
+    async def test_a_task_that_needs_a_newer_format_is_not_claimed_and_stays_as_it_is(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await owner.write(2, format=NEWER)
+            with pytest.raises(TaskBusy):
+                await store.claim("t")
+            await owner.send(release=True, wanted=1)
+            before = await dump(store)
+            with pytest.raises(
+                TaskTooNew, match=f"format {NEWER}; this version knows format {NEWER - 1}"
+            ) as no:
+                await store.claim("t")
+            assert (no.value.task_id, no.value.needs, no.value.knows) == ("t", NEWER, NEWER - 1)
+            assert await dump(store) == before
+            assert [(row.task_id, row.format) for row in await store.orphans(10)] == [("t", NEWER)]
+            assert await store.post("t", item("i"))
+            assert [waiting.item_id for waiting in await store.inbox("t")] == ["i"]
+
+    async def test_a_driver_that_knows_the_format_claims_the_task(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await owner.write(format=NEWER, release=True)
+            monkeypatch.setattr(events, "JOURNAL_FORMAT", NEWER)
+            assert (await Owner.claim(store, "t")).epoch == 2
+
+    async def test_a_refused_commit_leaves_the_format_as_it_was(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            late = replace(owner, seq=5)
+            with pytest.raises(Exception, match="does not follow"):
+                await late.write(format=NEWER)
+            await owner.release()
+            assert (await store.row("t")).format == 1
+            assert (await Owner.claim(store, "t")).epoch == 2
+
+    async def test_a_commit_that_only_gives_the_task_back_may_raise_the_format(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await owner.send(release=True, format=NEWER)
+            assert (await store.row("t")).format == NEWER
+
+    async def test_a_fork_and_a_restored_task_need_what_the_task_needs(self, tmp_path: Path) -> None:
+        (tmp_path / "one").mkdir()
+        (tmp_path / "two").mkdir()
+        async with self.opened(tmp_path / "one") as one, self.opened(tmp_path / "two") as two:
+            owner = await Owner.create(one, "t")
+            await owner.write(format=NEWER, release=True)
+            fork = await Owner.create(one, "f", base="t", base_seq=1)
+            await fork.release()
+            assert (await one.row("f")).format == NEWER
+            for name in ("t", "f"):
+                row = await one.row(name)
+                await two.restore(row, await one.read(name, after=row.base_seq))
+                assert (await two.row(name)).format == NEWER
+                with pytest.raises(TaskTooNew):
+                    await two.claim(name)
+
+    async def test_an_owner_may_leave_the_inbox_to_the_next(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            owner = await Owner.create(store, "t")
+            await store.post("t", item("i"))
+            assert not (await owner.send(release=True)).released
+            assert (await owner.send(release=True, leave=True)).released
+            row = await store.row("t")
+            assert row.driver is None
+            assert [waiting.item_id for waiting in await store.inbox("t")] == ["i"]
+            assert [found.task_id for found in await store.orphans(10)] == ["t"]
