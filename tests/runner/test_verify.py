@@ -153,7 +153,8 @@ async def written(path: Path, event: e.Event, tag: str | None = None) -> None:
     event.seq = claim.head + 1
     event.time = 2_000_000_000_000_000
     record = encode_record([event], claim.epoch, claim.digest)
-    await Desk(store, lambda: 0).commit(Commit("well", claim.epoch, record, release=True))
+    commit = Commit("well", claim.epoch, record, release=True, format=event.format)
+    await Desk(store, lambda: 0).commit(commit)
     await store.close()
 
 
