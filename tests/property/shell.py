@@ -11,6 +11,7 @@ from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.answer import with_places
 from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, UndoCall, Wait
+from treadle.core.ends import failed_end, withheld_end
 from treadle.core.fold import apply
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
@@ -118,7 +119,7 @@ class Shell:
         """A failure that is to fail the task is gone on from by nobody."""
         step = self.state.step
         if step is not None and self.setup.on_tool_failure == "fail" and not step.final:
-            failed = [call.id for call in step.calls if call.outcome in ("error", "timeout")]
+            failed = [call.id for call in step.calls if call.failed]
             assert failed == [] or any(call.outcome == "unknown" for call in step.calls), failed
 
     @staticmethod
@@ -135,7 +136,7 @@ class Shell:
             assert not call.answers, "a call that gives the answer is to run"
             if spec is None or call.problem is not None:
                 error = e.Failure("tool", "invalid", "no", call.id)
-                self.record(e.ToolEnded(call.step, call.id, "invalid", error=error))
+                self.record(withheld_end(call, "invalid", error))
                 return
             self.record(e.ToolStarted(call.step, call.id, spec.effect, call.attempt + 1, spec.undoable))
             if spec.effect != "read":
@@ -225,13 +226,13 @@ class Shell:
             if call.attempt <= SPECS[call.name].retries and call.effect != "write":
                 self.record(e.ToolStopped(call.step, call.id, "error", failure))
             else:
-                self.record(e.ToolEnded(call.step, call.id, "error", error=failure))
+                self.record(failed_end(call, failure))
         else:
             failure = e.Failure("tool", "timeout", "too slow", call.id)
             if call.effect == "write":
                 self.record(e.ToolStopped(call.step, call.id, "timeout", failure))
             else:
-                self.record(e.ToolEnded(call.step, call.id, "timeout", error=failure))
+                self.record(failed_end(call, failure, cut_off=True))
 
     def end_undo(self, effect: UndoCall, choice: int) -> None:
         step = effect.call.step

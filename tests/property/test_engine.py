@@ -158,6 +158,13 @@ class Engine(Host, RuleBasedStateMachine):
         self.do("undo", self.runner.undo_step(self.one_of(place), to=to, force=force))
 
     @precondition(lambda self: self.created)
+    @rule(place=PLACE, how=st.sampled_from(["time", "time", "interrupt", "cancel"]), force=st.booleans())
+    def cut_off_and_undo(self, place: int, how: str, force: bool) -> None:
+        """Cut calls off that may begin again, and take their step back, or what is left of it."""
+        self.hang(self.one_of(place), how)
+        self.undo(place, None, force)
+
+    @precondition(lambda self: self.created)
     @rule(place=PLACE, at=st.one_of(st.none(), st.integers(1, 40)), words=st.sampled_from([None, "else"]))
     def fork(self, place: int, at: int | None, words: str | None) -> None:
         if self.forks == 2:
@@ -232,6 +239,9 @@ def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engin
         "died in a tool that is write",
         "offer fails",
         "child",
+        "cut off",
+        "hung in a tool that is idempotent",
+        "hung in a tool that is read",
     }
     wanted |= {f"state {word}" for word in ("created", "answered", "completed", "degraded", "failed")}
     wanted |= {f"state {word}" for word in ("cancelled", "paused", "interrupted", "waiting", "running")}

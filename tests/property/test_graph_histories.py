@@ -39,6 +39,7 @@ OPS = {
     "skip": 2,
     "edit": 1,
     "undo": 4,
+    "cut off": 2,
     "fork": 2,
 }
 """What befalls tasks, and how often."""
@@ -90,6 +91,9 @@ class History(Host):
             case "send":
                 self.do("send", self.send(task, chance.choice(ROLES)))
             case "undo":
+                self.do("undo", self.undo(task, chance))
+            case "cut off":
+                self.hang(task, chance.choice(["time", "time", "interrupt", "cancel"]))
                 self.do("undo", self.undo(task, chance))
             case "fork":
                 self.fork(task, chance)
@@ -349,7 +353,7 @@ def never_met(least: int) -> set[str]:
         *("step", "step=", "ready steps", "resume", "raise", "change", "death", "meddle", "send", "settle"),
         *("pause", "interrupt", "cancel", "finalize", "skip", "edit", "undo", "fork", "child", "step fails"),
         *(f"{verb} meanwhile" for verb in ("send", "pause", "interrupt", "drop", "undo", "cancel")),
-        *("step gives itself up", "call fails a function", "answer"),
+        *("step gives itself up", "call fails a function", "answer", "hung in a tool that is idempotent"),
         *(f"state {word}" for word in words),
     }
     return {name for name in wanted if FIRED[name] < least}

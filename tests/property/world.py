@@ -14,9 +14,11 @@ from tests.property.mortal import MortalStore, next_life
 from treadle import (
     Agent,
     Happened,
+    Limits,
     NotHappened,
     RequestContext,
     Runner,
+    RunOptions,
     ScriptedModel,
     ToolContext,
     Unknown,
@@ -50,6 +52,9 @@ class World:
         self.ledger: list[LedgerEntry] = []
         self.life: MortalStore | None = None
         self.dies_in_tool = False
+        self.hangs = False
+        """whether calls that may begin again take effect, and then never return"""
+
         self.tasks: list[str] = []
         self.asks = self.chance("output").choice([None, None, "tool", "prompt"])
         """how typed answers are asked for, if answers are to be of a type"""
@@ -115,6 +120,10 @@ class World:
         chance = self.chance(ctx.call_id, ctx.attempt, n)
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
+        if self.hangs and effect != "write" and chance.randrange(4):
+            FIRED[f"hung in a tool that is {effect}"] += 1
+            self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "done", ctx.task_id))
+            await asyncio.sleep(60)
         if self.dies_in_tool and self.life is not None:
             self.dies_in_tool = False
             FIRED[f"died in a tool that is {effect}"] += 1
@@ -209,6 +218,23 @@ class Host:
             born = [row.task_id for row in rows if row.parent and row.task_id not in self.tasks]
             self.tasks += sorted(born, key=self.world.place)
             FIRED["child"] += len(born)
+
+    async def cut_off(self, task: str, how: str) -> None:
+        """Let a task's calls take effect and hang, and stop it: because its time is up, or because a person says so."""
+        if how == "time":
+            await self.runner.resume(task, options=RunOptions(limits=Limits(seconds=0.05)))
+            return
+        running = asyncio.ensure_future(self.runner.resume(task))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await getattr(self.runner, how)(task)
+        await self.outcome(running)
+
+    def hang(self, task: str, how: str) -> None:
+        """Cut a task's calls off; what they did is in the ledger, and not in the journal."""
+        self.world.hangs = True
+        self.do("cut off", self.cut_off(task, how))
+        self.world.hangs = False
 
     def one_of(self, place: int) -> str:
         return self.tasks[place % len(self.tasks)]

@@ -155,6 +155,10 @@ class World:
         )
         self.ledger.append(entry)
         chance = self.chance(self.name(ctx.task_id), ctx.call_id, ctx.attempt, n)
+        if effect != "write" and chance.randrange(3) == 0:
+            self.ledger.append(
+                replace(entry, phase="done")
+            )  # it takes effect, and then takes its time to say so
         await asyncio.sleep(chance.choice([0, 0, 0.01, 0.3, 4]))
         me.check_alive()
         if chance.randrange(6) == 0:
@@ -166,7 +170,10 @@ class World:
         pick = self.chance("options", *place).choice
         return RunOptions(
             limits=pick(
-                [None, None, Limits(steps=1), Limits(steps=3), Limits(tool_calls=2), Limits(model_calls=3)]
+                [
+                    *(None, None, Limits(steps=1), Limits(steps=3), Limits(tool_calls=2)),
+                    *(Limits(model_calls=3), Limits(seconds=3)),
+                ]
             ),
             on_limit=pick(["final_answer", "fail", "pause"]),
             on_failure=FailurePolicy(

@@ -22,6 +22,7 @@ from treadle.agents.lifecycle import (
 from treadle.agents.setup import Setup, ToolFailurePolicy
 from treadle.core import events as e
 from treadle.core.effects import CallModel, Decision, Effect, Wait
+from treadle.core.ends import withheld_end
 from treadle.core.fold import FAILURE_POLICY, INVALID_OUTPUT
 from treadle.core.messages import Text
 from treadle.core.observation import as_text
@@ -140,7 +141,7 @@ def _over(limits: Limits, used: int) -> bool:
 
 def _refusal(call: CallState, limits: Limits) -> e.ToolEnded:
     text = f"{call.name} was not run: the limit of {limits.tool_calls} tool calls is reached."
-    return e.ToolEnded(call.step, call.id, "refused", error=e.Failure("limit", "tool_calls", text, call.id))
+    return withheld_end(call, "refused", e.Failure("limit", "tool_calls", text, call.id))
 
 
 def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
@@ -280,7 +281,7 @@ _STOPS = ("fail", "pause")
 
 
 def _failed(step: StepState) -> Iterator[CallState]:
-    return (call for call in step.calls if call.outcome in ("error", "timeout"))
+    return (call for call in step.calls if call.failed)
 
 
 def _policy_for(setup: Setup, call: CallState) -> ToolFailurePolicy:

@@ -22,6 +22,7 @@ from treadle.core.effects import (
     UndoCall,
     Wait,
 )
+from treadle.core.ends import unknown_end, withheld_end
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.graph import Graph
 from treadle.core.messages import Json
@@ -94,7 +95,7 @@ Closing: TypeAlias = e.Event | tuple[StopAgent, ...]
 
 
 def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Closing | None:
-    """Return the end of the first open call that did not begin or was lost, so that history stays well-formed.
+    """Return the end of the first open call that is not in flight, so that history stays well-formed.
 
     The tasks of agents are ended before the calls they are.
     """
@@ -106,7 +107,7 @@ def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Closing | Non
 
 
 def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | None:
-    """Return the end of the first of a step's calls that did not begin or was lost."""
+    """Return the end of the first of a step's open calls that is not in flight."""
     stops: list[StopAgent] = []
     for call in step.open.values():
         if call.status == "parked":
@@ -119,10 +120,10 @@ def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | N
 
 
 def closed(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
-    """Return the end of a call that did not begin or was lost."""
+    """Return the end of an open call, None if it is in flight or is a task."""
     if call.status == "proposed":
-        error = e.Failure("tool", outcome, f"{call.name} was not run: {why}.", call.id)
-        return e.ToolEnded(call.step, call.id, outcome, error=error)
+        text = f"{call.name} {'does not begin again' if call.attempt else 'was not run'}: {why}."
+        return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
     if call.status in ("lost", "unresolved"):
         return settled_end(call) or unknown_end(call)
     return None
@@ -146,16 +147,6 @@ def settled_end(call: CallState) -> e.ToolEnded | None:
     if call.status != "unresolved" or call.outcome != "ok":
         return None
     return e.ToolEnded(call.step, call.id, "ok", call.output)
-
-
-def unknown_end(call: CallState) -> e.ToolEnded:
-    """Return the end of a call of which nobody knows whether it took effect."""
-    why = f" ({call.stopped.message})" if call.stopped is not None else ""
-    text = (
-        f"outcome_unknown: {call.name} began and it is not known whether it took effect{why}. "
-        "It was not repeated. Find out before you call it again."
-    )
-    return e.ToolEnded(call.step, call.id, "unknown", error=e.Failure("tool", "unknown", text, call.id))
 
 
 # --------------------------------------------------------------------------------------------- cancel
@@ -267,7 +258,7 @@ def taken_back(undo: UndoState, step: StepState) -> bool:
 
 
 def _undone(call: CallState) -> e.UndoneCall:
-    if call.outcome == "unknown" and call.undo_status == "none":
+    if call.in_doubt and call.undo_status == "none":
         return e.UndoneCall(call.id, call.name, "unknown", "it is not known whether the call took effect")
     if call.undo_status == "done":
         return e.UndoneCall(call.id, call.name, "compensated")
@@ -286,7 +277,15 @@ def _undone(call: CallState) -> e.UndoneCall:
 
 def may_have_acted(call: CallState) -> bool:
     """Whether a call may have changed something outside."""
-    return call.attempt > 0 and call.effect != "read" and call.outcome not in ("invalid", "refused", "denied")
+    if call.in_doubt:
+        return True
+    if call.effect == "read" or not call.attempt:
+        return False
+    if call.child is not None:
+        return True  # whatever became of its task, some of that task's calls may have changed something
+    # What was found not to have happened is free to begin again, or was ended like a call that never began.
+    waits = call.status == "proposed" and call.stopped is None
+    return not waits and call.outcome not in ("invalid", "refused", "denied", "cancelled")
 
 
 def settle(

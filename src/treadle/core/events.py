@@ -361,7 +361,9 @@ class ToolStarted(Event):
 
 @mutable
 class ToolStopped(Event):
-    """A begun call was given up: reads and idempotent calls start again, of a writing call the outcome is unknown.
+    """A begun call was given up; unless its `reason` is `error`, it is not known what it did.
+
+    Reads and idempotent calls start again when the task goes on. Of any other call the outcome is unknown.
 
     That of an agent rests with its task: it goes on with it. `parked` says that this task stopped of its own, and
     `error` what it waits for; `spent` is what it spent so far, by agent. `unseen` are microseconds for which both were

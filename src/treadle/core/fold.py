@@ -303,7 +303,9 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
         return
     call = _open_call(state, event.call)
     call.stopped = event.error
-    if call.child is not None:
+    if call.child is None:
+        call.cut_off += event.reason != "error"
+    else:
         call.status = "parked"
         state.driven += event.unseen
         state.children[call.child] = event.spent or state.children[call.child]
@@ -318,6 +320,7 @@ def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
         return
     call = _open_call(state, event.call)
     call.status, call.stopped = "proposed", None
+    call.cut_off = max(0, call.cut_off - 1)
     if event.verdict == "happened":
         # Its end follows as an event of its own; until then it is not to be started.
         call.status, call.output = "unresolved", event.output
@@ -346,6 +349,10 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         event.error,
     )
     call.sources, call.artifacts = event.sources, event.artifacts
+    if event.outcome == "ok":
+        call.cut_off = 0
+    elif event.outcome in ("timeout", "abandoned", "unknown"):
+        call.cut_off += 1
     if call.child is not None:
         state.children[call.child] = event.spent or state.children[call.child]
         state.driven += event.unseen
@@ -533,13 +540,14 @@ def _take_up(state: TaskState, step: StepState) -> None:
 
 def _propose_again(state: TaskState, step: StepState) -> None:
     """Put a new call in the place of each that failed; finished siblings keep their results."""
-    failed = [call for call in step.calls if call.status == "ended" and call.outcome in ("error", "timeout")]
+    failed = [call for call in step.calls if call.status == "ended" and call.failed]
     if not failed or step.open:
         return
     state.messages = state.messages[:-1]
     for call in failed:
         base, _, tries = call.id.partition(RETRY_MARK)
         again = CallState(f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments)
+        again.effect, again.cut_off = call.effect, call.cut_off
         step.calls[step.calls.index(call)] = again
         step.open[again.id] = again
         state.tool_calls += 1

@@ -384,9 +384,7 @@ def _try_again(state: TaskState, node: Node, step: StepState) -> None:
             node.tried[key] = done.attempt
             del node.keyed[key]
         elif (
-            isinstance(done, CallState)
-            and done.outcome in ("error", "timeout", "refused")
-            and asked_as(done) not in told
+            isinstance(done, CallState) and (done.failed or _is_refused(done)) and asked_as(done) not in told
         ):
             kept.done = _call_again(state, node, step, done)
 
@@ -395,8 +393,13 @@ def reopen(state: TaskState, graph: Graph) -> None:
     """Want calls once more that were refused because a limit ended the task: their functions never heard of that."""
     for node in graph.running.values():
         for kept in node.keyed.values():
-            if isinstance(kept.done, CallState) and kept.done.outcome == "refused" and node.step is not None:
+            if isinstance(kept.done, CallState) and _is_refused(kept.done) and node.step is not None:
                 kept.done = _call_again(state, node, node.step, kept.done)
+
+
+def _is_refused(call: CallState) -> bool:
+    """Whether a call was not let begin, or not again: its function never heard of that."""
+    return call.outcome == "refused" or (call.error is not None and call.error.kind == "refused")
 
 
 def _call_again(state: TaskState, node: Node, step: StepState, call: CallState) -> CallState:
@@ -408,6 +411,7 @@ def _call_again(state: TaskState, node: Node, step: StepState, call: CallState) 
         f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments, call.problem
     )
     again.asked, again.offered = call.asked, call.offered
+    again.effect, again.cut_off = call.effect, call.cut_off
     step.calls[step.calls.index(call)] = step.open[again.id] = again
     if call.outcome != "refused":
         _count(state, node)

@@ -37,6 +37,10 @@ UndoStatus = Literal["none", "begun", "lost", "not_happened", "done", "failed", 
 again, like `none`, which never began, or failed and is asked for once more."""
 
 
+_FAILURES = ("error", "timeout", "abandoned")
+"""Of a call whose outcome is unknown: the kinds of failure that are its own."""
+
+
 @mutable
 class CallState:
     """One tool call on the task's present branch."""
@@ -60,6 +64,11 @@ class CallState:
     sources: tuple[Json, ...] = ()
     artifacts: tuple[File, ...] = ()
     stopped: Failure | None = None
+    """why its last attempt stopped, if that failed"""
+
+    cut_off: int = 0
+    """how many of its attempts were stopped before their end, so that it is not known what these did"""
+
     offered: tuple[str, ...] | None = None
     """the tools that were offered when it was asked for; None: all that the agent has"""
 
@@ -78,6 +87,18 @@ class CallState:
     undo_status: UndoStatus = "none"
     undo_attempt: int = 0
     undo_error: str | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it may have taken effect or not: an attempt was cut off, and none has returned since."""
+        return self.cut_off > 0 and self.effect != "read"
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed, and may be tried again when its step is: with the same idempotency key."""
+        if self.outcome == "unknown":
+            return self.effect == "idempotent" and self.error is not None and self.error.kind in _FAILURES
+        return self.outcome in ("error", "timeout")
 
     @property
     def as_tool_call(self) -> ToolCall:

@@ -19,7 +19,6 @@ from treadle.core.state import CallState, TaskState
 LONGEST: Final = 8
 """Circles of so many calls are found; much longer ones are not looked for."""
 
-_FAILED: Final = frozenset({"error", "timeout", "invalid", "denied"})
 _SHOWN: Final = 200
 
 
@@ -47,12 +46,16 @@ def same(one: CallState, other: CallState) -> bool:
     """Whether two calls are the same, and came to the same: that both failed is enough, however they say it."""
     if one.name != other.name or one.arguments != other.arguments:
         return False
-    if one.outcome in _FAILED or other.outcome in _FAILED:
-        return one.outcome in _FAILED and other.outcome in _FAILED
+    if _failed(one) or _failed(other):
+        return _failed(one) and _failed(other)
     return one.outcome == other.outcome == "ok" and (one.output, one.observation) == (
         other.output,
         other.observation,
     )
+
+
+def _failed(call: CallState) -> bool:
+    return call.failed or call.outcome in ("invalid", "denied")
 
 
 def newest_calls(state: TaskState) -> Iterator[CallState]:

@@ -284,7 +284,7 @@ async def _run_agent(
 async def stop_agent(driving: Driving, effect: StopAgent) -> list[e.Event]:
     """End the task that a call is, for good, and return the call's end."""
     call, task_id = effect.call, str(effect.call.child)
-    end = e.ToolEnded(call.step, call.id, effect.outcome)
+    end = e.ToolEnded(call.step, call.id, "cancelled" if call.attempt else effect.outcome)
     text = f"{call.name} was stopped: {effect.why}."
     end.error = e.Failure("subagent", effect.outcome, text, call.id)
     try:

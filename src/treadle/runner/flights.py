@@ -25,6 +25,7 @@ from treadle.core.effects import (
     StopAgent,
     UndoCall,
 )
+from treadle.core.ends import withheld_end
 from treadle.core.family import child_id
 from treadle.core.messages import copied
 from treadle.core.observation import error_text, not_offered_text, unknown_tool_text
@@ -187,8 +188,7 @@ class Flights:
             "depth": "levels of subagents",
         }
         text = f"{call.name} was not run: the limit of {reached.allowed:g} {words[reached.limit]} is reached."
-        error = e.Failure("limit", reached.limit, text, call.id)
-        self._record(e.ToolEnded(call.step, call.id, "refused", error=error))
+        self._record(withheld_end(call, "refused", e.Failure("limit", reached.limit, text, call.id)))
 
     def _sending(self, stage: Stage, flight: Flight, effect: RunAgent) -> tuple[Flight, Work] | None:
         """Record the begin of an agent's call, and return how to run it."""
@@ -241,8 +241,7 @@ class Flights:
                 text = f"{call.name} was not run: {error}"
             except Exception as error:  # noqa: BLE001  tools are anybody's code, and harm only their own call
                 text = f"{call.name} was not run: its arguments could not be checked: {error_text(error)}"
-        failure = e.Failure("tool", "invalid", text, call.id)
-        self._record(e.ToolEnded(call.step, call.id, "invalid", error=failure))
+        self._record(withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id)))
         return None
 
     # ------------------------------------------------------------------------------------------ end

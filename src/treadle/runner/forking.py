@@ -70,7 +70,7 @@ async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: Ste
     """
     if graph.nodes[step.id].alone or not _is_busy(await state_at(store, state.task_id, step.ended_seq)):
         return ForkPoint(step.ended_seq)
-    if _is_busy(state) or state.undo is not None:
+    if _is_at_work(state) or state.undo is not None:
         await check_rest(store, state.task_id, step.ended_seq)
     later = [one.id for one in all_steps(state) if not one.ended_seq or one.ended_seq > step.ended_seq]
     gone = tuple([one.id for one in all_steps(state) if one.id in graph.dependents(set(later))])
@@ -158,7 +158,14 @@ def _busy(task_id: str, seq: int) -> ForkPointBusy:
 
 
 def _is_busy(state: TaskState) -> bool:
-    """Whether something is begun and not ended; a child, which has one parent, counts also while it is at rest."""
+    """Whether something is begun and not ended: under a fork's own key, a call that was cut off would be another."""
+    return _is_at_work(state) or any(
+        call.in_doubt for step in state.under_way() for call in step.open.values()
+    )
+
+
+def _is_at_work(state: TaskState) -> bool:
+    """Whether something is under way; a child, which has one parent, counts also while it is at rest."""
     return state.in_flight() or bool(state.open_children())
 
 

@@ -28,6 +28,7 @@ from treadle.core.effects import (
     StopAgent,
     UndoCall,
 )
+from treadle.core.ends import failed_end
 from treadle.core.messages import Content, File, Image, Message, Text
 from treadle.core.model import (
     NO_USAGE,
@@ -410,33 +411,29 @@ def _tool_failed(call: CallState, tool: Tool, text: str) -> list[e.Event]:
     failure = e.Failure("tool", "error", text, call.id)
     if call.attempt <= tool.spec.retries and call.effect != "write":
         return [e.ToolStopped(call.step, call.id, "error", failure)]
-    return [e.ToolEnded(call.step, call.id, "error", error=failure)]
+    return [failed_end(call, failure)]
 
 
 def _tool_cut(call: CallState, tool: Tool | None, flight: Flight) -> list[e.Event]:
-    """Return what a call that was stopped comes to: it may run again, or nobody knows what it did."""
+    """Return what a call that was stopped comes to: it may run again, or it is not known what it did."""
     cut = flight.cut or "interrupted"
     if not flight.entered:
+        stopped = e.ToolStopped(call.step, call.id, cut)
+        if call.effect == "read":
+            return [stopped]
         # Its begin was journalled and the tool never entered: that much is known.
-        return [
-            e.ToolStopped(call.step, call.id, cut),
-            *(
-                [e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")]
-                if call.effect == "write"
-                else ()
-            ),
-        ]
+        return [stopped, e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")]
     if cut == "timeout" and tool is not None:
         failure = e.Failure(
             "tool", "timeout", f"{call.name} took longer than {tool.spec.timeout:g} s", call.id
         )
         if call.effect != "write" and call.attempt > tool.spec.retries:
-            return [e.ToolEnded(call.step, call.id, "timeout", error=failure)]
+            return [failed_end(call, failure, cut_off=True)]
         return [e.ToolStopped(call.step, call.id, cut, failure)]
     if cut == "abandoned":
         failure = e.Failure("tool", "abandoned", f"{call.name} did not stop when it was cancelled", call.id)
         if call.effect != "write":
-            return [e.ToolEnded(call.step, call.id, "abandoned", error=failure)]
+            return [failed_end(call, failure, cut_off=True)]
         return [e.ToolStopped(call.step, call.id, cut, failure)]
     return [e.ToolStopped(call.step, call.id, cut)]
 
@@ -532,8 +529,9 @@ def broken(flight: Flight, error: BaseException) -> list[e.Event]:
     if isinstance(effect, Reconcile):
         return [e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, text))]
     failure = e.Failure("tool", "error", text, effect.call.id)
-    call_id = effect.id if isinstance(effect, UndoCall) else effect.call.id
-    return [e.ToolEnded(effect.call.step, call_id, "error", error=failure)]
+    if isinstance(effect, UndoCall):
+        return [e.ToolEnded(effect.call.step, effect.id, "error", error=failure)]
+    return [failed_end(effect.call, failure)]
 
 
 def _unresolved(call: CallState, why: str) -> e.Failure:

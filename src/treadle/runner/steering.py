@@ -113,7 +113,7 @@ class Steering(Views):
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
             call = state.open_call(call_id)
-            if call is None or call.status != "proposed" or call.answers:
+            if call is None or call.status != "proposed" or call.in_doubt or call.answers:
                 raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
             owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
 

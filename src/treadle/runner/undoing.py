@@ -117,9 +117,10 @@ def _one_named(state: TaskState, steps: list[StepState], wanted: int | str) -> S
 
 
 def _irreversible(call: CallState) -> bool:
-    if call.outcome in ("ok", "unknown", None):
-        return not call.undo or call.outcome != "ok"
-    return False
+    """Whether a call changed something, or may have, that no compensation of its own takes back."""
+    if call.in_doubt or call.child is not None or call.outcome is None:
+        return True
+    return call.outcome == "ok" and not call.undo
 
 
 def _step_to_keep(state: TaskState, to: int | str | None) -> int:

@@ -40,6 +40,7 @@ from treadle.testing.audit_events import (
     offers_stay,
     one_end,
     one_task_end,
+    ran_as_told,
     stopped,
     taken_over,
     well_formed,
@@ -162,7 +163,7 @@ def audit(
     found += acknowledged(task, events, seen.acknowledged)
     found += stopped_for_good(task, seen.acknowledged, seen.ledger)
     found += one_writer(task, journal.entries, seen.ledger)
-    return [*found, *ledger_agrees(task, events, seen.ledger)]
+    return [*found, *ledger_agrees(task, events, seen.ledger), *ran_as_told(task, events, seen.ledger)]
 
 
 # ------------------------------------------------------------------------------------------------ fold

@@ -250,6 +250,12 @@ class _Call:
     status: Literal["proposed", "begun", "lost", "happened", "ended"] = "proposed"
     effect: EffectClass = "write"
     starts: int = 0
+    undone: int = 0
+    """how many of its starts were found not to have happened"""
+
+    doubts: int = 0
+    """how many of its starts were cut off, so that it is not known what they did"""
+
     outcome: str = ""
     answers: bool = False
     """it gives a typed answer, and is not to begin"""
@@ -259,6 +265,16 @@ class _Call:
 
     offered: bool = True
     """its tool was in the request, or nobody chose which are; else it is not to begin either"""
+
+    @property
+    def began(self) -> bool:
+        """Whether a start of it may have reached the tool."""
+        return self.starts > self.undone
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it may have taken effect or not."""
+        return self.doubts > 0 and self.effect != "read" and not self.is_task
 
 
 @frozen
@@ -270,6 +286,9 @@ class _Request:
 
 
 _NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
+
+_NOT_RUN: Final = "was not run"
+"""What a call's end says if the call never began."""
 
 
 def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
@@ -352,6 +371,9 @@ def _call_event(
             )
             return
         call = calls[event.call] = _Call(event.step, offered=before.offered)
+        if source == base:
+            last = calls.get(f"{base}{RETRY_MARK}{int(tries) - 1}", before)
+            call.effect, call.doubts = last.effect, last.doubts
     if isinstance(event, e.ToolEnded):
         yield from _ended(task, event, call)
         return
@@ -376,28 +398,51 @@ def _call_event(
                 "one_end", task, event.seq, f"{event.call} is given up though it is {call.status}"
             )
         call.status = "lost" if call.effect == "write" else "proposed"
+        call.doubts += event.reason != "error"
     else:
-        if call.status != "lost":
+        unentered = call.effect == "idempotent" and call.doubts and event.by == "runner"
+        if call.status != "lost" and not unentered:
             yield Violation(
                 "unknown_iff_lost", task, event.seq, f"{event.call} is settled and was {call.status}"
             )
         undo = event.call.endswith(UNDO_SUFFIX)
         happened: Literal["ended", "happened"] = "ended" if undo else "happened"
         call.status = happened if event.verdict == "happened" else "proposed"
+        call.undone += event.verdict == "not_happened"
+        call.doubts -= 1
 
 
 def _ended(task: str, event: e.ToolEnded, call: _Call) -> Iterator[Violation]:
     outcome, was = event.outcome, call.status
+    message = event.error.message if event.error is not None else ""
     if was == "ended":
         yield Violation("one_end", task, event.seq, f"{event.call} ends a second time")
-    elif (outcome == "unknown") != (was == "lost"):
-        text = f"{event.call} ends as {outcome} and was {was}"
+    elif outcome == "unknown" and not (call.in_doubt or (was == "begun" and call.effect == "idempotent")):
+        text = f"{event.call} ends as unknown, and each of its starts has an end"
         yield Violation("unknown_iff_lost", task, event.seq, text)
-    elif outcome in _NEVER_RAN and was != "proposed" and not (call.is_task and outcome == "cancelled"):
-        yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and was {was}")
-    elif outcome not in (*_NEVER_RAN, "unknown") and was == "proposed" and not call.answers:
+    elif outcome not in ("ok", "unknown") and (
+        call.in_doubt or (outcome in ("timeout", "abandoned") and call.effect != "read")
+    ):
+        text = f"{event.call} ends as {outcome}, and a start of it may have taken effect"
+        yield Violation("unknown_iff_lost", task, event.seq, text)
+    elif outcome in _NEVER_RAN and call.began and not _may_be_stopped(call, event):
+        text = f"{event.call} ends as {outcome}: {message!r}, and it began"
+        yield Violation("unknown_iff_lost", task, event.seq, text)
+    elif outcome not in (*_NEVER_RAN, "unknown") and not (call.began or was == "happened" or call.answers):
         yield Violation("one_end", task, event.seq, f"{event.call} ends as {outcome} and never began")
+    elif outcome == "ok" and was in ("proposed", "lost") and not call.answers:
+        yield Violation("unknown_iff_lost", task, event.seq, f"{event.call} ends well and was {was}")
     call.status, call.outcome = "ended", outcome
+    if outcome == "ok":
+        call.doubts = 0
+    elif outcome in ("timeout", "abandoned", "unknown"):
+        call.doubts += 1
+
+
+def _may_be_stopped(call: _Call, event: e.ToolEnded) -> bool:
+    """Whether a call that began may end as cancelled: what only reads, or is a task, and nothing else is said of it."""
+    said = event.error.message if event.error is not None else ""
+    return event.outcome == "cancelled" and (call.effect == "read" or call.is_task) and _NOT_RUN not in said
 
 
 # -------------------------------------------------------------------------------------------- messages
@@ -471,3 +516,28 @@ def ledger_agrees(task: str, events: Iterable[e.Event], ledger: Iterable[LedgerE
             yield Violation("ledger", task, 0, f"{call} started {len(entries)} times, allowed were {most}")
         if len({entry.key for entry in entries}) > 1:
             yield Violation("ledger", task, 0, f"{call} started under several keys")
+
+
+def ran_as_told(task: str, events: Iterable[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
+    """Of no call whose tool wrote down that it started, and may write, the journal says that it did not run.
+
+    Nor does the report of an undo say that there was nothing to take back. Where a person or `reconcile=` said that a
+    start did not happen, the journal goes by that.
+    """
+    started = {
+        entry.call: entry.phase for entry in ledger if entry.effect != "read" and entry.phase == "start"
+    }
+    started |= {
+        entry.call: entry.phase for entry in ledger if entry.call in started and entry.phase == "done"
+    }
+    for event in events:
+        if isinstance(event, e.OutcomeSettled) and event.verdict == "not_happened" and event.by != "runner":
+            started.pop(event.call, None)
+        elif isinstance(event, e.ToolEnded) and event.call in started and event.outcome in _NEVER_RAN:
+            text = f"{event.call} ends as {event.outcome}, and its tool had started"
+            yield Violation("unknown_iff_lost", task, event.seq, text)
+        elif isinstance(event, e.Rewound):
+            for undone in event.calls:
+                if undone.verdict == "nothing_to_compensate" and started.get(undone.call) == "done":
+                    text = f"there is said to be nothing to take back of {undone.call}, and its tool did what it does"
+                    yield Violation("unknown_iff_lost", task, event.seq, text)

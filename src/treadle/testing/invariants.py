@@ -56,7 +56,10 @@ RULES: Final = (
     Rule("I10", "a watcher sees each event of the journal once and in order", "streams"),
     Rule("I11", "no more is spent than the limits allow and was in flight"),
     Rule("I12", "no secret is in a journal or any file given", "secrets"),
-    Rule("I13", "an outcome is called unknown exactly where a writing call has a begin and no end"),
+    Rule(
+        "I13",
+        "a call that may write is unknown exactly where a start of it has no end, and not run only if it never began",
+    ),
     Rule("I14", "what was done to one task touches no other", "before"),
 )
 """All of them, in order."""

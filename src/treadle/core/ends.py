@@ -1,0 +1,61 @@
+"""The ends of calls that brought no result: what is said of each follows from the attempts that it had.
+
+    attempts of the call                    what ends it          outcome
+    none began, or none reached the tool    it is not to begin    refused, cancelled or invalid: "was not run"
+    the last failed, more were allowed      it is not to begin    error or timeout, as it failed
+    one was cut off, the tool only reads    it is not to begin    cancelled: "was stopped"
+    the last raised, or took too long       its failure           error or timeout
+    one was cut off, the tool may write     any of these          unknown
+
+The last row comes first: an attempt that was cut off may have taken effect, whatever a later one came to, unless that
+one returned. Where a call was ended for another reason than its own, `Failure.kind` says for which.
+"""
+
+from __future__ import annotations
+
+from treadle.core.events import Failure, Outcome, ToolEnded
+from treadle.core.state import CallState
+
+
+def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded:
+    """Return the end of a call that is not to begin, or not to begin again.
+
+    Args:
+        call: a call that is not in flight.
+        outcome: how it ends if it never began.
+        error: why it is not to begin; its `kind` is kept whatever the call ends as.
+    """
+    if call.in_doubt:
+        return unknown_end(call, error.kind)
+    if call.stopped is not None:
+        outcome = "timeout" if call.stopped.kind == "timeout" else "error"
+        error = Failure("tool", error.kind, call.stopped.message, call.id)
+    elif call.cut_off:
+        outcome = "cancelled"
+        error = Failure(
+            error.source, error.kind, f"{call.name} was stopped after it began. {error.message}", call.id
+        )
+    return ToolEnded(call.step, call.id, outcome, error=error)
+
+
+def failed_end(call: CallState, failure: Failure, *, cut_off: bool = False) -> ToolEnded:
+    """Return the end of a call whose last attempt failed; `cut_off` says that the tool did not end by itself."""
+    if call.in_doubt or (cut_off and call.effect != "read"):
+        return unknown_end(call, failure.kind, failure.message)
+    kinds: dict[str, Outcome] = {"timeout": "timeout", "abandoned": "abandoned"}
+    return ToolEnded(call.step, call.id, kinds.get(failure.kind, "error"), error=failure)
+
+
+def unknown_end(call: CallState, kind: str = "unknown", why: str = "") -> ToolEnded:
+    """Return the end of a call that may have taken effect or not: an attempt of it was cut off."""
+    why = why or (call.stopped.message if call.stopped is not None else "")
+    repeated = (
+        f"It was begun {call.attempt} times, each time with the same idempotency key."
+        if call.effect == "idempotent" and call.attempt > 1
+        else "It was not repeated."
+    )
+    text = (
+        f"outcome_unknown: {call.name} began and it is not known whether it took effect"
+        f"{f' ({why})' if why else ''}. {repeated} Find out before you call it again."
+    )
+    return ToolEnded(call.step, call.id, "unknown", error=Failure("tool", kind, text, call.id))
