@@ -616,8 +616,13 @@ class JournalStore(Protocol):
         """Return the items not yet taken, in order of arrival."""
         ...
 
-    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members in order, or those of an earlier version."""
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members in order, or those of an earlier version.
+
+        With `since`, only the members that later versions than this one added; costs nothing for those before.
+        """
         ...
 
     async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,9 @@ class Interposed(SQLiteStore):
 
     deletes: str | None = None
 
-    async def thread(
-        self, thread_id: str, *, version: int | None = None
-    ) -> tuple[int, Sequence[ThreadMember]]:
-        found = await super().thread(thread_id, version=version)
-        if version is None and self.deletes == thread_id:
+    async def thread(self, thread_id: str, **which: Any) -> tuple[int, Sequence[ThreadMember]]:
+        found = await super().thread(thread_id, **which)
+        if not which and self.deletes == thread_id:
             self.deletes = None
             await self.delete_thread(thread_id)
         return found

@@ -130,17 +130,32 @@ async def test_a_last_record_that_is_gone_is_noticed_by_every_verb(store: Path) 
 
 
 @pytest.mark.anyio
-async def test_a_thread_does_not_go_on_without_words_that_are_gone_from_its_end(tmp_path: Path) -> None:
+async def test_a_thread_with_a_damaged_turn_goes_on_without_it_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "journal.db"
     async with Runner(path) as runner:
         await runner.run(AGENT, "go", task_id="one", thread_id="talk")
+        await runner.run(AGENT, "on", task_id="two", thread_id="talk")
+        words = await runner.get_thread("talk")
+        assert words.damaged == ()
     connection = apsw.Connection(str(path))
     connection.execute("DELETE FROM records WHERE pos = ?", (records(path, "one")[-1][0],))
     connection.execute("UPDATE tasks SET mark_seq = NULL, mark_digest = NULL")
     connection.close()
-    async with Runner(path) as runner:
-        with pytest.raises(JournalCorrupt, match="one: events"):
-            await runner.run(AGENT, "go", thread_id="talk")
+    async with Runner(path, agents=[AGENT]) as runner:
+        left = await runner.get_thread("talk")
+        assert left == words[len(words) // 2 :]
+        [turn] = left.damaged
+        assert turn.task_id == "one"
+        assert "are missing" in turn.reason
+        await runner.run(AGENT, "go", task_id="three", thread_id="talk")
+        assert len((await runner.desk.load("three")).state.history) == len(left)
+        assert "task three begins without the messages of task one" in caplog.text
+        assert (await runner.resume("two")).state == "completed"
+        findings = (await runner.verify()).findings
+        assert {finding.task_id for finding in findings} == {"one", "two", "three"}
+        assert all("one" in finding.text for finding in findings if finding.task_id != "one")
 
 
 @pytest.mark.anyio

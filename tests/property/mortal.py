@@ -98,8 +98,8 @@ class MortalStore(JournalStore):
     async def inbox(self, task_id: str) -> list[InboxItem]:
         return await self._alive().inbox(task_id)
 
-    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
-        return await self._alive().thread(thread_id, version=version)
+    async def thread(self, thread_id: str, **which: Any) -> tuple[int, list[ThreadMember]]:
+        return await self._alive().thread(thread_id, **which)
 
     def watch(self, wake: Callable[..., Any]) -> Callable[[], None]:
         return self._alive().watch(wake)

@@ -50,5 +50,5 @@ async def test_a_process_that_ends_with_its_stream_leaves_all_that_the_stream_ha
         kept = [[e.seq, e.kind] async for e in runner.handle("t").events(deltas=False)]
         assert kept[: len(shown)] == shown
         if shown[-1][1] == "task_ended":
-            assert [message.text for message in await runner.desk.thread_messages("talk")][-1] == "so"
+            assert [message.text for message in await runner.get_thread("talk")][-1] == "so"
         assert not (await runner.verify()).findings

@@ -288,10 +288,8 @@ async def test_words_imported_just_after_others_record_their_own_place_in_the_th
     class Slow(MemoryStore):
         meanwhile: Callable[[], Awaitable[object]] | None = None
 
-        async def thread(
-            self, thread_id: str, *, version: int | None = None
-        ) -> tuple[int, list[ThreadMember]]:
-            found = await super().thread(thread_id, version=version)
+        async def thread(self, thread_id: str, **which: Any) -> tuple[int, list[ThreadMember]]:
+            found = await super().thread(thread_id, **which)
             meanwhile, self.meanwhile = self.meanwhile, None
             if meanwhile is not None:
                 await meanwhile()

@@ -142,7 +142,10 @@ async def test_words_in_a_thread_are_checked_also_of_deleted_tasks(store: Path) 
         assert (await runner.verify()).findings == ()
     sql(store, f"UPDATE records SET data = x'00' WHERE pos = {RECORD.format('one', 'ASC')}")
     async with Runner(store) as runner:
-        assert {finding.task_id for finding in (await runner.verify()).findings} == {"one"}
+        found = {finding.task_id: finding.text for finding in (await runner.verify()).findings}
+        assert found.keys() == {"one", "two", "fork"}, "and those that began with what it said"
+        for task in ("two", "fork"):
+            assert found[task].startswith("it began with messages of task one")
 
 
 async def written(path: Path, event: e.Event, tag: str | None = None) -> None:

@@ -27,7 +27,8 @@ def verify(
         async with runner_on(store) as runner:
             name = None if task is None else (await row_named(runner, task)).task_id
             report = await runner.verify(name)
-        screen.document({"items": list(report.tasks), "cursor": None})
+        threads = {"threads": report.threads} if report.threads else {}
+        screen.document({"items": list(report.tasks), "cursor": None, **threads})
         for found in report.findings:
             screen.line(("✗ ", "red"), str(found))
         bad = sum(bool(task.findings) for task in report.tasks)
@@ -39,7 +40,7 @@ def verify(
         unknown = sum(task.unknown for task in report.tasks)
         if unknown:
             screen.line((f"{some(unknown, 'event')} of kinds that this version does not know", "yellow"))
-        return 1 if bad else 0
+        return 1 if report.findings else 0
 
     return in_loop(ctx, work)
 

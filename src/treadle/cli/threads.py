@@ -60,11 +60,14 @@ def show(
     async def work(screen: Screen) -> int:
         async with runner_on(store) as runner:
             messages = await runner.get_thread(thread)
-            if not messages:
+            if not messages and not messages.damaged:
                 raise ThreadNotFound(f"no task was finalized in a thread {thread!r}")
-            screen.document({"items": messages, "cursor": None})
+            damaged = {"damaged": messages.damaged} if messages.damaged else {}
+            screen.document({"items": messages, "cursor": None, **damaged})
             for message in messages:
                 screen.line((f"{message.role}: ", "dim"), clean(_said(message)))
+            for turn in messages.damaged:
+                screen.note(clean(f"left out, since it cannot be read: {turn.reason}"))
         return 0
 
     return in_loop(ctx, work)

@@ -59,7 +59,7 @@ async def compact(driving: Driving, wanted: Wanted, run: Run) -> CompactionRepor
     turns = [member for member in members if not member.covers]
     if not turns:
         raise ThreadNotFound(f"no task was finalized in thread {wanted.thread_id!r}")
-    before, _ = await desk.thread_history(wanted.thread_id, version)
+    before = (await desk.threads.begin(wanted.thread_id, version)).messages
     kept = len(turns) - wanted.keep
     target = turns[kept - 1].version if kept > 0 else 0
     made: list[str] = []
@@ -71,10 +71,9 @@ async def compact(driving: Driving, wanted: Wanted, run: Run) -> CompactionRepor
         older = [member for member in turns if covered < member.version <= target]
         if not older:
             break
-        previous = await desk.summary(summary) if summary is not None else None
+        previous = await desk.threads.summary(summary) if summary is not None else None
         words = [
-            await desk.turn(member, first_of=wanted.thread_id if member is turns[0] else None)
-            for member in older
+            await desk.threads.turn(wanted.thread_id, member, first=member is turns[0]) for member in older
         ]
         text, held = memory.transcript(previous, words, wanted.tokens)
         scope = e.SummaryRequested(older[held - 1].version, version)
@@ -83,7 +82,7 @@ async def compact(driving: Driving, wanted: Wanted, run: Run) -> CompactionRepor
         made.append(result.task_id)
         complete = result.state == "completed"
     version, members = await store.thread(wanted.thread_id)
-    after, _ = await desk.thread_history(wanted.thread_id, version)
+    after = (await desk.threads.begin(wanted.thread_id, version)).messages
     covers = max((member.covers for member in members), default=0)
     return CompactionReport(
         wanted.thread_id, complete, tuple(made), covers, *_counts(driving, before), *_counts(driving, after)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,9 +19,7 @@ from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.fold import apply
-from treadle.core.journal import check_format, check_known, missing_tail, unfold
-from treadle.core.messages import Message, Part, ToolCall, ToolResult
-from treadle.core.observation import summary_words
+from treadle.core.journal import check_format, check_known, unfold
 from treadle.core.state import TaskState, start
 from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, TaskTooNew, ThreadBusy
 from treadle.ports import (
@@ -32,12 +31,12 @@ from treadle.ports import (
     Place,
     TaskExists,
     TaskRow,
-    ThreadMember,
 )
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.line import Line
 from treadle.runner.loop import Drive
 from treadle.runner.observing import Observed, Observing
+from treadle.runner.thread_history import ThreadHistory
 from treadle.runner.writer import JournalWriter, Ownership
 
 KEPT: Final = 128
@@ -45,6 +44,8 @@ KEPT: Final = 128
 
 CHUNK: Final = 256
 """How many records of a long task are read in one go, before others get their turn."""
+
+_LOG: Final = logging.getLogger("treadle.threads")
 
 DRIVER_LOOK: Final = 0.5
 """Seconds after which whoever waits for a task looks whether the process that drives it still lives."""
@@ -109,6 +110,7 @@ class Desk:
         self.store = store
         self.clock = clock
         self.observing = observing
+        self.threads = ThreadHistory(store)
         self.channels = Channels()
         self.owned: dict[str, Owned] = {}
         self._kept: OrderedDict[str, Loaded] = OrderedDict()
@@ -191,11 +193,15 @@ class Desk:
 
     async def begin_with_history(self, state: TaskState, thread_id: str, version: int) -> None:
         """Let a task that has said nothing yet start from the words its thread holds at a version."""
-        history, state.summarised = await self.thread_history(thread_id, version)
-        state.history = history
-        state.messages = list(history)
-        state.own_from = len(history)
-        state.origin.messages = len(history)
+        words = await self.threads.begin(thread_id, version)
+        for damage in words.damaged:
+            what = f"task {state.task_id} begins without the messages of task {damage.task_id}"
+            _LOG.warning("%s in thread %r, which cannot be read: %s", what, thread_id, damage)
+        state.summarised = words.summarised
+        state.history = words.messages
+        state.messages = list(words.messages)
+        state.own_from = len(words.messages)
+        state.origin.messages = len(words.messages)
 
     def keep(self, loaded: Loaded) -> None:
         """Remember a task at rest, unless something newer is known: a view may end after the drive it read beside."""
@@ -212,51 +218,6 @@ class Desk:
         """Drop what is remembered of a task."""
         with self._lock:
             self._kept.pop(task_id, None)
-
-    async def thread_messages(self, thread_id: str, version: int | None = None) -> list[Message]:
-        """Return the words of a thread: what each of its tasks said, in the order they were finalized."""
-        _, members = await self.store.thread(thread_id, version=version)
-        turns = [member for member in members if not member.covers]
-        words = [await self.turn(m, first_of=thread_id if m is turns[0] else None) for m in turns]
-        return [message for turn in words for message in turn]
-
-    async def thread_history(self, thread_id: str, version: int) -> tuple[list[Message], bool]:
-        """Return what a task begins with in a thread, and whether it begins with a summary of older words."""
-        _, members = await self.store.thread(thread_id, version=version)
-        summary = max((member for member in members if member.covers), key=_version, default=None)
-        if summary is None:
-            return await self.thread_messages(thread_id, version), False
-        history = [Message("user", summary_words(await self.summary(summary)))]
-        for member in members:
-            if not member.covers and member.version > summary.covers:
-                history += await self.turn(member)
-        return history, True
-
-    async def turn(self, member: ThreadMember, *, first_of: str | None = None) -> list[Message]:
-        """Return the words of one member of a thread; the first one of a thread brings along all it was forked with."""
-        state = await self._member_state(member, first_of)
-        own = state.messages if first_of is not None else state.messages[state.own_from :]
-        return [_renamed(message, member.version) for message in own]
-
-    async def summary(self, member: ThreadMember) -> str:
-        """Return the text of a summary."""
-        return (await self._member_state(member)).output_text
-
-    async def _member_state(self, member: ThreadMember, first_of: str | None = None) -> TaskState:
-        """Return a member's state at its place in the thread; that of a thread's first with the words it began with."""
-        state = start(member.task_id)
-        for epoch, found in unfold(member.task_id, await self.store.read(member.task_id, upto=member.seq)):
-            for event in found:
-                base = event.base if isinstance(event, e.TaskCreated | e.ThreadEntered) else None
-                if base and first_of is not None:
-                    thread = event.thread if isinstance(event, e.TaskCreated) else state.thread
-                    # A thread deleted just before has fewer versions now: what a task begins with is never itself.
-                    there = min(base, member.version - 1) if thread == first_of else base
-                    await self.begin_with_history(state, thread, there)
-                apply(state, event, epoch)
-        if state.seq < member.seq:
-            raise missing_tail(member.task_id, state.seq, member.seq)
-        return state
 
     # ------------------------------------------------------------------------------------ ownership
 
@@ -442,10 +403,6 @@ def _is_another(known: Loaded, row: TaskRow) -> bool:
     return mark is not None and mark.seq == state.seq and mark.digest != known.digest
 
 
-def _version(member: ThreadMember) -> int:
-    return member.version
-
-
 def recover(owned: Owned) -> None:
     """Mark what the last driver left open: reads are free to run again, of writes the outcome is unknown."""
     state, writer = owned.state, owned.writer
@@ -457,19 +414,3 @@ def recover(owned: Owned) -> None:
     for call in state.begun():
         call_id = call.id if call.undo_status != "begun" else f"{call.id}-undo"
         writer.record(e.ToolStopped(call.step, call_id, "crash"))
-
-
-def _renamed(message: Message, version: int) -> Message:
-    """Return a message whose calls have ids that are unique in their thread, not only in their task."""
-    if all(type(part) is not ToolCall and type(part) is not ToolResult for part in message.parts):
-        return message
-    parts = tuple([_renamed_part(part, version) for part in message.parts])
-    return Message(message.role, parts, message.meta)
-
-
-def _renamed_part(part: Part, version: int) -> Part:
-    if type(part) is ToolCall:
-        return ToolCall(f"t{version}-{part.id}", part.name, part.arguments, part.raw, part.problem, part.meta)
-    if type(part) is ToolResult:
-        return ToolResult(f"t{version}-{part.call_id}", part.name, part.parts, part.is_error)
-    return part

@@ -126,6 +126,7 @@ class Remembering(Views):
             await self._driving.owning.given_back(row.task_id)
             self._driving.desk.forget(row.task_id)
         await self._store.delete_thread(thread_id)
+        self._driving.desk.threads.forget(thread_id)
 
     @verb
     async def prune(

@@ -18,6 +18,7 @@ from treadle.core.state import CallState, StepState, TaskState, Timer
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import TaskRow
 from treadle.runner.artifacts import Artifact, artifacts_of, sources_of
+from treadle.runner.thread_history import DamagedTurn
 
 if TYPE_CHECKING:
     from treadle.agents.output import OutputType
@@ -263,6 +264,23 @@ class ThreadPage:
 
     items: tuple[ThreadSummary, ...]
     cursor: str | None
+
+
+class ThreadMessages(tuple[Message, ...]):
+    """The messages of a thread, the oldest first.
+
+    `damaged` names the tasks of the thread whose journals cannot be read, each with the reason: their messages are
+    left out. It is empty when all of the thread is there.
+    """
+
+    damaged: tuple[DamagedTurn, ...]
+
+    def __new__(
+        cls, messages: Iterable[Message] = (), damaged: tuple[DamagedTurn, ...] = ()
+    ) -> ThreadMessages:
+        made = super().__new__(cls, messages)
+        made.damaged = damaged
+        return made
 
 
 @frozen

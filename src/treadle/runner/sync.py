@@ -26,6 +26,7 @@ from treadle.runner.results import (
     Task,
     TaskPage,
     TaskStepOutput,
+    ThreadMessages,
     ThreadPage,
     UndoReport,
 )
@@ -363,7 +364,7 @@ class SyncRunner:
         """See `Runner.get_artifact`."""
         return BRIDGE.run(self._runner.get_artifact(task, artifact_id))
 
-    def get_thread(self, thread_id: str) -> tuple[Message, ...]:
+    def get_thread(self, thread_id: str) -> ThreadMessages:
         """See `Runner.get_thread`."""
         return BRIDGE.run(self._runner.get_thread(thread_id))
 

@@ -18,6 +18,7 @@ from treadle.core.journal import missing_tail, replaced_tail, unfold
 from treadle.core.state import TaskState, start
 from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.runner.thread_history import ThreadHistory
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """About how much of a journal is held at once."""
@@ -61,14 +62,15 @@ class TaskVerified:
 
 @frozen
 class VerifyReport:
-    """What `verify` read and what it found."""
+    """What `verify` read and what it found: of each task, and of threads as a whole."""
 
     tasks: tuple[TaskVerified, ...]
+    threads: tuple[Finding, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All that is not as it was written; empty when everything is whole."""
-        return tuple([finding for task in self.tasks for finding in task.findings])
+        return (*[finding for task in self.tasks for finding in task.findings], *self.threads)
 
     @property
     def events(self) -> int:
@@ -124,28 +126,37 @@ async def every_row(store: JournalStore) -> AsyncIterator[TaskRow]:
 
 async def verify(store: JournalStore, row: TaskRow | None) -> VerifyReport:
     """Check one task, or all tasks of a store and the deleted ones that threads still need."""
+    history = ThreadHistory(store)
     if row is not None:
-        return VerifyReport((await verified(store, row),))
+        return VerifyReport((await verified(store, history, row),))
     found: list[TaskVerified] = []
     listed: set[str] = set()
     threads: set[str] = set()
+    incomplete: list[Finding] = []
     async for row in every_row(store):
         listed.add(row.task_id)
         threads.add(row.thread_id)
         try:
-            found.append(await verified(store, row))
+            found.append(await verified(store, history, row))
         except TaskNotFound as error:
             if not await _is_listed(store, row.task_id):
                 continue  # it was deleted meanwhile
             finding = Finding(row.task_id, 1, "row", f"it is listed and cannot be found by its id: {error}")
             found.append(TaskVerified(row.task_id, 0, 0, (finding,)))
     for thread in sorted(threads):
-        _, members = await store.thread(thread)
+        version, members = await store.thread(thread)
+        if (text := _lost(thread, version, members)) is not None:
+            incomplete.append(Finding(thread, 0, "thread", text))
         for member in members:
             if member.task_id not in listed:
                 listed.add(member.task_id)
-                found.append(await _member_verified(store, member))
-    return VerifyReport(tuple(found))
+                found.append(await _member_verified(store, history, member))
+        named = {finding.task_id for task in found for finding in task.findings}
+        for turn in (await history.words(thread)).damaged:
+            if turn.task_id not in named:
+                text = f"thread {thread!r} is read without its messages: {turn}"
+                incomplete.append(Finding(turn.task_id, turn.seq, "thread", text))
+    return VerifyReport(tuple(found), tuple(incomplete))
 
 
 async def _is_listed(store: JournalStore, task_id: str) -> bool:
@@ -153,15 +164,15 @@ async def _is_listed(store: JournalStore, task_id: str) -> bool:
     return any(row.task_id == task_id for row in rows)
 
 
-async def _member_verified(store: JournalStore, member: ThreadMember) -> TaskVerified:
+async def _member_verified(store: JournalStore, history: ThreadHistory, member: ThreadMember) -> TaskVerified:
     try:
-        return await verified(store, await store.row(member.task_id, deleted=True))
+        return await verified(store, history, await store.row(member.task_id, deleted=True))
     except TaskNotFound as error:
         finding = Finding(member.task_id, member.seq, "thread", f"a thread holds its words: {error}")
         return TaskVerified(member.task_id, 0, 0, (finding,))
 
 
-async def verified(store: JournalStore, row: TaskRow) -> TaskVerified:
+async def verified(store: JournalStore, history: ThreadHistory, row: TaskRow) -> TaskVerified:
     """Return what there is to say about a task as its row stood; what was written since is left for the next look."""
     reading = _Reading(start(row.task_id))
     findings: list[Finding] = []
@@ -180,6 +191,7 @@ async def verified(store: JournalStore, row: TaskRow) -> TaskVerified:
         findings += reading.end()
         try:
             findings += await _around(store, row, reading.state)
+            findings += await _beginning(store, history, row.task_id, reading.began)
         except StoreError as error:
             findings.append(Finding(row.task_id, reading.state.seq, "thread", str(error)))
     findings += _at_the_mark(row, reading)
@@ -206,6 +218,8 @@ class _Reading:
     unknown: int = 0
     format: int = 1
     """the journal format that a driver must know after these events"""
+    began: tuple[str, int] = "", 0
+    """the version of the thread that the task began with, or, of a fork, the task at the root of its prefix"""
 
     def take(self, page: list[Record]) -> None:
         state = self.state
@@ -220,6 +234,8 @@ class _Reading:
                     # The rules trust that an event speaks of what is there.
                     text = f"task {state.task_id}: {event.kind} at event {event.seq} makes no sense here: {error!r}"
                     raise IllegalEvent(text) from error
+                if type(event) is e.TaskCreated or type(event) is e.ThreadEntered:
+                    self.began = state.thread, state.base
                 self.unknown += type(event) is e.UnknownEvent
                 self.format = max(self.format, event.format)
         self.digest = page[-1].digest
@@ -274,10 +290,6 @@ async def _around(store: JournalStore, row: TaskRow, state: TaskState) -> list[F
             await store.row(row.base, deleted=True)
         except (TaskNotFound, StoreError) as error:
             found.append(Finding(task, row.base_seq, "base", f"the task it was forked from: {error}"))
-    version, _ = await store.thread(state.thread, version=state.base)
-    if version != state.base:
-        text = f"it began with version {state.base} of thread {state.thread!r}, which is at version {version}"
-        found.append(Finding(task, 1, "thread", text))
     if state.thread_version:
         member = ThreadMember(state.thread_version, task, state.end_seq, covers=state.covers)
         _, members = await store.thread(state.thread, version=state.thread_version)
@@ -285,3 +297,30 @@ async def _around(store: JournalStore, row: TaskRow, state: TaskState) -> list[F
             text = f"thread {state.thread!r} does not hold it as of version {state.thread_version}"
             found.append(Finding(task, state.end_seq, "thread", text))
     return found
+
+
+async def _beginning(
+    store: JournalStore, history: ThreadHistory, task_id: str, began: tuple[str, int]
+) -> list[Finding]:
+    """What is missing of the messages that a task began with."""
+    thread, base = began
+    if not base:
+        return []
+    version, members = await store.thread(thread, version=base)
+    if version != base:
+        text = f"it began with version {base} of thread {thread!r}, which is at version {version}"
+        return [Finding(task_id, 1, "thread", text)]
+    if (text := _lost(thread, version, members)) is not None:
+        return [Finding(task_id, 1, "thread", f"of what it began with something is lost: {text}")]
+    found = (await history.begin(thread, base)).damaged
+    return [
+        Finding(task_id, 1, "thread", f"it began with messages of task {turn.task_id}: {turn}")
+        for turn in found
+    ]
+
+
+def _lost(thread: str, version: int, members: list[ThreadMember]) -> str | None:
+    """Say so if a version of a thread cannot have these members: each version adds one or takes one out."""
+    if (version - len(members)) % 2 == 0:
+        return None
+    return f"version {version} of thread {thread!r} has {len(members)} members, and at least one more belongs to it"

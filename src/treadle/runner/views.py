@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from treadle.agents.function_calling import step_id
 from treadle.core import scheduling
 from treadle.core.graph import Graph
-from treadle.core.messages import Content, File, Message
+from treadle.core.messages import Content, File
 from treadle.core.state import StepState, TaskState
 from treadle.errors import (
     StepNotFound,
@@ -27,6 +27,7 @@ from treadle.runner.results import (
     Task,
     TaskPage,
     TaskStepOutput,
+    ThreadMessages,
 )
 from treadle.runner.verbs import verb
 
@@ -154,10 +155,14 @@ class Views:
         return artifact_named(results.all_steps(state), artifact_id, state.task_id)
 
     @verb
-    async def get_thread(self, thread_id: str) -> tuple[Message, ...]:
-        """Return the words of a thread, oldest first; nothing if no task in it was finalized."""
+    async def get_thread(self, thread_id: str) -> ThreadMessages:
+        """Return the messages of a thread, oldest first; nothing if no task in it was finalized.
+
+        A task of the thread whose journal cannot be read is left out; the `damaged` of what is returned names it.
+        """
         await self._store.open()
-        return tuple(await self._driving.desk.thread_messages(thread_id))
+        words = await self._driving.desk.threads.words(thread_id)
+        return ThreadMessages(words.messages, words.damaged)
 
     @verb
     async def delete_task(self, task: Ref) -> None:

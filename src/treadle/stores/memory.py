@@ -50,6 +50,8 @@ from treadle.ports import (
     ThreadMoved,
     ThreadRow,
 )
+from treadle.stores import retention
+from treadle.stores.retention import Membership
 from treadle.stores.turns import rejected
 
 
@@ -118,6 +120,10 @@ def _is_kept_for_others(task: _Task) -> bool:
 
 def _seq(record: Record) -> int:
     return record.seq
+
+
+def _version(member: _Member) -> int:
+    return member.version
 
 
 def _turn(task: _Task) -> int:
@@ -381,14 +387,12 @@ class MemoryStore(JournalStore):
             task.listed = False
             task.epoch += 1
             task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
-        for task in family:
-            self._collect(task)
         bases = [part for task in family for part, _ in _chain(task)]
         names = {*threads, *(task.new.thread_id for task in bases)}
+        self._collect([*family, *self._taken_out_of(names)])
         # With a fork that goes, the thread it began with may go too.
         while freed := self._drop_threads(names, family):
-            for task in freed:
-                self._collect(task)
+            self._collect(freed)
 
     def _family(self, roots: list[_Task]) -> list[_Task]:
         """The tasks, their listed children, theirs, and so on."""
@@ -417,23 +421,48 @@ class MemoryStore(JournalStore):
                 del self._threads[name]
         return members
 
-    def _collect(self, task: _Task | None) -> None:
-        """Drop what nobody refers to of a deleted task, and then of the task it was forked from."""
-        while task is not None and not task.listed and task.new.task_id in self._tasks:
-            members = [
-                m for t in self._threads.values() for m in t.members if m.task is task and m.gone is None
-            ]
-            needed = max([fork.new.base_seq for fork in task.forks] + [m.seq for m in members], default=-1)
-            self._forget_blobs([r for r in task.records if r.seq - r.count >= needed])
-            task.records = [r for r in task.records if r.seq - r.count < needed]
-            if needed >= 0:
-                return
+    def _collect(self, waiting: list[_Task]) -> None:
+        """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
+        while waiting:
+            task = waiting.pop()
+            if task.listed or self._tasks.get(task.new.task_id) is not task:
+                continue
+            last = retention.needed([fork.new.base_seq for fork in task.forks], self._memberships(task))
+            kept = -1 if last is None else last
+            self._forget_blobs([r for r in task.records if r.seq - r.count >= kept])
+            task.records = [r for r in task.records if r.seq - r.count < kept]
+            if last is not None:
+                continue
             del self._tasks[task.new.task_id]
             for thread in self._threads.values():
                 thread.members = [m for m in thread.members if m.task is not task]
             if task.base is not None:
                 task.base.forks.remove(task)
-            task = task.base
+                waiting.append(task.base)
+            waiting += self._taken_out_of({task.new.thread_id})
+
+    def _memberships(self, task: _Task) -> list[Membership]:
+        return [
+            Membership(m.version, m.seq, m.gone is not None, self._read_below(name, thread))
+            for name, thread in self._threads.items()
+            for m in thread.members
+            if m.task is task
+        ]
+
+    def _read_below(self, name: str, thread: _Thread) -> int:
+        first: dict[str, int] = {}
+        for member in thread.members:
+            first.setdefault(member.task.new.task_id, member.version)
+        return retention.read_below(
+            first.get(task.new.task_id)
+            for task in self._tasks.values()
+            if task.new.thread_id == name and task.base is None and (task.listed or task.forks)
+        )
+
+    def _taken_out_of(self, names: set[str]) -> list[_Task]:
+        """The deleted tasks that are kept since tasks of these threads may have begun with them."""
+        threads = [self._threads[name] for name in names if name in self._threads]
+        return [m.task for t in threads for m in t.members if m.gone is not None and not m.task.listed]
 
     def _forget_blobs(self, records: list[Record]) -> None:
         for record in records:
@@ -506,13 +535,16 @@ class MemoryStore(JournalStore):
         with self._lock:
             return list(self._task(task_id).waiting.values())
 
-    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members in order, or those of an earlier version."""
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members; see `JournalStore.thread`."""
         with self._lock:
             self._usable()
             thread = self._threads.get(thread_id) or _Thread()
             at = thread.version if version is None else min(version, thread.version)
-            members = [m for m in thread.members if m.version <= at and (m.gone is None or m.gone > at)]
+            later = thread.members[bisect_right(thread.members, since, key=_version) :]
+            members = [m for m in later if m.version <= at and (m.gone is None or m.gone > at)]
             return at, [ThreadMember(m.version, m.task.new.task_id, m.seq, covers=m.covers) for m in members]
 
     async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:

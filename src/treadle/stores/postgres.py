@@ -126,9 +126,11 @@ class PostgresStore(QueuedStore[PostgresWriter]):
         """Return the items not yet taken, in order of arrival."""
         return await self._ask(postgres_reading.inbox, task_id)
 
-    async def thread(self, thread_id: str, *, version: int | None = None) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members in order, or those of an earlier version."""
-        return await self._ask(postgres_reading.thread, thread_id, version)
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members; see `JournalStore.thread`."""
+        return await self._ask(postgres_reading.thread, thread_id, version, since)
 
     async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
         """Return the threads that have a version; see `JournalStore.threads`."""

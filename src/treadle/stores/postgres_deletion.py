@@ -6,8 +6,9 @@ from typing import Final, Literal
 
 from treadle.core.data import mutable
 from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
-from treadle.stores import postgres_reading
+from treadle.stores import postgres_reading, retention
 from treadle.stores.postgres_schema import Connection
+from treadle.stores.retention import Membership
 
 _FAMILY: Final = """WITH RECURSIVE family(id, key) AS (
   SELECT id, key FROM tasks WHERE {root} = %s AND NOT deleted
@@ -25,9 +26,13 @@ UNION ALL SELECT 1 FROM tasks t JOIN tasks f ON f.base = t.id
 WHERE t.thread = %s AND (NOT f.deleted OR f.thread <> t.thread)
 UNION ALL SELECT 1 FROM members m JOIN tasks t ON t.id = m.task
 WHERE m.thread = %s AND m.gone IS NULL AND NOT t.deleted LIMIT 1"""
-_NEEDED: Final = """SELECT max(seq) FROM (
-  SELECT base_seq AS seq FROM tasks WHERE base = %s
-  UNION ALL SELECT seq FROM members WHERE task = %s AND gone IS NULL) AS needed"""
+_FORK_POINTS: Final = "SELECT base_seq FROM tasks WHERE base = %s"
+_MEMBERSHIPS: Final = "SELECT thread, version, seq, gone IS NOT NULL FROM members WHERE task = %s"
+_FIRST_VERSIONS: Final = """SELECT (SELECT min(version) FROM members WHERE thread = t.thread AND task = t.id)
+FROM tasks t WHERE t.thread = %s AND t.base IS NULL
+AND (NOT t.deleted OR EXISTS (SELECT 1 FROM tasks f WHERE f.base = t.id))"""
+_TAKEN_OUT: Final = """SELECT DISTINCT t.id FROM members m JOIN tasks t ON t.id = m.task
+WHERE m.thread = ANY(%s) AND m.gone IS NOT NULL AND t.deleted"""
 _DROP_RECORDS: Final = "DELETE FROM records WHERE task = %s AND seq - count >= %s"
 _REFERRED: Final = """SELECT DISTINCT r.digest FROM blob_refs r JOIN records s ON s.task = r.task AND s.seq = r.seq
 WHERE s.task = %s AND s.seq - s.count >= %s"""
@@ -87,12 +92,10 @@ def _delete(connection: Connection, root: Literal["key", "thread"], name: str, m
     threads |= {name} if root == "thread" else set()
     connection.execute("DELETE FROM inbox WHERE task = ANY(%s)", (rows,))
     connection.execute(_BURY, (rows,))
-    for row in rows:
-        _collect(connection, row)
+    _collect(connection, [*rows, *_taken_out_of(connection, threads)])
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
-        for row in freed:
-            _collect(connection, row)
+        _collect(connection, freed)
     return bool(members)
 
 
@@ -110,20 +113,40 @@ def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
     return freed
 
 
-def _collect(connection: Connection, row: int | None) -> None:
-    """Drop what nobody refers to of a deleted task, and then of the task it was forked from."""
-    while row is not None:
-        found = connection.execute("SELECT base FROM tasks WHERE id = %s AND deleted", (row,)).fetchone()
+def _collect(connection: Connection, waiting: list[int]) -> None:
+    """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
+    while waiting:
+        row = waiting.pop()
+        sql = "SELECT base, thread FROM tasks WHERE id = %s AND deleted"
+        found = connection.execute(sql, (row,)).fetchone()
         if found is None:
-            return
-        asked = connection.execute(_NEEDED, (row, row)).fetchone()
-        needed = None if asked is None else asked[0]
-        _drop_records(connection, row, 0 if needed is None else needed)
-        if needed is not None:
-            return
+            continue
+        fork_points = [seq for (seq,) in connection.execute(_FORK_POINTS, (row,)).fetchall()]
+        last = retention.needed(fork_points, _memberships(connection, row))
+        _drop_records(connection, row, 0 if last is None else last)
+        if last is not None:
+            continue
         connection.execute("DELETE FROM members WHERE task = %s", (row,))
         connection.execute("DELETE FROM tasks WHERE id = %s", (row,))
-        row = found[0]
+        base, thread = found
+        waiting += [base] if base is not None else []
+        waiting += _taken_out_of(connection, {thread})
+
+
+def _memberships(connection: Connection, row: int) -> list[Membership]:
+    found: list[Membership] = []
+    for thread, version, seq, taken_out in connection.execute(_MEMBERSHIPS, (row,)).fetchall():
+        below = 0
+        if taken_out:
+            firsts = connection.execute(_FIRST_VERSIONS, (thread,)).fetchall()
+            below = retention.read_below(first for (first,) in firsts)
+        found.append(Membership(version, seq, taken_out, below))
+    return found
+
+
+def _taken_out_of(connection: Connection, threads: set[str]) -> list[int]:
+    """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
+    return [row for (row,) in connection.execute(_TAKEN_OUT, (list(threads),)).fetchall()]
 
 
 def _drop_records(connection: Connection, row: int, keep: int) -> None:

@@ -50,7 +50,7 @@ WHERE r.task = %s AND r.seq = ANY(%s)"""
 _INBOX: Final = """SELECT i.key, i.kind, i.data, i.created
 FROM tasks t LEFT JOIN inbox i ON i.task = t.id AND NOT i.taken WHERE t.key = %s AND NOT t.deleted ORDER BY i.pos"""
 _MEMBERS: Final = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members m JOIN tasks t ON t.id = m.task
-WHERE m.thread = %s AND m.version <= %s AND (m.gone IS NULL OR m.gone > %s) ORDER BY m.version"""
+WHERE m.thread = %s AND m.version > %s AND m.version <= %s AND (m.gone IS NULL OR m.gone > %s) ORDER BY m.version"""
 _LISTED: Final = """SELECT key, version, (SELECT count(*) FROM members m
 WHERE m.thread = h.key AND gone IS NULL AND covers = 0)
 FROM threads h WHERE version > 0 AND key > %s ORDER BY key LIMIT %s"""
@@ -255,12 +255,14 @@ def tasks_with_mail(connection: Connection) -> tuple[str, ...]:
     return tuple([str(key) for (key,) in found])
 
 
-def thread(connection: Connection, key: str, version: int | None) -> tuple[int, list[ThreadMember]]:
-    """Return a thread's version and members, now or at an earlier version."""
+def thread(
+    connection: Connection, key: str, version: int | None, since: int = 0
+) -> tuple[int, list[ThreadMember]]:
+    """Return a thread's version and the members added since another, now or at an earlier version."""
     with one_state(connection):
         found = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
         at = 0 if found is None else found[0] if version is None else min(version, found[0])
-        members = connection.execute(_MEMBERS, (key, at, at))
+        members = connection.execute(_MEMBERS, (key, since, at, at))
     return at, [ThreadMember(*member) for member in members]
 
 

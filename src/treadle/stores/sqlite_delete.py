@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from treadle.core.data import mutable
+from treadle.stores import retention
+from treadle.stores.retention import Membership
 from treadle.stores.sqlite_schema import Connection
 
 _FAMILY = """WITH RECURSIVE family(id) AS (
   {roots} UNION SELECT t.id FROM family f JOIN tasks p ON p.id = f.id JOIN tasks t ON t.parent = p.key
   WHERE t.deleted = 0
 ) SELECT id, key, driver, thread FROM tasks WHERE id IN family"""
-_NEEDED = """SELECT max(seq) FROM (
-  SELECT base_seq AS seq FROM tasks WHERE base = ?1
-  UNION ALL SELECT seq FROM members WHERE task = ?1 AND gone IS NULL)"""
+_FORK_POINTS = "SELECT base_seq FROM tasks WHERE base = ?"
+_MEMBERSHIPS = """SELECT h.id, h.key, m.version, m.seq, m.gone IS NOT NULL
+FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"""
+_FIRST_VERSIONS = """SELECT (SELECT min(version) FROM members WHERE thread = ?1 AND task = t.id)
+FROM tasks t WHERE t.thread = ?2 AND t.base IS NULL
+AND (t.deleted = 0 OR EXISTS (SELECT 1 FROM tasks f WHERE f.base = t.id))"""
+_TAKEN_OUT = """SELECT DISTINCT t.id FROM threads h JOIN members m ON m.thread = h.id JOIN tasks t ON t.id = m.task
+WHERE h.key = ? AND m.gone IS NOT NULL AND t.deleted = 1"""
 _BASES = """WITH RECURSIVE chain(id) AS (
   VALUES (?) UNION SELECT base FROM tasks JOIN chain USING (id) WHERE base IS NOT NULL
 ) SELECT thread FROM tasks WHERE id IN chain"""
@@ -55,12 +62,10 @@ def delete(connection: Connection, members: list[Member], thread: str | None = N
     sql = "SELECT DISTINCT h.key FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"
     threads |= {key for m in members for (key,) in connection.execute(sql, (m.row,))}
     threads |= {thread} if thread is not None else set()
-    for member in members:
-        _collect(connection, member.row)
+    _collect(connection, [*(member.row for member in members), *_taken_out_of(connection, threads)])
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
-        for row in freed:
-            _collect(connection, row)
+        _collect(connection, freed)
 
 
 def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
@@ -79,20 +84,40 @@ def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
     return freed
 
 
-def _collect(connection: Connection, row: int | None) -> None:
-    """Drop what nobody refers to of a deleted task, and then of the task it was forked from."""
-    while row is not None:
-        sql = "SELECT base FROM tasks WHERE id = ? AND deleted = 1"
+def _collect(connection: Connection, waiting: list[int]) -> None:
+    """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
+    while waiting:
+        row = waiting.pop()
+        sql = "SELECT base, thread FROM tasks WHERE id = ? AND deleted = 1"
         found = connection.execute(sql, (row,)).fetchone()
         if found is None:
-            return
-        (needed,) = connection.execute(_NEEDED, (row,)).fetchone()
-        _drop_records(connection, row, 0 if needed is None else needed)
-        if needed is not None:
-            return
+            continue
+        fork_points = [seq for (seq,) in connection.execute(_FORK_POINTS, (row,)).fetchall()]
+        last = retention.needed(fork_points, _memberships(connection, row))
+        _drop_records(connection, row, 0 if last is None else last)
+        if last is not None:
+            continue
         connection.execute("DELETE FROM members WHERE task = ?", (row,))
         connection.execute("DELETE FROM tasks WHERE id = ?", (row,))
-        row = found[0]
+        base, thread = found
+        waiting += [base] if base is not None else []
+        waiting += _taken_out_of(connection, {thread})
+
+
+def _memberships(connection: Connection, row: int) -> list[Membership]:
+    found: list[Membership] = []
+    for thread, key, version, seq, taken_out in connection.execute(_MEMBERSHIPS, (row,)).fetchall():
+        below = 0
+        if taken_out:
+            firsts = connection.execute(_FIRST_VERSIONS, (thread, key)).fetchall()
+            below = retention.read_below(first for (first,) in firsts)
+        found.append(Membership(version, seq, bool(taken_out), below))
+    return found
+
+
+def _taken_out_of(connection: Connection, threads: set[str]) -> list[int]:
+    """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
+    return [row for key in threads for (row,) in connection.execute(_TAKEN_OUT, (key,)).fetchall()]
 
 
 def _drop_records(connection: Connection, row: int, keep: int) -> None:

@@ -190,15 +190,17 @@ def inbox(connection: Connection, key: str) -> list[InboxItem]:
     ]
 
 
-def thread(connection: Connection, key: str, version: int | None) -> tuple[int, list[ThreadMember]]:
-    """Return a thread's version and members, now or at an earlier version."""
+def thread(
+    connection: Connection, key: str, version: int | None, since: int = 0
+) -> tuple[int, list[ThreadMember]]:
+    """Return a thread's version and the members added since another, now or at an earlier version."""
     found = connection.execute("SELECT id, version FROM threads WHERE key = ?", (key,)).fetchone()
     if found is None:
         return 0, []
     at = found[1] if version is None else min(version, found[1])
     sql = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members m JOIN tasks t ON t.id = m.task
-    WHERE m.thread = ? AND m.version <= ? AND (m.gone IS NULL OR m.gone > ?) ORDER BY m.version"""
-    return at, [ThreadMember(*member) for member in connection.execute(sql, (found[0], at, at))]
+    WHERE m.thread = ? AND m.version > ? AND m.version <= ? AND (m.gone IS NULL OR m.gone > ?) ORDER BY m.version"""
+    return at, [ThreadMember(*member) for member in connection.execute(sql, (found[0], since, at, at))]
 
 
 def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:

@@ -27,7 +27,7 @@ from treadle.core.state import TaskState, start
 from treadle.core.words import spoken
 from treadle.errors import JournalCorrupt
 from treadle.ports import JournalStore, Record, TaskFilter, TaskRow
-from treadle.runner.desk import Desk
+from treadle.runner.thread_history import ThreadHistory
 from treadle.testing.audit_events import (
     Invariant,
     LedgerEntry,
@@ -457,7 +457,7 @@ async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) ->
         elif isinstance(event, e.ThreadEntered) and event.base is not None:
             base = event.base
     if base:
-        journal.history = await Desk(store, lambda: 0).thread_messages(thread, base)
+        journal.history = (await ThreadHistory(store).begin(thread, base)).messages
     return journal
 
 

@@ -151,3 +151,45 @@ class ThreadConformance(StoreSubject):
                 with pytest.raises(TaskNotFound):
                     await store.read(name)
             assert await store.threads(10) == []
+
+    @pytest.mark.parametrize("forked", [False, True])
+    async def test_what_a_task_began_with_stays_also_when_it_was_taken_out_of_the_thread_and_deleted(
+        self, tmp_path: Path, forked: bool
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "t")
+            await (await Owner.create(store, "u", thread_id="talk")).release()
+            if forked:
+                await (await Owner.create(store, "f", base="t", base_seq=1)).release()
+            before, words = await store.thread("talk"), await store.read("t")
+            await (await again(store, "t")).write(2, thread=remove(), release=True)
+            await store.delete("t")
+            assert await store.thread("talk", version=1) == before
+            assert await store.read("t", upto=3) == words
+            await (await again(store, "u")).write(thread=add(2), release=True)
+            assert await store.thread("talk", version=1) == before, "a member reads on what it began with"
+            assert await store.read("t", upto=3) == words
+            await store.delete("u")
+            if forked:
+                assert await store.thread("talk", version=1) == before, "the fork may have begun with it"
+                await store.delete("f")
+            for name in "tuf":
+                with pytest.raises(TaskNotFound):
+                    await store.read(name)
+            assert await store.thread("talk") == (0, [])
+
+    async def test_a_member_that_no_task_began_with_goes_with_the_last_that_may_have(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "one", "two")
+            for name in ("three", "four"):
+                await (await Owner.create(store, name, thread_id="talk")).release()
+            await (await again(store, "two")).write(thread=remove(), release=True)
+            await store.delete("two")
+            for name in ("three", "four"):
+                assert (await store.read("two", upto=3))[-1].seq == 3
+                await store.delete(name)
+            with pytest.raises(TaskNotFound):
+                await store.read("two")
+            assert await store.thread("talk") == (3, [ThreadMember(1, "one", 3)])
