@@ -1,7 +1,7 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, provider-faults, chaos, postgres, environments, bench, soak, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, provider-faults, chaos, races, postgres, environments, bench, soak, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full crash faults provider-faults chaos postgres environments bench soak docs lock
+.PHONY: fmt check test full crash faults provider-faults chaos races postgres environments bench soak docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -33,6 +33,9 @@ faults: .venv
 chaos: .venv
 	$(RUN)/python -m tests.chaos.storm
 	$(RUN)/python -m tests.chaos.storm --store postgres
+
+races: .venv
+	$(RUN)/python -m tests.races
 
 simulate: .venv
 	$(RUN)/python -m tests.simulation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,7 @@ from treadle.runner.given import parts_of
 from treadle.runner.options import from_json
 from treadle.runner.perform import Flight, Kit, Stage, being_cancelled, tool_end
 from treadle.runner.results import all_steps, pending_of, resting_word
+from treadle.runner.stopping import stop
 
 if TYPE_CHECKING:
     from treadle.runner.driving import Driving, NewRun
@@ -105,7 +107,13 @@ class Family:
             await self._driving.store.post(str(call.child), item)
         except TaskNotFound:
             return  # it is about to be made, and sees then that its parent is to pause
-        self._driving.desk.poke(str(call.child))
+        with suppress(TaskTooNew):  # a newer driver has it, and finds the pause
+            await self._driving.attend(str(call.child))  # it may have come to rest just before
+
+    async def passed_on(self) -> None:
+        """Return once the pause of the parent is with all its children."""
+        if self._told:
+            await asyncio.gather(*self._told.values())
 
     async def run(self, call: CallState, told: str, context: Any) -> TaskState:
         """Drive the task that a call is to its next stop, and return how it stands."""
@@ -293,8 +301,7 @@ async def stop_agent(driving: Driving, effect: StopAgent) -> list[e.Event]:
             end.harmless = True
             return [end]
         if row.state not in END_STATES:
-            item_id = await driving.command(task_id, "cancel", {"by": PARENT, "reason": effect.why})
-            await driving.carried_out(task_id, item_id)
+            await stop(driving, task_id, "cancel", {"by": PARENT, "reason": effect.why})
         state = (await driving.desk.load(task_id)).state
     except asyncio.CancelledError:
         return []

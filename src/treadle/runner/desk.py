@@ -151,18 +151,24 @@ class Desk:
         await self._catch_up(loaded)
         return loaded
 
-    async def _catch_up(self, loaded: Loaded) -> None:
+    async def state_at(self, task_id: str, seq: int) -> TaskState:
+        """Return what a task was just after an event."""
+        loaded = Loaded(start(task_id), b"")
+        await self._catch_up(loaded, upto=seq)
+        return loaded.state
+
+    async def _catch_up(self, loaded: Loaded, upto: int | None = None) -> None:
         """Read what is new of a task; what a newer version wrote, and cannot be read here, is `TaskTooNew`."""
         try:
-            await self._read_on(loaded)
+            await self._read_on(loaded, upto)
         except JournalCorrupt as error:
             row = await self.store.row(loaded.state.task_id)
             check_format(row.task_id, row.format, f"it cannot be read here from event {error.seq} on")
             raise
 
-    async def _read_on(self, loaded: Loaded) -> None:
+    async def _read_on(self, loaded: Loaded, upto: int | None) -> None:
         state = loaded.state
-        records = await self.store.read(state.task_id, after=state.seq)
+        records = await self.store.read(state.task_id, after=state.seq, upto=upto)
         known = (
             loaded.digest
             if state.seq and records and records[0].seq - records[0].count >= state.seq
@@ -176,6 +182,8 @@ class Desk:
             with _uncollected():
                 for record, (epoch, events) in zip(records[begin : begin + CHUNK], found, strict=False):
                     for event in events:
+                        if upto is not None and event.seq > upto:
+                            break  # its record goes on after it
                         if isinstance(event, (e.TaskCreated, e.ThreadEntered)):
                             await self._enter(state, event)
                         _apply(state, event, epoch)

@@ -409,7 +409,7 @@ class Driving:
         item_id = new_id()
         await self.store.post(task_id, InboxItem(item_id, kind, data, self.parts.clock()))
         try:
-            await self._attend(task_id)
+            await self.attend(task_id)
         except TaskTooNew as refusal:
             posted = f"{refusal}. The {kind} is in the task's inbox, where its next driver finds it"
             raise TaskTooNew(posted, task_id=task_id, needs=refusal.needs, knows=refusal.knows) from None
@@ -425,7 +425,8 @@ class Driving:
             await self.command(row.parent, CHILD, {"call": call})
             row = above
 
-    async def _attend(self, task_id: str) -> None:
+    async def attend(self, task_id: str) -> None:
+        """Have a task's inbox read: by its driver, else here and now."""
         if self.desk.poke(task_id):
             return
         try:
@@ -440,7 +441,7 @@ class Driving:
         row = await self.stopped(task_id)
         while row.state not in END_STATES and await self.is_unread(task_id, item_id):
             # It arrived just when the driver had given the task back and was about to leave.
-            await self._attend(task_id)
+            await self.attend(task_id)
             row = await self.stopped(task_id)
 
     async def is_unread(self, task_id: str, item_id: str) -> bool:

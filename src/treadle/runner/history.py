@@ -82,6 +82,8 @@ class History(Views):
         answer = await self._driving.answer(task_id, item_id)
         if isinstance(answer, e.CommandRejected):
             then = await forking.state_at(self._store, task_id, answer.seq - 1)
+            if then.cancelling:
+                raise _cancelled(task_id)
             undoing.plan(
                 then, to, step=step, force=force, by=by
             )  # raises what says best why it could not be done

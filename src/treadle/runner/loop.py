@@ -66,8 +66,6 @@ Goal = Literal["end", "step", "finalize", "undo", "attend"]
 
 STATE_WORDS: Final = {
     "answered": "answered",
-    "paused": "paused",
-    "interrupted": "interrupted",
     "settlement": "waiting",
     "undo_unknown": "waiting",
     "undo_failed": "waiting",
@@ -176,13 +174,13 @@ class Drive:
 
     def poke(self) -> None:
         """Look into the inbox soon; from any thread."""
+        self._inbox_waits = True
+        self._wake_from_anywhere()
 
-        def look() -> None:
-            self._inbox_waits = True
-            self._wake()
-
-        with suppress(RuntimeError):  # its loop is closed: the drive is over
-            self._loop.call_soon_threadsafe(look)
+    @property
+    def was_poked(self) -> bool:
+        """Whether the inbox was not read since the last `poke`: it came when the task was given back already."""
+        return self._inbox_waits
 
     # --------------------------------------------------------------------------------------- the loop
 
@@ -272,7 +270,7 @@ class Drive:
         if state.graph is not None:
             self._fire_timers()
         while True:
-            if self.step_done is not None:
+            if self.step_done is not None and not state.cancelling:
                 return await self._park(resting_word(state))
             if self._flights.aloft and (state.cancelling or state.interrupting):
                 # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
@@ -474,6 +472,8 @@ class Drive:
         if self._flights.landed or self._flights.aloft:
             await self._fly(())
             return False
+        if self._family is not None:
+            await self._family.passed_on()
         verdict = await self._writer.commit_alone(None, word, release=True, wanted=self._wanted_from())
         if not verdict.released:
             self._inbox_waits = True

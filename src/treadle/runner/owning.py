@@ -89,6 +89,15 @@ class Owning:
             self._give_back_later(owned.state.task_id)
             if isinstance(owned.writer.failure, Fenced):
                 await self._say_it_lives(owned)
+            elif owned.writer.released and owned.drive is not None and owned.drive.was_poked:
+                await self._read_late(owned.state.task_id)
+
+    async def _read_late(self, task_id: str) -> None:
+        """Read what reached a task between its release in the store and the moment at which this process knew of it."""
+        with suppress(TreadleError):  # the next owner reads it
+            if await self._desk.store.inbox(task_id):
+                async with self.own(task_id):
+                    pass
 
     async def _say_it_lives(self, owned: Owned) -> None:
         """Say of a task that was taken from this driver, to whoever drives it now, that it did not die of it."""

@@ -12,6 +12,7 @@ from treadle.core.events import END_STATES
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Json
 from treadle.core.state import CallState, TaskState
+from treadle.core.stop_requests import StopKind
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import (
     AlreadyDecided,
@@ -27,6 +28,7 @@ from treadle.runner.results import (
     RunResult,
     StepInfo,
 )
+from treadle.runner.stopping import stop
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, Role, Views, finished, id_of, upcoming_steps, words_to_read
 
@@ -158,15 +160,14 @@ class Steering(Views):
         """End a task for good; returns when its last effect has ended. Does nothing to a task that has ended."""
         return await self._control(task, "cancel", reason, by)
 
-    async def _control(self, task: Ref, kind: str, reason: str | None, by: str | None) -> RunResult:
+    async def _control(self, task: Ref, kind: StopKind, reason: str | None, by: str | None) -> RunResult:
         task_id = id_of(task)
         row = await self._driving.row(task_id)
-        if row.state not in END_STATES:
-            item_id = await self._driving.command(task_id, kind, {"reason": reason, "by": by})
-            await self._driving.carried_out(task_id, item_id)
-            if row.parent is not None and kind == "cancel":
-                await self._driving.tell_parents(row)
-        return await self.result(task_id)
+        state = await stop(self._driving, task_id, kind, {"reason": reason, "by": by})
+        result = self._result_of(state, results.resting_word(state))
+        if row.parent is not None and row.state not in END_STATES and kind == "cancel":
+            await self._driving.tell_parents(row)
+        return result
 
     @verb
     async def settle(

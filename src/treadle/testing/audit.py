@@ -35,6 +35,7 @@ from treadle.testing.audit_events import (
     ended,
     epochs_grow,
     gap_free,
+    given_back,
     ledger_agrees,
     limits,
     offers_stay,
@@ -513,7 +514,9 @@ async def audit_store(
             Violation("acknowledged", task, 0, "something of it was acknowledged and it is not there")
         )
     for task, journal in journals.items():
-        parent = journals.get(journal.parent or "")
+        row, parent = now[task][0], journals.get(journal.parent or "")
+        if row.driver is None:
+            found += given_back(task, journal.events)
         found += audit(journal, seen.of(task), live=live(task), parent=parent)
     found += families({task: journal.events for task, journal in journals.items()})
     return found

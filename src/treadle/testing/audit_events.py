@@ -171,6 +171,19 @@ def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 )
 
 
+def given_back(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """A task without an owner was not asked to end: its driver gives it back only when a cancel is carried out."""
+    cancel: e.CancelRequested | None = None
+    for event in events:
+        if isinstance(event, e.CancelRequested):
+            cancel = event
+        elif isinstance(event, (e.TaskEnded, e.TaskForked)):
+            cancel = None
+    if cancel is not None:
+        text = "the cancel is recorded, and the task was given back without an end"
+        yield Violation("stopped", task, cancel.seq, text)
+
+
 def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """No request goes out beyond the model calls, tokens or dollars that the task's own options allow."""
     allowed: dict[str, float | None] = {}

@@ -1,0 +1,186 @@
+"""What one side of a race does: one verb on one task, at an instant of the machine's monotonic clock.
+
+A side is a runner with an adopter that looks only when it is told to. Two sides in one process share a runner. In two
+processes the second one is `python -m tests.races.acts STORE`: it reads acts and writes what came of them, a line each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from treadle import Agent, Message, Runner, ScriptedModel, tool
+from treadle.core.messages import Text
+from treadle.core.model import ModelRequest
+from treadle.errors import TreadleError
+from treadle.llm.scripted import Turn, call, turn
+from treadle.ports import AT_ONCE, Commit, JournalStore
+from treadle.runner.adopting import Adopter, Adoption
+
+HANGS = 10.0
+"""Seconds after which a verb is given up."""
+
+
+@tool(read_only=True)
+async def look(seconds: float) -> str:
+    """Look."""
+    await asyncio.sleep(seconds)
+    return "seen"
+
+
+@tool(undo=lambda call, ctx: None)
+async def book(seconds: float) -> str:
+    """Book."""
+    await asyncio.sleep(seconds)
+    return "booked"
+
+
+def says(request: ModelRequest) -> Turn:
+    """Return a turn that takes up to 2 ms, and asks for a tool that does, or is the answer; the same each time."""
+    dice = random.Random(f"{request.task_id} {request.turn}")
+    if request.turn > 3:
+        return turn("Done.", delay=dice.choice((0.0, 0.0, dice.random() * 0.002)))
+    name = dice.choice(("look", "book"))
+    seconds = dice.choice((0.0, dice.random() * 0.002))
+    return turn(calls=call(name, seconds=seconds), delay=dice.choice((0.0, dice.random() * 0.002)))
+
+
+def delegates(request: ModelRequest) -> Turn:
+    """Return a turn that calls the agent below, or is the answer."""
+    return turn("Done.") if request.turn > 2 else call("clerk", input="Go")
+
+
+CLERK = Agent(ScriptedModel(says, keep=1), name="clerk", tools=[look, book])
+BOSS = Agent(ScriptedModel(delegates, keep=1), name="boss", subagents=[CLERK])
+AGENTS: dict[str, Agent[Any]] = {"clerk": CLERK, "boss": BOSS}
+
+
+@dataclass(slots=True)
+class Act:
+    """One verb on one task, to be begun at `at`, in seconds of the monotonic clock."""
+
+    verb: str
+    task: str
+    agent: str
+    at: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a verb returned, or the name of the error it raised, and when it began and ended."""
+
+    verb: str
+    state: str | None = None
+    raised: str | None = None
+    began: float = 0.0
+    ended: float = 0.0
+
+
+class Side:
+    """One side of the races of a store."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self.adopter: Adopter | None = None
+
+    async def open(self) -> None:
+        await self.runner.store.open()
+        self.adopter = Adopter(self.runner._driving, tell=self._hear)
+        self.adopter._scanning.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.adopter._scanning
+
+    def _hear(self, adoption: Adoption) -> None:
+        if adoption.kind in ("failed", "scan_failed"):
+            print(adoption.text, file=sys.stderr, flush=True)
+
+    async def do(self, act: Act) -> Outcome:
+        """Do an act at its instant; what it raises is an outcome too."""
+        outcome = Outcome(act.verb)
+        verb = asyncio.ensure_future(self._at(act, outcome))
+        await asyncio.wait([verb], timeout=max(0.0, act.at - time.monotonic()) + HANGS)
+        outcome.ended = time.monotonic()
+        if not verb.done():
+            outcome.raised = "hangs"
+            verb.cancel()
+            await asyncio.wait([verb], timeout=HANGS)
+        elif (error := verb.exception()) is None:
+            outcome.state = verb.result()
+        else:
+            outcome.raised = type(error).__name__
+            if not isinstance(error, TreadleError):
+                traceback.print_exception(error)
+        return outcome
+
+    async def _at(self, act: Act, outcome: Outcome) -> str | None:
+        await asyncio.sleep(max(0.0, act.at - time.monotonic() - 0.0015))
+        while time.monotonic() < act.at:  # noqa: ASYNC110  a timer is too coarse
+            await asyncio.sleep(0)
+        outcome.began = time.monotonic()
+        return await self._verb(act)
+
+    async def _verb(self, act: Act) -> str | None:
+        runner, task = self.runner, act.task
+        match act.verb:
+            case "cancel" | "pause" | "interrupt":
+                return (await getattr(runner, act.verb)(task, by="race")).state
+            case "run":
+                return (await runner.run(AGENTS[act.agent], "Go", task_id=task)).state
+            case "run_step":
+                return (await runner.run_step(task)).state
+            case "resume":
+                return (await runner.resume(task)).state
+            case "undo":
+                return str((await runner.undo_step(task)).complete)
+            case "send":
+                await runner.send(task, [Message("user", (Text("Hurry"),)).text])
+            case "adopt":
+                await self._adopt(task)
+            case _:
+                raise ValueError(act.verb)
+        return None
+
+    async def _adopt(self, task: str) -> None:
+        """Look once for orphans, and return when the one that it is about is not being adopted here any more."""
+        assert self.adopter is not None
+        await self.adopter._scan()
+        while task in self.adopter._adopting:  # noqa: ASYNC110  it announces no end
+            await asyncio.sleep(0.001)
+
+
+async def leave_behind(store: JournalStore, task: str) -> None:
+    """Have a task wait for an adopter, as if its driver had been shut down."""
+    claim = await store.claim(task)
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    store.commit(Commit(task, claim.epoch, release=True, wanted=AT_ONCE), done.set_result)
+    assert (await done).released
+
+
+async def serve(store: str) -> None:
+    """Do what standard input says, until it ends."""
+    loop = asyncio.get_running_loop()
+    async with Runner(store, agents=list(AGENTS.values())) as runner:
+        side = Side(runner)
+        await side.open()
+        print("up", flush=True)
+        acting: set[asyncio.Task[None]] = set()
+
+        async def answer(number: int, act: Act) -> None:
+            print(json.dumps([number, asdict(await side.do(act))]), flush=True)
+
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            number, act = json.loads(line)
+            task = loop.create_task(answer(number, Act(**act)))
+            acting.add(task)
+            task.add_done_callback(acting.discard)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))

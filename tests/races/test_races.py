@@ -1,0 +1,43 @@
+"""A sample of `make races`: two callers on one task within a millisecond, and each is told the truth."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.races.acts import AGENTS
+from tests.races.pairs import Races
+from treadle import Runner
+from treadle.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def raced(store: Any, pairs: int, second: str | None = None) -> None:
+    seed = random.randrange(1_000_000)
+    async with Runner(store, agents=list(AGENTS.values())) as runner:
+        report = await Races(runner, seed, second).run(pairs)
+    assert report.good, f"seed {seed}\n{report}"
+    assert report.pairs == pairs
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+async def test_a_stop_beside_another_verb_tells_the_state_that_is_reached(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if store == "postgresql":
+        await raced(request.getfixturevalue("postgres").in_schema("races_here"), 180)
+    else:
+        await raced(MemoryStore() if store == "memory" else tmp_path / "journal.db", 36)
+
+
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+async def test_so_it_does_when_the_two_are_in_two_processes(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if store == "postgresql":
+        url = request.getfixturevalue("postgres").in_schema("races_there")
+        await raced(url, 180, url)
+    else:
+        await raced(tmp_path / "journal.db", 24, f"sqlite:///{tmp_path}/journal.db")
