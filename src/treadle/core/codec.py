@@ -22,7 +22,7 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from treadle.core.data import mutable
 from treadle.core.events import EVENTS, Event, UnknownEvent
@@ -32,6 +32,12 @@ VERSION = 1
 """The format this code writes."""
 
 BLOB_OVER = 8_192
+
+WHOLE: Final = 1 << 63
+"""What whole numbers in the fields of events stay below, on both sides of 0: every store can hold these."""
+
+END_OF_TIME: Final = 253_402_300_800_000_000
+"""Microseconds from 1970 to the year 10000, UTC: events happen before that, so that each has a date."""
 
 UPCASTERS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each older version, what turns one of its event documents into the next version's."""
@@ -74,10 +80,10 @@ class _Plan:
 
 @cache
 def _plan(cls: type) -> _Plan:
-    """Compile both directions of a class: one statement for each field, none for what is written as it is."""
+    """Compile both directions of a class: a statement or two for each field."""
     hints = typing.get_type_hints(cls)
-    places: dict[str, Any] = {"_cls": cls}
-    writing, reading = ["def encode(made, document):"], ["def decode(document):"]
+    places: dict[str, Any] = {"_cls": cls, "_misfit": _misfit}
+    writing, reading, checks = ["def encode(made, document):"], ["def decode(document):"], list[str]()
     for item in fields(cls):
         name = item.name
         if cls in EVENTS.values() and name in ("seq", "time"):
@@ -92,9 +98,58 @@ def _plan(cls: type) -> _Plan:
         if read is not _same:
             places[f"_read_{name}"] = read
             reading.append(f" if {name!r} in document: document[{name!r}] = _read_{name}(document[{name!r}])")
-    lines = [*writing, " return document", *reading, " return _cls(**document)"]
+        elif fits := _condition(hints[name], name, places):
+            places[f"_hint_{name}"] = hints[name]
+            given = f"value is not _default_{name} and " if f"_default_{name}" in places else ""
+            checks.append(f" value = made.{name}")
+            checks.append(f" if {given}not ({fits}): raise _misfit({name!r}, _hint_{name}, value)")
+    lines = [*writing, " return document", *reading, " made = _cls(**document)", *checks, " return made"]
     exec("\n".join(lines), places)  # noqa: S102  made of the names of fields alone
     return _Plan(places["encode"], places["decode"])
+
+
+def _condition(hint: Any, name: str, places: dict[str, Any]) -> str:
+    """Return the condition under which a `value`, read as it was written, is of a type; empty if any value is."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return ""
+    if origin in (Union, types.UnionType):
+        return " or ".join([f"({_condition(option, name, places)})" for option in get_args(hint)])
+    if origin is Literal:
+        places[f"_words_{name}"] = frozenset(get_args(hint))
+        return f"value in _words_{name}"
+    if hint is type(None):
+        return "value is None"
+    if hint is int:
+        return f"type(value) is int and -{WHOLE} < value < {WHOLE}"
+    if hint is float:
+        return "type(value) is float or type(value) is int"
+    return f"type(value) is {(origin or hint).__name__}"
+
+
+def _misfit(name: str, hint: Any, value: Any) -> UnreadableRecord:
+    return UnreadableRecord(f"{name} should be {_named(hint)}, and is {value!r:.60}")
+
+
+def _named(hint: Any) -> str:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join([_named(option) for option in get_args(hint)])
+    if origin is Literal:
+        return " or ".join([repr(word) for word in get_args(hint)])
+    return _NAMES.get(origin or hint, "what the event is made of")
+
+
+_NAMES: dict[Any, str] = {
+    str: "text",
+    int: "a whole number of at most 64 bits",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    tuple: "a list",
+    type(None): "null",
+}
 
 
 def _unlike_default(item: Field[Any], places: dict[str, Any]) -> str:
@@ -115,7 +170,7 @@ def _directions(hint: Any) -> tuple[_Step, _Step]:
     options = [option for option in get_args(hint) if option is not type(None)]
     if origin in (Union, types.UnionType):
         if all(option in PARTS.values() for option in options):
-            return encode_part, decode_part
+            return encode_part, _part_of(hint)
         if len(options) == 1:
             encode, decode = _directions(options[0])
             if encode is _same:
@@ -125,8 +180,8 @@ def _directions(hint: Any) -> tuple[_Step, _Step]:
     if origin is tuple:
         encode, decode = _directions(options[0])
         if encode is _same:
-            return list, tuple
-        return (lambda v: [encode(x) for x in v]), (lambda v: tuple([decode(x) for x in v]))
+            return list, _tuple_of(options[0])
+        return (lambda v: [encode(x) for x in v]), _tuple_read_by(decode)
     if hint is bytes:
         return _encode_bytes, _decode_bytes
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
@@ -135,6 +190,46 @@ def _directions(hint: Any) -> tuple[_Step, _Step]:
     if origin in (dict, list, Literal) or hint in (str, int, float, bool, Any, type(None)):
         return _same, _same
     raise TypeError(f"the codec knows no way to write {hint!r}")
+
+
+def _tuple_read_by(decode: _Step) -> _Step:
+    def read(values: Any) -> tuple[Any, ...]:
+        if type(values) is not list:
+            raise _misfit("a field", list, values)
+        return tuple([decode(value) for value in cast("list[Any]", values)])
+
+    return read
+
+
+def _tuple_of(hint: Any) -> _Step:
+    """Return how to read a list of values that are read as they were written."""
+    places: dict[str, Any] = {}
+    condition = _condition(hint, "item", places)
+    if not condition:
+        return _tuple_read_by(_same)
+    fits: Callable[[Any], bool] = eval(f"lambda value: {condition}", places)  # noqa: S307  made of a type alone
+
+    def item(value: Any) -> Any:
+        if not fits(value):
+            raise _misfit("an item of a list", hint, value)
+        return value
+
+    return _tuple_read_by(item)
+
+
+def _part_of(hint: Any) -> _Step:
+    """Return how to read a message part of one of several kinds; text is among them everywhere."""
+    kinds = frozenset(get_args(hint))
+
+    def read(document: Any) -> Any:
+        if type(document) is str:
+            return Text(document)
+        part = decode_part(document)
+        if type(part) not in kinds:
+            raise UnreadableRecord(f"a {_PART_TAGS[type(part)]} does not belong here")
+        return part
+
+    return read
 
 
 _PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
@@ -153,10 +248,12 @@ def decode_part(document: Any) -> Any:
     """Return the message part that `encode_part` made into the data, which is used up."""
     if isinstance(document, str):
         return Text(document)
-    cls = PARTS.get(document.pop("p", ""))
+    if type(document) is not dict:
+        raise UnreadableRecord(f"a part of a message should be text or an object, and is {document!r:.60}")
+    cls = PARTS.get(cast("dict[str, Any]", document).pop("p", ""))
     if cls is None:
         return Text("", meta={"unknown_part": document})
-    return _plan(cls).decode(document)
+    return _plan(cls).decode(cast("dict[str, Any]", document))
 
 
 # ------------------------------------------------------------------------------------------- records
@@ -240,8 +337,10 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
             raise UnreadableRecord(f"written in format {version}, this version reads up to {VERSION}")
         if "b" in record:
             documents = _put_back(documents, blobs)
-        return _numbered(documents, version, last_seq, time)
-    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        return _numbered(documents, version, last_seq, _later(time, 0))
+    except UnreadableRecord:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise UnreadableRecord(f"not a record: {error}") from error
 
 
@@ -251,31 +350,56 @@ def _parsed(data: bytes) -> Any:
         return _json().from_json(data, allow_inf_nan=True)
     except ValueError:
         try:
-            return json.loads(data)
+            value = json.loads(data)
+            _json().to_json(
+                value, inf_nan_mode="constants"
+            )  # what cannot be written again was not written here
         except (ValueError, RecursionError) as error:
             raise UnreadableRecord(f"not a record: {error}") from error
+        return value
 
 
 def _numbered(documents: list[Any], version: int, last_seq: int, time: int) -> list[Event]:
     """Return the events of a record's documents, each brought up to this version."""
-    upcasters = [UPCASTERS[older] for older in range(version, VERSION)]
+    for older in range(version, VERSION):
+        documents = [UPCASTERS[older](document) for document in documents]
     seq = last_seq - len(documents)
     events: list[Event] = []
     for document in documents:
-        for upcast in upcasters:
-            document = upcast(document)
         seq += 1
-        time += document.pop("d", 0)
+        if "d" in document:
+            time = _later(time, document.pop("d"))
         tag = document.pop("k", "")
         inert = document.pop("i", 0) == 1
-        cls = EVENTS.get(tag)
+        read = _READERS.get(tag) or _reader(tag)
         try:
-            event: Event = UnknownEvent(tag, document, inert) if cls is None else _plan(cls).decode(document)
+            event: Event = UnknownEvent(tag, document, inert) if read is None else read(document)
         except (TypeError, ValueError, AttributeError) as error:
             raise UnreadableRecord(f"a {tag} event cannot be read: {error}") from error
         event.seq, event.time = seq, time
         events.append(event)
     return events
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], Event]] = {}
+
+
+def _reader(tag: Any) -> Callable[[dict[str, Any]], Event] | None:
+    """Return how an event of this tag is read, compiled at its first use; None for a kind that is not known."""
+    if type(tag) is not str:
+        raise _misfit("the tag of an event", str, tag)
+    cls = EVENTS.get(tag)
+    if cls is None:
+        return None
+    read = _READERS[tag] = _plan(cls).decode
+    return read
+
+
+def _later(time: int, pause: Any) -> int:
+    """Return when an event happened that came so long after another."""
+    if type(pause) is not int or not 0 <= time + pause < END_OF_TIME:
+        raise UnreadableRecord(f"no event happens {pause!r:.60} microseconds after {time}")
+    return time + pause
 
 
 def as_document(event: Event) -> dict[str, Any]:

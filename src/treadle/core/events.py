@@ -83,7 +83,7 @@ class TaskCreated(Event):
     thread: str
     base: int = 0
     fingerprint: str = ""
-    options: Json = None
+    options: dict[str, Json] | None = None
     extra_state: Json = None
     parent: str | None = None
     parent_call: str | None = None
@@ -98,7 +98,7 @@ class TaskForked(Event):
     agent: str
     thread: str
     fingerprint: str = ""
-    options: Json = None
+    options: dict[str, Json] | None = None
 
 
 @mutable
@@ -149,7 +149,7 @@ class VersionChanged(Event):
 class OptionsChanged(Event):
     """The task goes on with other options, such as raised limits."""
 
-    options: Json
+    options: dict[str, Json] | None
     by: str | None = None
 
 
@@ -230,7 +230,7 @@ class CallRequested(Event):
     key: str
     digest: str
     name: str
-    arguments: Json
+    arguments: dict[str, Json]
     problem: str | None = None
     asked: bool = False
 
@@ -476,7 +476,7 @@ class CallEdited(Event):
 
     step: str
     call: str
-    arguments: Json
+    arguments: dict[str, Json]
     previous: Json
     by: str | None = None
 

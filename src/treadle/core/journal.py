@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from treadle.core import codec, events
+from treadle.core.fold import apply
 from treadle.core.state import TaskState
 from treadle.errors import JournalCorrupt, TaskTooNew
 
@@ -58,6 +59,30 @@ def unfold(
         if after >= first or head < record.seq:
             found = [event for event in found if after < event.seq <= head]
         yield record.epoch, found
+
+
+def apply_stored(state: TaskState, event: events.Event, epoch: int = 0) -> None:
+    """Apply an event that was read from a journal.
+
+    Args:
+        state: what the events before it add up to; not to be used any more after an error.
+        event: the next event.
+        epoch: the ownership it was written under.
+
+    Raises:
+        JournalCorrupt: the event cannot follow those before it.
+        TaskTooNew: nor can that be known, since an event that this version does not know came before.
+    """
+    try:
+        apply(state, event, epoch)
+    except Exception as error:
+        # The chain fits, so it was written like this: by a foreign hand, or by a version with a defect. The rules of
+        # the fold trust that an event speaks of what is there, so the error may be of any class.
+        if state.unknown is not None:
+            check_known(state)  # what is not known here may be what this event follows from
+        why = f"a {event.kind} event cannot stand here: {error or type(error).__name__}"
+        message = f"task {state.task_id}, event {event.seq}: {why}"
+        raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq) from error
 
 
 def missing_tail(task_id: str, head: int, mark: int) -> JournalCorrupt:

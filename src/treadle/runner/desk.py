@@ -18,7 +18,6 @@ from typing import Final
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.fold import apply
 from treadle.core.journal import check_format, check_known, unfold
 from treadle.core.state import TaskState, start
 from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, TaskTooNew, ThreadBusy
@@ -32,6 +31,7 @@ from treadle.ports import (
     TaskExists,
     TaskRow,
 )
+from treadle.runner import loading
 from treadle.runner.channel import Channel, Channels, Stopped
 from treadle.runner.line import Line
 from treadle.runner.loop import Drive
@@ -49,16 +49,6 @@ _LOG: Final = logging.getLogger("treadle.threads")
 
 DRIVER_LOOK: Final = 0.5
 """Seconds after which whoever waits for a task looks whether the process that drives it still lives."""
-
-
-def _apply(state: TaskState, event: e.Event, epoch: int) -> None:
-    try:
-        apply(state, event, epoch)
-    except Exception as error:
-        # The chain fits, so it was written like this: by a foreign hand, or by a version with a defect.
-        if state.unknown is not None:
-            check_known(state)  # what is not known here may be what this event follows from
-        raise JournalCorrupt(str(error), task_id=state.task_id, seq=event.seq) from error
 
 
 @contextmanager
@@ -186,7 +176,7 @@ class Desk:
                             break  # its record goes on after it
                         if isinstance(event, (e.TaskCreated, e.ThreadEntered)):
                             await self._enter(state, event)
-                        _apply(state, event, epoch)
+                        loading.take(state, event, epoch)
                     loaded.digest = record.digest
         if records and records[-1].upto is not None:
             # A fork without records of its own: its first is chained to where it was cut off.

@@ -7,12 +7,12 @@ from typing import Any
 from treadle.agents.lifecycle import closed
 from treadle.core import events as e
 from treadle.core.data import frozen
-from treadle.core.fold import apply
 from treadle.core.graph import Graph
 from treadle.core.journal import unfold
 from treadle.core.state import StepState, TaskState, start
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
 from treadle.ports import JournalStore
+from treadle.runner import loading
 from treadle.runner.results import Difference, StepInfo, all_steps, resting_word, step_output
 
 
@@ -109,7 +109,7 @@ async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepStat
     there = start(state.task_id)
     for epoch, found in unfold(state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)):
         for event in found[: step.ended_seq - 1 - there.seq]:
-            apply(there, event, epoch)
+            loading.take(there, event, epoch)
             if type(event) is e.ToolEnded:
                 calls.discard(event.call)
             begun = None if calls else there.graph and there.graph.running.get(step.id)
@@ -139,7 +139,7 @@ async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
     for epoch, found in unfold(task_id, await store.read(task_id, upto=seq)):
         for event in found:
             if event.seq <= seq:  # the record that holds the point may go on after it
-                apply(state, event, epoch)
+                loading.take(state, event, epoch)
     return state
 
 

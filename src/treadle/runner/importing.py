@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from treadle.core.data import frozen, mutable
 from treadle.core.journal import unfold
-from treadle.errors import ImportRefused, JournalCorrupt, TaskConflict, TaskNotFound
+from treadle.core.state import TaskState, start
+from treadle.errors import Fenced, ImportRefused, JournalCorrupt, TaskConflict, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
-from treadle.runner import portable
+from treadle.runner import loading, portable
 from treadle.runner.exporting import digest_at
 from treadle.runner.portable import FORMAT, ExportReader, Section
+from treadle.runner.verifying import pages
 
 _BREATH: Final = 256
 
@@ -76,12 +78,14 @@ async def import_tasks(store: JournalStore, path: Path) -> ImportReport:
     """Take in all tasks of a file that are not there yet."""
     try:
         with path.open("rb") as file:
-            export = await _checked(file)
+            export = await _checked(store, path, file)
     except OSError as error:
         raise ImportRefused(f"{path}: {error.strerror or error}", line=0) from error
     known = [task.row.task_id for task in export.tasks if await _is_known(store, task)]
     threads = [found for line, found in export.threads if not await _is_same_thread(store, line, found)]
     new = [task for task in export.tasks if task.row.task_id not in set(known)]
+    for line, (_, _, members) in export.threads:
+        await _check_members(store, export, line, members)
     for task in new:
         await _restore(store, path, task)
     for name, version, members in threads:
@@ -97,7 +101,7 @@ async def import_tasks(store: JournalStore, path: Path) -> ImportReport:
 # ------------------------------------------------------------------------------------- is it whole
 
 
-async def _checked(file: BinaryIO) -> _Export:
+async def _checked(store: JournalStore, path: Path, file: BinaryIO) -> _Export:
     reader = ExportReader(file)
     kind, header = reader.next()
     if kind != "treadle_export":
@@ -108,15 +112,15 @@ async def _checked(file: BinaryIO) -> _Export:
             f"an export in format {version}; this version reads up to {FORMAT}: upgrade treadle"
         )
     export = _Export([], [])
-    seen: set[str] = set()
+    sections: dict[str, Section] = {}
     while True:
         kind, document = reader.next()
         if kind == "task":
             task = portable.section(reader, document)
-            if task.row.task_id in seen:
+            if task.row.task_id in sections:
                 raise reader.refuse(f"task {task.row.task_id} is in this file twice")
-            seen.add(task.row.task_id)
-            await _check_task(reader, task)
+            await _check_task(reader, task, await _state_before(store, path, task, sections))
+            sections[task.row.task_id] = task
             export.tasks.append(task)
         elif kind == "thread":
             export.threads.append((reader.number, portable.thread(reader, document)))
@@ -132,8 +136,11 @@ async def _checked(file: BinaryIO) -> _Export:
     return export
 
 
-async def _check_task(reader: ExportReader, task: Section) -> None:
-    """Check a task's chain and that each of its events can be read; note which journal format its driver must know."""
+async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> None:
+    """Check a task's chain, that its events can be read and follow one another; note which format its driver must know.
+
+    Events behind one that this version does not know are read, and not applied: they may follow from that one.
+    """
     row = task.row
     head, digest, epoch = row.base_seq, task.base_digest, 0
     for number, (line, record) in enumerate(portable.records(reader, task)):
@@ -143,8 +150,11 @@ async def _check_task(reader: ExportReader, task: Section) -> None:
         if why is not None:
             raise reader.refuse(why, line)
         try:
-            for _, events in unfold(row.task_id, [record], after=head, previous=None):
+            for owner, events in unfold(row.task_id, [record], after=head, previous=None):
                 row.format = max([row.format, *[event.format for event in events]])
+                for event in events:
+                    if state.unknown is None:
+                        loading.take(state, event, owner)
         except JournalCorrupt as error:
             raise reader.refuse(str(error), line) from error
         head, digest, epoch = record.seq, record.digest, record.epoch
@@ -154,6 +164,74 @@ async def _check_task(reader: ExportReader, task: Section) -> None:
         raise reader.refuse(
             f"task {row.task_id} should end at event {row.head} and ends at {head}", task.line
         )
+
+
+async def _state_before(
+    store: JournalStore, path: Path, task: Section, sections: dict[str, Section]
+) -> TaskState:
+    """Return what a task begins with: nothing, or what the task it was forked from was at that event.
+
+    That task stands in the file before it, or is in the store.
+    """
+    state, row = start(task.row.task_id), task.row
+    if row.base is None:
+        return state
+    cut, digest = row.base_seq, b""
+    refused = ImportRefused(
+        f"line {task.line}: task {row.task_id} was forked from task {row.base}, which is not here like that",
+        line=task.line,
+    )
+    try:
+        async for record in _shared_records(store, path, row.base, cut, sections):
+            for epoch, events in unfold(row.task_id, [record], previous=None):
+                for event in [event for event in events if state.seq < event.seq <= cut]:
+                    if state.unknown is None:
+                        loading.take(state, event, epoch)
+            digest = record.digest
+    except (JournalCorrupt, TaskNotFound) as error:
+        raise refused from error
+    if (state.unknown is None and state.seq != cut) or digest != task.base_digest:
+        raise refused
+    return state
+
+
+async def _shared_records(
+    store: JournalStore, path: Path, task_id: str, upto: int, sections: dict[str, Section]
+) -> AsyncIterator[Record]:
+    """Yield the records of a task up to the one that holds an event, those of the tasks it was forked from included."""
+    section = sections.get(task_id)
+    if section is None:
+        async for page in pages(store, task_id, upto=upto):
+            for record in page:
+                yield record
+        return
+    row = section.row
+    if row.base is not None:
+        async for record in _shared_records(store, path, row.base, min(upto, row.base_seq), sections):
+            yield record
+    for number, record in enumerate(_Records(path, section) if upto > row.base_seq else ()):
+        yield record
+        if record.seq >= upto:
+            return
+        if number % _BREATH == _BREATH - 1:
+            await asyncio.sleep(0)
+
+
+async def _check_members(
+    store: JournalStore, export: _Export, line: int, members: list[ThreadMember]
+) -> None:
+    """Check that the tasks of a thread are in the file, or in the store, and hold the events it ends them at."""
+    heads = {task.row.task_id: task.row.head for task in export.tasks}
+    for member in members:
+        head = heads.get(member.task_id)
+        if head is None:
+            try:
+                head = (await store.row(member.task_id, deleted=True)).head
+            except TaskNotFound:
+                head = 0
+        if not 1 <= member.seq <= head:
+            why = f"a thread ends task {member.task_id} at event {member.seq}, and it is not here with that event"
+            raise ImportRefused(f"line {line}: {why}", line=line)
 
 
 # ------------------------------------------------------------------------------- is it there already
@@ -213,19 +291,14 @@ def _thread_conflict(name: str, at: int, members: list[ThreadMember], line: int 
 
 async def _restore(store: JournalStore, path: Path, task: Section) -> None:
     row = task.row
-    if row.base is not None:
-        try:
-            before = await digest_at(store, row.base, row.base_seq)
-        except TaskNotFound:
-            before = b""
-        if before != task.base_digest:
-            raise ImportRefused(
-                f"line {task.line}: task {row.task_id} was forked from task {row.base}, which is not here like that",
-                line=task.line,
-            )
     try:
         await store.restore(row, _Records(path, task), task.inbox)
     except TaskExists as error:
         raise TaskConflict(
             f"task {row.task_id} was made in this store meanwhile", task_id=row.task_id, field="journal"
+        ) from error
+    except (TaskNotFound, Fenced) as error:
+        raise ImportRefused(
+            f"line {task.line}: task {row.base}, of which task {row.task_id} is a fork, was deleted meanwhile",
+            line=task.line,
         ) from error

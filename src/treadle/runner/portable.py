@@ -237,7 +237,7 @@ class ExportReader:
         """Return a field of a line; raise `ImportRefused` if it is missing or of another type."""
         value = document.get(name, default)
         plain = get_origin(kind) or kind
-        if type(value) is not plain:
+        if type(value) is not plain or (plain is int and not 0 <= cast("int", value) < codec.WHOLE):
             raise self.refuse(f"{name} should be {_KINDS[plain]}, and is {value!r:.60}")
         return value
 
@@ -249,7 +249,12 @@ class ExportReader:
             raise self.refuse(f"{name} should be hexadecimal: {error}") from error
 
 
-_KINDS: Final[dict[type, str]] = {str: "text", int: "a whole number", dict: "an object", list: "a list"}
+_KINDS: Final[dict[type, str]] = {
+    str: "text",
+    int: "a whole number from 0 to 2**63 - 1",
+    dict: "an object",
+    list: "a list",
+}
 
 
 @mutable
@@ -342,7 +347,7 @@ def _record(reader: ExportReader, document: dict[str, Json], blobs: dict[str, by
     line = reader.number
     count = reader.get(document, "count", int)
     digest, epoch = reader.bytes_of(document, "digest"), reader.get(document, "epoch", int)
-    if sorted(blobs) != sorted(reader.get(document, "blobs", list[Json], [])):
+    if sorted(blobs) != sorted(map(str, reader.get(document, "blobs", list[Json], []))):
         raise reader.refuse("the large values before this record are not those it refers to")
     if "data" in document:
         data = _base64(reader, reader.get(document, "data", str))

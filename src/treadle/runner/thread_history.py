@@ -51,13 +51,13 @@ from typing import Final
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.fold import apply
 from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
-from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew, TreadleError
 from treadle.ports import JournalStore, Record, ThreadMember
+from treadle.runner import loading
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of journals are kept as messages, of all threads together."""
@@ -199,7 +199,7 @@ class ThreadHistory:
         for summary in sorted(listed.summaries, key=_version, reverse=True):
             try:
                 text = await self.summary(summary)
-            except (JournalCorrupt, TaskNotFound) as error:
+            except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
                 damaged += (_damage(summary, error),)
                 continue
             rest = await self._behind(thread_id, version, summary.covers, kept, listed, inside)
@@ -313,7 +313,7 @@ class ThreadHistory:
             if first and is_fork:
                 before, damaged = await self._brought_along(events, thread_id, inside)
             state = _folded(member, events)
-        except (JournalCorrupt, TaskNotFound) as error:
+        except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
             return _Turn(member, damaged=(_damage(member, error),))
         own = state.messages if first and is_fork else state.messages[state.own_from :]
         messages = [_renamed(message, member.version) for message in (*before, *own)]
@@ -357,19 +357,17 @@ def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Ev
 
 
 def _folded(member: ThreadMember, events: list[tuple[int, e.Event]]) -> TaskState:
-    """Return what a member said, without what its thread held before; raises `JournalCorrupt`."""
+    """Return what a member said, without what its thread held before.
+
+    Raises `JournalCorrupt`, or `TaskTooNew` where it was written by a newer version.
+    """
     state = start(member.task_id)
     for epoch, event in events:
-        try:
-            apply(state, event, epoch)
-        except Exception as error:
-            # The chain fits, so it was written like this: by a foreign hand, or by a version with a defect.
-            text = f"task {member.task_id}, event {event.seq}: {error}"
-            raise JournalCorrupt(text, task_id=member.task_id, seq=event.seq) from error
+        loading.take(state, event, epoch)
     return state
 
 
-def _damage(member: ThreadMember, error: JournalCorrupt | TaskNotFound) -> DamagedTurn:
+def _damage(member: ThreadMember, error: TreadleError) -> DamagedTurn:
     seq = error.seq if isinstance(error, JournalCorrupt) else 1
     return DamagedTurn(member.task_id, seq, str(error))
 

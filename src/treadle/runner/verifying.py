@@ -12,12 +12,11 @@ from typing import Final, Literal
 from treadle.core import events as e
 from treadle.core.conversation import faults
 from treadle.core.data import frozen, mutable
-from treadle.core.events import IllegalEvent
-from treadle.core.fold import apply
 from treadle.core.journal import missing_tail, replaced_tail, unfold
 from treadle.core.state import TaskState, start
 from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.runner import loading
 from treadle.runner.thread_history import ThreadHistory
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -183,8 +182,8 @@ async def verified(store: JournalStore, history: ThreadHistory, row: TaskRow) ->
             raise missing_tail(row.task_id, reading.state.seq, row.head)
     except JournalCorrupt as error:
         findings.append(Finding(row.task_id, error.seq, "journal", _plain(error)))
-    except IllegalEvent as error:
-        findings.append(Finding(row.task_id, reading.state.seq, "order", str(error)))
+    except _OutOfOrder as error:
+        findings.append(Finding(row.task_id, error.why.seq, "order", _plain(error.why)))
     except StoreError as error:
         findings.append(Finding(row.task_id, reading.state.seq + 1, "journal", str(error)))
     else:
@@ -203,6 +202,14 @@ async def verified(store: JournalStore, history: ThreadHistory, row: TaskRow) ->
 
 def _plain(error: JournalCorrupt) -> str:
     return str(error).removeprefix(f"task {error.task_id}: ")
+
+
+class _OutOfOrder(Exception):
+    """An event cannot follow those before it; `why` says which."""
+
+    def __init__(self, why: JournalCorrupt) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 @mutable
@@ -227,13 +234,9 @@ class _Reading:
         for epoch, found in unfold(state.task_id, page, after=state.seq, previous=self.digest):
             for event in found:
                 try:
-                    apply(state, event, epoch)
-                except IllegalEvent:
-                    raise
-                except Exception as error:
-                    # The rules trust that an event speaks of what is there.
-                    text = f"task {state.task_id}: {event.kind} at event {event.seq} makes no sense here: {error!r}"
-                    raise IllegalEvent(text) from error
+                    loading.take(state, event, epoch)
+                except JournalCorrupt as error:
+                    raise _OutOfOrder(error) from error
                 if type(event) is e.TaskCreated or type(event) is e.ThreadEntered:
                     self.began = state.thread, state.base
                 self.unknown += type(event) is e.UnknownEvent

@@ -7,7 +7,7 @@ Pure functions that return violations; nothing here uses the engine's own fold, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal
 
 from treadle.core import events as e
 from treadle.core.attempts import NOT_SENT
@@ -190,8 +190,7 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     calls = tokens = cost = 0
     for event in events:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
-            options = cast("dict[str, Any]", event.options or {})
-            allowed = options.get("limits") or {}
+            allowed = (event.options or {}).get("limits") or {}
         elif isinstance(event, (e.ModelReturned, e.ModelFailed)):
             tokens += event.usage.total_tokens + sum(side.usage.total_tokens for side in event.also)
             cost += sum(paid or 0 for paid in (event.cost, *[side.cost for side in event.also]))

@@ -6,7 +6,7 @@ Pure functions that return violations, like those of `treadle.testing.audit_even
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from treadle.core import events as e
 from treadle.testing.audit_events import Violation
@@ -84,8 +84,7 @@ def _shared_limits(task: str, events: Sequence[e.Event], journals: Journals) -> 
     allowed: list[Any] = []
     for event in events:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
-            options = cast("dict[str, Any]", event.options or {})
-            limits: dict[str, Any] = options.get("limits") or {}
+            limits: dict[str, Any] = (event.options or {}).get("limits") or {}
             allowed.append(limits.get("model_calls"))
     if not allowed or None in allowed:
         return

@@ -1,0 +1,33 @@
+"""Taking in events that were read from a journal: what no driver of this version could have written is not trusted."""
+
+from __future__ import annotations
+
+from treadle.core import events as e
+from treadle.core.journal import apply_stored
+from treadle.core.state import TaskState
+from treadle.errors import JournalCorrupt, TreadleError
+from treadle.runner.options import from_json
+
+
+def take(state: TaskState, event: e.Event, epoch: int = 0) -> None:
+    """Apply an event that was read from a journal.
+
+    Args:
+        state: what the events before it add up to; not to be used any more after an error.
+        event: the next event.
+        epoch: the ownership it was written under.
+
+    Raises:
+        JournalCorrupt: the event cannot follow those before it, or the options in it are none.
+    """
+    apply_stored(state, event, epoch)
+    if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)) and event.options:
+        _check_options(state.task_id, event, event.options)
+
+
+def _check_options(task_id: str, event: e.Event, options: dict[str, object]) -> None:
+    try:
+        from_json(options)
+    except (TreadleError, TypeError, ValueError, AttributeError) as error:
+        message = f"task {task_id}, event {event.seq}: the options in it cannot be read: {error}"
+        raise JournalCorrupt(message, task_id=task_id, seq=event.seq) from error
