@@ -26,7 +26,7 @@ async def main(hours):
     agent = Agent("openai:scripted", name="patient")
     clock = lambda: system_time() + int(hours * 3_600_000_000)
     async with Runner(sys.argv[1], agents=[agent], adopt=True, clock=clock) as runner:
-        for _ in range(100 if hours > 1 else 15):
+        for _ in range(400 if hours > 1 else 15):
             await asyncio.sleep(0.1)
             task = await runner.get_task("t")
             if task.state == "completed":

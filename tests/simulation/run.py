@@ -39,7 +39,13 @@ RULES = {
     "stall": 3,
     "wake": 4,
     "wait": 4,
+    "set clock": 2,
 }
+JUMPS = (-7_200.0, -30.0, 30.0, 7_200.0)
+"""By how many seconds the system's clock is set."""
+
+LONGEST_WAIT = 91.0
+"""Virtual seconds after which a model may be asked again, whatever was said to it and the clock was set to."""
 MADE = {"create": "task_created", "step": "step_completed", "undo": "rewound"}
 """What is in the journal once a verb has returned."""
 
@@ -113,6 +119,8 @@ class Story:
             case "wake":
                 for stalled in [one for one in self.world.processes if one.stalled][:1]:
                     stalled.wake()
+            case "set clock":
+                self.world.set_clock(self.dice.choice(JUMPS))
             case "wait":
                 self.ask("wait", process, lambda: asyncio.sleep(LEASE))
             case _ if self.made:
@@ -237,6 +245,11 @@ class Story:
         for row in await self.rows():
             self.fired[f"state {row.state}"] += 1
             task = row.task_id
+            if self.dice.randrange(4) == 0:
+                jump = self.dice.choice(JUMPS)
+                asyncio.get_running_loop().call_later(
+                    self.dice.choice([0, 1, 20]), self.world.set_clock, jump
+                )
             for _ in range(40):
                 result = await process.do(process.runner.result(task))
                 if result.state in END_STATES:
@@ -250,7 +263,11 @@ class Story:
         runner = process.runner
         timers = [one for one in result.pending if one.due is not None]
         if timers:
-            await asyncio.sleep(max(0.0, (timers[0].due - clock.now()) / 1e6))
+            wanted = (
+                await self.world.store.row(task)
+            ).wanted  # by the clock as it stands, which may have been set
+            due = ((wanted or timers[0].due) - self.world.system()) / 1e6
+            await asyncio.sleep(min(max(0.0, due), LONGEST_WAIT))
         elif result.pending:
             await self.settle(process, task)
             return
@@ -273,7 +290,7 @@ class Story:
             ended=True,
         )
         found: list[Violation] = await audit_store(world.store, evidence)
-        self.wrong += map(str, found)
+        self.wrong += [*map(str, found), *world.early]
         self.fired["fenced commit"] += world.store.fenced
         for row in await self.rows():
             for event in (await journal_of(world.store, row)).events:

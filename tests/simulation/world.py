@@ -71,19 +71,29 @@ class Stubborn:
     def __init__(self, world: World) -> None:
         self.scripted, self._world = ScriptedModel(world.says, keep=100_000), world
         self.name = self.scripted.name
+        self._not_before: dict[tuple[str, str, int], float] = {}
+        """by task, step and number of failures: when it may be asked again"""
+
+    def forget_waits(self) -> None:
+        """Whatever was to be waited for may be over."""
+        self._not_before.clear()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        now = clock.now()
-        assert all(failed.at <= now for failed in request.failures)
+        world, now = self._world, asyncio.get_running_loop().time()
+        key = (request.task_id, request.step)
+        if now < self._not_before.get((*key, len(request.failures)), 0.0) - 0.001:
+            world.early.append(f"{world.name(request.task_id)} {request.step} was asked again too early")
         try:
             async for item in self.scripted.stream(request):
                 yield item
         except ModelError as error:
-            world = self._world
             chance = world.chance("again", world.name(request.task_id), request.step, request.attempt)
             if len(request.failures) < 3 and chance.randrange(3):
                 error.again_in = chance.choice([0.0, 0.3, 4.0, 90.0])
                 world.fired[f"asked again {'late' if error.again_in > 60 else 'soon'}"] += 1
+                if not world.was_set_forward:
+                    due = asyncio.get_running_loop().time() + error.again_in
+                    self._not_before[*key, len(request.failures) + 1] = due
             raise
 
 
@@ -103,6 +113,9 @@ class World:
     lives: int = 0
     log: list[str] = field(default_factory=list)
     offers: int = 0
+    system: clock.SystemClock = field(default_factory=clock.SystemClock)
+    early: list[str] = field(default_factory=list)
+    was_set_forward: bool = False
 
     def say(self, what: str) -> None:
         """Note what happens, for whoever has to find out why a run went wrong."""
@@ -188,6 +201,14 @@ class World:
 
     # ------------------------------------------------------------------------------------- processes
 
+    def set_clock(self, seconds: float) -> None:
+        """Set the clock of the machine: forward, and what waits in the store may be due at once; or back."""
+        self.say(f"the clock is set by {seconds:+} s")
+        self.system.set_forward(seconds)
+        if seconds > 0:
+            self.was_set_forward = True
+            self.model.forget_waits()
+
     def new_process(self) -> Process:
         self.lives += 1
         process = Process(self, self.lives)
@@ -225,7 +246,7 @@ class Process:
         self.context = copy_context()
         self.context.run(DRIVER.set, self)
         self.way = Way(self)
-        self.runner = Runner(self.way, agents=[world.agent], clock=clock.now)
+        self.runner = Runner(self.way, agents=[world.agent], clock=world.system)
 
     def __str__(self) -> str:
         return f"process {self.number}"

@@ -122,6 +122,8 @@ class Adopter:
 
     def __init__(self, driving: Driving, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
         self._driving = driving
+        self._began, self._began_at = driving.parts.clock(), asyncio.get_running_loop().time()
+        self._until = self._began
         self._at_most = at_most
         self._tell = tell
         self._loop = asyncio.get_running_loop()
@@ -203,7 +205,10 @@ class Adopter:
 
     async def _scan(self) -> None:
         """Begin to adopt orphans, oldest first, as long as there is room."""
-        after, now, until = None, self._loop.time(), self._driving.parts.clock()
+        after, now = None, self._loop.time()
+        # Also what would be due if the clock had not been set back since this adopter began.
+        passed = int((now - self._began_at) * 1e6)
+        until = self._until = max(self._driving.parts.clock(), self._began + passed)
         found: set[tuple[str, int]] = set()
         if len(self._adopting) >= self._at_most:
             await self._driving.store.orphans(1)  # who cannot look may have lost what takes up the room
@@ -253,9 +258,10 @@ class Adopter:
             if row.parent is not None:
                 await self._tend(row, row.parent)
                 return
-            if not await self._may_drive(row):
+            overdue = await self._is_overdue(row)
+            if overdue is None or not await self._may_drive(row):
                 return
-            await self._drive(row)
+            await self._drive(row, overdue=overdue)
             self._tries.pop(task_id, None)
         except (TaskBusy, TaskNotFound, Fenced):
             return  # somebody else was faster
@@ -273,6 +279,20 @@ class Adopter:
             if self._suspect == task_id:
                 self._suspect = None
             self._heard.set()
+
+    async def _is_overdue(self, row: TaskRow) -> bool | None:
+        """Whether a task's timer has fired only by the time that passed for this adopter; None if it waits on.
+
+        That time counts after the clock was set back if the task's journal ends later than the clock stands: then the
+        task was given back before. Any other may have been given back since, and is due when the clock says so.
+        """
+        clock, driving = self._driving.parts.clock(), self._driving
+        if not clock < row.wanted <= self._until or await driving.store.inbox(row.task_id):
+            return False
+        if (await driving.desk.load(row.task_id)).state.time > clock:
+            return True
+        self._tries[row.task_id] = _Tries(0, self._loop.time() + (row.wanted - clock) / 1e6)
+        return None
 
     async def _may_drive(self, row: TaskRow) -> bool:
         """Whether a task is to be driven now: one that drivers may die of waits for others of its kind."""
@@ -336,12 +356,15 @@ class Adopter:
         """Whether a driver that lost the task has said since that it lives."""
         return any(item.kind == SURVIVED for item in await self._driving.store.inbox(task_id))
 
-    async def _drive(self, row: TaskRow) -> None:
+    async def _drive(self, row: TaskRow, *, overdue: bool = False) -> None:
         driving, since = self._driving, self._seen.get((row.task_id, row.epoch), self._loop.time())
         async with driving.owning.own(row.task_id) as owned:
             state = owned.state
             if not owned.wanted or state.ended is not None:
                 return  # there is mail to read, or an end to leave as it is: giving it back does that
+            due = state.next_due()
+            if overdue and due is not None:
+                owned.writer.not_before(due)
             lost = owned.writer.epoch - 1 - state.progress
             if lost and row.driver is None and row.epoch == owned.writer.epoch - 1:
                 owned.writer.record(e.DriverSurvived(row.epoch))  # it gave the task back

@@ -255,7 +255,7 @@ class Desk:
             if loaded.state.seq != claim.head or loaded.digest != (claim.digest or loaded.digest):
                 loaded = await self._take(task_id)
             await self._check_known(loaded.state)
-            owned = self.begin(loaded.state, Ownership(epoch, loaded.digest))
+            owned = self.begin(loaded.state, Ownership(epoch, loaded.digest, wanted=claim.wanted))
         except BaseException as error:
             # The next try is to find the task free, or to take it up again.
             self.unreleased[task_id] = epoch

@@ -253,7 +253,7 @@ class Driving:
                 await self.agents.check_limits(kit.agent, kit.setup.limits, state)
                 self.introduce(owned, kit.agent, context, terms.options)
             parts = self.parts
-            stage = Stage(state, kit, owned.channel, context, writer.durable, parts.clock, parts.price)
+            stage = Stage(state, kit, owned.channel, context, writer.durable, writer.clock, parts.price)
             if kit.agent.subagents or above is not None:
                 from treadle.runner.children import family_of
 
@@ -261,7 +261,7 @@ class Driving:
             if kit.agent.own is not None and kit.agent.own.runs_functions:
                 from treadle.runner.step_desk import StepDesk
 
-                stage.desk = StepDesk(state, self.parts.clock)
+                stage.desk = StepDesk(state, writer.clock)
             if terms.options.context_tokens is not None:
                 most, told = terms.options.context_tokens, standing(kit, state)
                 if kit.agent.dialect is not None:

@@ -491,7 +491,8 @@ class Drive:
             return AT_ONCE
         if self._terms.goal in ("step", "attend") and not self._was_wanted:
             return 0  # who steps a task steps it on
-        return state.next_due() or 0
+        due = state.next_due()
+        return self._writer.by_the_system(due) if due is not None else 0
 
     # --------------------------------------------------------------------------------------- the inbox
 

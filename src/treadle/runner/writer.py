@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final
 
 from treadle.core import codec
 from treadle.core.data import mutable
@@ -19,6 +20,7 @@ from treadle.core.fold import apply
 from treadle.core.state import TaskState
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import (
+    AT_ONCE,
     Commit,
     Committed,
     JournalStore,
@@ -43,6 +45,13 @@ class Ownership:
     enter: OnBusyThread | None = None
     """how it comes into its thread with that commit"""
 
+    wanted: int = 0
+    """from when the task was to be driven on, by the system's clock; 0 or `AT_ONCE` if it waited for no timer"""
+
+
+TOLERANCE: Final = 1_000_000
+"""Microseconds by which the system's clock may differ from a task's time before it counts as set."""
+
 
 class JournalWriter:
     """The one writer of a task's journal while this process owns the task."""
@@ -58,8 +67,10 @@ class JournalWriter:
         self._store = store
         self._channel = channel
         self._state = state
-        self.clock = clock
         self.loop = asyncio.get_running_loop()
+        self._time, self._began_at = self.loop.time, self.loop.time()
+        self._system = clock
+        self._began = _time_to_go_on_from(state, own.wanted, clock())
         self.epoch = own.epoch
         self.digest = own.digest
         self._create = own.create
@@ -81,6 +92,24 @@ class JournalWriter:
         self.released = False
         self.taken: set[str] = set()
 
+    def clock(self) -> int:
+        """Return the time of this task, in microseconds since 1970, UTC: that of its events and timers.
+
+        It begins where the system's clock stands, but not before the journal's last event, and goes on by the monotonic
+        clock. So a wait is as long as it was meant to be, and driven time is counted right, whatever the system's clock
+        is set to meanwhile.
+        """
+        return self._began + round((self._time() - self._began_at) * 1e6)
+
+    def by_the_system(self, time: int) -> int:
+        """Return what the system's clock will show at a time of this task, if it is not set again until then."""
+        ahead = self._system() - self.clock()
+        return time if abs(ahead) < TOLERANCE else time + ahead
+
+    def not_before(self, time: int) -> None:
+        """Let this task's time go on from `time`, if it is not that late yet."""
+        self._began += max(0, time - self.clock())
+
     @property
     def is_new(self) -> bool:
         """Whether the task is not known to be in the store yet, so that nobody can have written to it."""
@@ -88,9 +117,8 @@ class JournalWriter:
 
     def record(self, event: Event, inbox: str | None = None) -> None:
         """Number an event, apply it and queue it for the next commit."""
-        state, now = self._state, self.clock()
-        # In a journal time never goes backwards, whatever the clock does.
-        event.seq, event.time = state.seq + 1, max(state.time, now)
+        state = self._state
+        event.seq, event.time = state.seq + 1, self.clock()
         apply(state, event, self.epoch)
         self._pending.append(event)
         if inbox is not None:
@@ -209,7 +237,7 @@ class JournalWriter:
             self._submit_pending()
             if self.failure is not None:
                 raise self.failure
-            event.seq, event.time = self._state.seq + 1, max(self.clock(), self._state.time)
+            event.seq, event.time = self._state.seq + 1, self.clock()
             record = encode_record([event], self.epoch, self.digest)
         commit = self._commit(record, [] if event is None else [event])
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
@@ -258,6 +286,16 @@ class JournalWriter:
 
         self._store.commit(commit, done)
         return answer
+
+
+def _time_to_go_on_from(state: TaskState, wanted: int, system: int) -> int:
+    """Return the time of a task at which a drive begins: if it waited for a timer, as late as the store says it is."""
+    due = state.next_due() if wanted > AT_ONCE else None
+    if due is None:
+        return max(state.time, system)
+    if wanted <= system:
+        return max(state.time, system, due)
+    return max(state.time, due - (wanted - system))
 
 
 def encode_record(events: list[Event], epoch: int, previous: bytes) -> Record:

@@ -97,14 +97,29 @@ def now() -> int:
     return BEGIN + int(asyncio.get_running_loop().time() * 1e6)
 
 
+class SystemClock:
+    """A machine's clock in virtual time, which can be set: `clock.runner(clock=system)`."""
+
+    def __init__(self) -> None:
+        self._ahead = 0
+
+    def __call__(self) -> int:
+        return now() + self._ahead
+
+    def set_forward(self, seconds: float) -> None:
+        """Set it forward by so many seconds, or back by a negative number."""
+        self._ahead += int(seconds * 1e6)
+
+
 def runner(store: str | os.PathLike[str] | JournalStore = "memory:", **arguments: Any) -> Runner:
     """Return a runner whose events take place in the virtual time of the loop it is used in.
 
     Args:
         store: as of `Runner`.
-        arguments: as of `Runner`.
+        arguments: as of `Runner`; `clock` is virtual time unless it is given.
     """
-    return Runner(_Counted(open_store(store)), clock=now, **arguments)
+    system = arguments.pop("clock", now)
+    return Runner(_Counted(open_store(store)), clock=system, **arguments)
 
 
 class _Counted(WrappedStore):
