@@ -168,6 +168,21 @@ RESEARCHER = Agent(
     tools=[research],
 )
 
+
+@tool(idempotent=True)
+async def pay(ctx: ToolContext[Taking]) -> str:
+    """Pay a bill, once for each key."""
+    if ctx.context is not None:
+        await ctx.context()
+    return f"paid under {ctx.idempotency_key}"
+
+
+PAYER: Agent[Any] = Agent(
+    ScriptedModel(lambda r: text(r.messages[-1].parts[0].text) if r.turn else call("pay")),
+    name="payer",
+    tools=[pay],
+)
+
 AGENTS: list[Agent[Any]] = [
     LOOKER,
     BOOKER,
@@ -181,6 +196,7 @@ AGENTS: list[Agent[Any]] = [
     IN_WORDS,
     CHOOSER,
     RESEARCHER,
+    PAYER,
 ]
 
 
@@ -291,6 +307,10 @@ async def in_flight_in_a_write(runner: Runner) -> None:
     await _taken_away(runner, BOOKER, "in_flight_in_a_write")
 
 
+async def in_flight_under_a_key_of_its_own(runner: Runner) -> None:
+    await _taken_away(runner, PAYER, "in_flight_under_a_key_of_its_own")
+
+
 async def in_flight_in_an_undo(runner: Runner) -> None:
     taken: list[bytes] = []
     async with Runner("memory:", agents=AGENTS) as other:
@@ -390,6 +410,7 @@ STORIES: list[Story] = [
     waiting_on_an_unknown_outcome,
     in_flight_in_a_read,
     in_flight_in_a_write,
+    in_flight_under_a_key_of_its_own,
     in_flight_in_an_undo,
     skipped_and_edited,
     with_an_unreadable_answer,

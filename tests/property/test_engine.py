@@ -38,6 +38,9 @@ class Engine(Host, RuleBasedStateMachine):
         """how many tasks were made; what may be done next depends on this alone, so that histories can be repeated"""
 
         self.forks = 0
+        self.shared: list[bool] = []
+        """of each task, whether it is in a thread with others"""
+
         self.open(World(seed), durable=self.durable)
 
     # ------------------------------------------------------------------------------------ rules
@@ -47,6 +50,7 @@ class Engine(Host, RuleBasedStateMachine):
     def create(self, options: RunOptions, shared: bool) -> None:
         key = f"task-{self.created}"
         self.created += 1
+        self.shared.append(shared)
         thread = "shared" if shared else None
         made = self.do(
             "create",
@@ -174,7 +178,19 @@ class Engine(Host, RuleBasedStateMachine):
             self.forks += 1
             self.tasks.append(made.task_id)
 
-    # ------------------------------------------------------------------------------------ judging
+    @precondition(lambda self: self.created)
+    @rule(place=PLACE)
+    def make_again(self, place: int) -> None:
+        """Delete a task that shares nothing with others, and make another under its id."""
+        alone = [f"task-{number}" for number, shared in enumerate(self.shared) if not shared]
+        key = alone[place % len(alone)] if alone else None
+        if key is None or self.forks or self.do("delete", self.runner.delete_task(key)) is not None:
+            return
+        made = self.do("make again", self.runner.create_task(self.agent, "go", task_id=key))
+        assert not isinstance(made, Exception), made
+        gone = [task for task in self.tasks if task.startswith(f"{key}.")]
+        for task in gone:
+            self.tasks.remove(task)
 
     # ------------------------------------------------------------------------------------ judging
 
@@ -239,6 +255,7 @@ def test_many_histories_and_every_rule_and_state_was_reached(machine: type[Engin
         "died in a tool that is write",
         "offer fails",
         "child",
+        "make again",
         "cut off",
         "hung in a tool that is idempotent",
         "hung in a tool that is read",

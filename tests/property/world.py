@@ -4,11 +4,13 @@ import asyncio
 import json
 import random
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.property.mortal import MortalStore, next_life
 from treadle import (
@@ -26,7 +28,7 @@ from treadle import (
 )
 from treadle.core.model import ModelRequest
 from treadle.core.tools import EffectClass
-from treadle.errors import StoreError, TreadleError
+from treadle.errors import StoreError, TaskNotFound, TreadleError
 from treadle.llm.scripted import Turn, call, fail, text, turn
 from treadle.ports import TaskFilter
 from treadle.stores.memory import MemoryStore
@@ -115,14 +117,19 @@ class World:
             how["subagents"] = [Agent(model, name="helper", tools=self.tools(), subagents=[inner])]
         return Agent(model, name="any", tools=self.tools(), **how)
 
+    @staticmethod
+    def entry(ctx: ToolContext, effect: EffectClass, phase: Literal["start", "done"]) -> LedgerEntry:
+        now = time.time_ns() // 1_000
+        return LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, phase, ctx.task_id, time=now)
+
     async def act(self, ctx: ToolContext, effect: EffectClass, n: int) -> str:
-        self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "start", ctx.task_id))
+        self.ledger.append(self.entry(ctx, effect, "start"))
         chance = self.chance(ctx.call_id, ctx.attempt, n)
         for _ in range(chance.randrange(3)):
             await asyncio.sleep(0)
         if self.hangs and effect != "write" and chance.randrange(4):
             FIRED[f"hung in a tool that is {effect}"] += 1
-            self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "done", ctx.task_id))
+            self.ledger.append(self.entry(ctx, effect, "done"))
             await asyncio.sleep(60)
         if self.dies_in_tool and self.life is not None:
             self.dies_in_tool = False
@@ -131,7 +138,7 @@ class World:
             await asyncio.sleep(0)
         if chance.randrange(5) == 0:
             raise RuntimeError("broken")
-        self.ledger.append(LedgerEntry(ctx.call_id, ctx.idempotency_key, effect, "done", ctx.task_id))
+        self.ledger.append(self.entry(ctx, effect, "done"))
         return f"{ctx.call_id} did {n}"
 
     def tools(self) -> list[Any]:
@@ -258,7 +265,8 @@ class Host:
         kept = self.runner.desk._kept
         for task in list(kept):
             # What is kept of a task whose drive failed is behind its journal until somebody asks.
-            self.loop.run_until_complete(self.runner.desk.load(task))
+            with suppress(TaskNotFound):  # a child that went with its parent
+                self.loop.run_until_complete(self.runner.desk.load(task))
         violations = self.loop.run_until_complete(
             audit_store(
                 self.life.real,

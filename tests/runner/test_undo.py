@@ -31,6 +31,7 @@ from treadle import (
     ToolCall,
     tool,
 )
+from treadle.core.events import TaskCreated
 from treadle.core.messages import Text
 from treadle.errors import (
     AgentUnknown,
@@ -384,7 +385,10 @@ async def test_a_compensation_gets_the_call_and_a_context_of_its_own(runner: Run
     task = await runner.create_task(agent, "?", task_id="m")
     await runner.run_step(task)
     await runner.undo_step(task, context="the context")
-    assert seen == [("make", {"n": 1}, {"made": 1}, "the context", "s1-0-undo", "m/s1-0-undo")]
+    created = (await journal(runner, "m"))[0]
+    assert isinstance(created, TaskCreated)
+    key = f"m/{created.incarnation}/s1-0-undo"
+    assert seen == [("make", {"n": 1}, {"made": 1}, "the context", "s1-0-undo", key)]
 
 
 async def test_undo_without_effects_needs_no_agent_and_one_with_effects_does(store: Any) -> None:

@@ -24,7 +24,7 @@ EndState = Literal["completed", "degraded", "failed", "cancelled"]
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
 
 
-JOURNAL_FORMAT: Final = 1
+JOURNAL_FORMAT: Final = 2
 """The newest journal format that this version knows: with it, a task can be driven on over every event of a journal.
 
 A release that adds a kind of event raises it, and the class says so in `since`: a driver that does not know the kind
@@ -76,7 +76,11 @@ class IllegalEvent(ValueError):
 
 @mutable
 class TaskCreated(Event):
-    """A task exists. `base` is the version of the thread whose words it starts from."""
+    """A task exists. `base` is the version of the thread whose words it starts from.
+
+    `incarnation` tells apart the tasks that had one id, one after the other: it is part of the idempotency keys. It is
+    empty where the id was made by chance, and in journals that were written before there was one.
+    """
 
     agent: str
     input: tuple[Content, ...]
@@ -88,6 +92,12 @@ class TaskCreated(Event):
     parent: str | None = None
     parent_call: str | None = None
     depth: int = 0
+    incarnation: str = ""
+
+    @property
+    def format(self) -> int:
+        """The journal format that a driver must know: without the incarnation it would change the keys of calls."""
+        return 2 if self.incarnation else 1
 
 
 @mutable

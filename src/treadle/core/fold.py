@@ -66,6 +66,7 @@ def fold(state: TaskState, events: Iterable[e.Event], epoch: int = 0) -> TaskSta
 
 def _task_created(state: TaskState, event: e.TaskCreated) -> None:
     state.created = event.time
+    state.incarnation = event.incarnation
     state.agent, state.thread, state.base = event.agent, event.thread, event.base
     state.fingerprint, state.options, state.extra_state = event.fingerprint, event.options, event.extra_state
     state.parent, state.parent_call, state.depth = event.parent, event.parent_call, event.depth

@@ -219,6 +219,9 @@ class TaskState:
     driven: int = 0
     """microseconds during which somebody drove the task, over all attempts"""
 
+    incarnation: str = ""
+    """which of the tasks that had this id it is, if others had it or may have had it"""
+
     agent: str = ""
     thread: str = ""
     base: int = 0
@@ -318,6 +321,12 @@ class TaskState:
     thread_version: int = 0
     closing: int = 0
     """how many messages its end added: words that nobody read, and what became of it"""
+
+    def key_of(self, call_id: str) -> str:
+        """Return the idempotency key of a call: the same on each attempt, and no other call's, of whatever task."""
+        if self.incarnation:
+            return f"{self.task_id}/{self.incarnation}/{call_id}"
+        return f"{self.task_id}/{call_id}"
 
     @property
     def view(self) -> MessageView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -179,6 +180,8 @@ class Driving:
         fingerprint = new.agent.fingerprint
         kept = to_json(options)
         created = e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
+        if new.task_id is not None:
+            created.incarnation = os.urandom(4).hex()  # a task of this id may have been deleted
         if of is not None:
             created.parent, created.parent_call, created.depth = of.task_id, of.call, of.depth
         owned.writer.record(created)

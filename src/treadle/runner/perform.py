@@ -446,7 +446,7 @@ async def undo_call(stage: Stage, flight: Flight, effect: UndoCall) -> list[e.Ev
         failure = e.Failure("tool", "error", f"the agent has no tool {call.name} with undo=", call_id)
         return [e.ToolEnded(call.step, call_id, "error", error=failure)]
     ctx = tool_context(stage, call, flight, call.undo_attempt)
-    ctx = replace(ctx, call_id=call_id, idempotency_key=f"{stage.state.task_id}/{call_id}")
+    ctx = replace(ctx, call_id=call_id, idempotency_key=stage.state.key_of(call_id))
     try:
         await stage.durable()
         flight.enter()
@@ -551,7 +551,7 @@ def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) ->
         state.thread,
         call.step,
         call.id,
-        f"{state.task_id}/{call.id.partition(RETRY_MARK)[0]}",
+        state.key_of(call.id.partition(RETRY_MARK)[0]),
         state.agent,
         attempt,
         stage.context,

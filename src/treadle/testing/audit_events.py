@@ -496,12 +496,20 @@ def well_formed(
 # ---------------------------------------------------------------------------------------------- ledger
 
 
-def ledger_agrees(task: str, events: Iterable[e.Event], ledger: Iterable[LedgerEntry]) -> Iterator[Violation]:
+def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
     """What tools wrote down was begun in the journal; a writing call starts at most once per begin it was allowed.
 
     A call that was settled as not having happened may start once more; every start of a call has the same key and no
-    two calls share one; a failed call that is tried again is the same call.
+    two calls share one; a failed call that is tried again is the same call. What was written down before the task was
+    made is of an earlier task of its id, which shares no key with it.
     """
+    created = events[0].time if events else 0
+    earlier = {entry.key for entry in ledger if 0 < entry.time < created}
+    ledger = [entry for entry in ledger if not 0 < entry.time < created]
+    for entry in ledger:
+        if entry.key in earlier:
+            text = f"{entry.call} has the key {entry.key}, which was used before the task was made"
+            yield Violation("ledger", task, 0, text)
     begun: dict[str, int] = {}
     allowed: dict[str, int] = {}
     for event in events:
@@ -530,15 +538,15 @@ def ledger_agrees(task: str, events: Iterable[e.Event], ledger: Iterable[LedgerE
             yield Violation("ledger", task, 0, f"{call} started under several keys")
 
 
-def ran_as_told(task: str, events: Iterable[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
+def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
     """Of no call whose tool wrote down that it started, and may write, the journal says that it did not run.
 
     Nor does the report of an undo say that there was nothing to take back. Where a person or `reconcile=` said that a
     start did not happen, the journal goes by that.
     """
-    started = {
-        entry.call: entry.phase for entry in ledger if entry.effect != "read" and entry.phase == "start"
-    }
+    created = events[0].time if events else 0
+    ledger = [entry for entry in ledger if entry.effect != "read" and not 0 < entry.time < created]
+    started = {entry.call: entry.phase for entry in ledger if entry.phase == "start"}
     started |= {
         entry.call: entry.phase for entry in ledger if entry.call in started and entry.phase == "done"
     }

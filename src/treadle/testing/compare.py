@@ -19,6 +19,7 @@ IGNORED: Final[dict[str, str]] = {
     "time": "when an event happened",
     "thread": "the id of the thread",
     "parent": "the id of the task that another was forked from, or is a child of",
+    "incarnation": "which of the tasks of one id it is",
     "inbox": "the id that the sender of a command chose",
 }
 """The fields that are not compared, and what they hold."""
