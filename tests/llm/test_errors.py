@@ -2,6 +2,7 @@
 
 import pytest
 
+from treadle.core.redaction import Secrets
 from treadle.llm.errors import ELSEWHERE, OF_SERVICE, PASSING, model_error, retry_after, shortened
 
 
@@ -99,7 +100,7 @@ KEY = "sk-proj-abcdefghijklmnop0123456789"
 )
 @pytest.mark.parametrize("known", [True, False])
 def test_no_key_is_told_whether_it_is_known_or_only_looks_like_one(words, known):
-    told = str(model_error(Raised(words, status_code=401), secrets=[KEY] if known else []))
+    told = str(model_error(Raised(words, status_code=401), secrets=Secrets([KEY] if known else [])))
     assert KEY not in told
     assert KEY[3:12] not in told
     assert "[secret]" in told
@@ -107,8 +108,8 @@ def test_no_key_is_told_whether_it_is_known_or_only_looks_like_one(words, known)
 
 def test_a_known_secret_is_found_in_any_form_and_before_words_are_cut():
     secret = "top/secret+value"
-    assert shortened(f"a {secret} b top%2Fsecret%2Bvalue c", [secret]) == "a [secret] b [secret] c"
-    assert secret[:6] not in shortened("x" * 490 + secret, [secret])
+    assert shortened(f"a {secret} b top%2Fsecret%2Bvalue c", Secrets([secret])) == "a [secret] b [secret] c"
+    assert secret[:6] not in shortened("x" * 490 + secret, Secrets([secret]))
 
 
 @pytest.mark.parametrize(

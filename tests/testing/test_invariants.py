@@ -229,6 +229,15 @@ async def test_a_secret_in_a_record_is_found_in_whatever_form() -> None:
         assert found_secrets(data, ['tr"0ub4dor']), data
 
 
+def test_a_secret_in_a_file_is_found_also_where_it_is_split_escaped_or_coded() -> None:
+    key = "sk-live-7Gh2Kd9Lm4Pq"
+    split = [f"sk-live-7G{between}h2Kd9Lm4Pq" for between in ("\r\n", "<b>", "\\n", "\u200b")]
+    escaped = ["".join(template.format(ord(char)) for char in key) for template in ("\\u{:04x}", "%{:02X}")]
+    for written in (*split, *escaped, key.encode().hex().upper(), "c2stbGl2ZS03R2gy\nS2Q5TG00UHE="):
+        assert found_secrets(written.encode(), [key]) == [key], written
+    assert found_secrets(b"sk-live-1 and 7Gh2 and Kd9Lm4Pq", [key]) == []
+
+
 @pytest.mark.anyio
 async def test_a_task_that_nobody_touched_and_that_changed_is_found() -> None:
     async with Runner("memory:", agents=[keeper()]) as runner:

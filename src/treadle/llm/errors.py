@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from html import unescape
 from math import isfinite
 from typing import Any, cast
-from urllib.parse import quote
 
+from treadle.core.redaction import NO_SECRETS, Secrets, hide_named
 from treadle.errors import ModelError, ModelErrorKind
 
 MESSAGE_MAX = 500
-"""Characters of a provider's words that an error repeats."""
+"""Characters of a provider's message that an error repeats."""
+
+_LOOKED_AT, _MARGIN = 4_000, 1_000
+"""Characters of a message that are looked through for secrets, and those at their end of which nothing is repeated."""
+
+_TEXT_MAX = 300
+"""Characters of a body that is no JSON and no markup, and short enough to be a message."""
 
 _BY_STATUS: dict[int, ModelErrorKind] = {
     400: "invalid_request",
@@ -111,19 +118,6 @@ ELSEWHERE: frozenset[ModelErrorKind] = PASSING | frozenset[ModelErrorKind](
 """What another model may do better: what passes, and what is wrong with one account or one model."""
 
 
-_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?i)([?&](?:[\w-]*key|[\w-]*token|sig|signature|secret)=)[^&\s\"'<>]+"), r"\1[secret]"),
-    (re.compile(r"(://)[^/@\s:]+:[^/@\s]+@"), r"\1[secret]@"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d)[\w.~+/=-]{8,}"), r"\1 [secret]"),
-    (
-        re.compile(r"(?i)((?:x-goog-api-key|x-api-key|api[_-]?key)[\"']?\s*[:=]\s*[\"']?)[\w.~+/=-]{8,}"),
-        r"\1[secret]",
-    ),
-    (re.compile(r"\b(?:sk|rk|gsk|xai|hf)[-_][\w-]{16,}|\bAIza[\w-]{20,}"), "[secret]"),
-)
-"""What keys look like, and where they stand in addresses and headers: for those whose value is not known here."""
-
-
 def kind_of_status(status: int) -> ModelErrorKind:
     """Return what kind of failure an HTTP status tells of."""
     if (kind := _BY_STATUS.get(status)) is not None:
@@ -133,33 +127,44 @@ def kind_of_status(status: int) -> ModelErrorKind:
     return "invalid_request" if 400 <= status < 500 else "unknown"
 
 
-def model_error(error: Exception, *, secrets: Iterable[str] = ()) -> ModelError:
-    """Return what an SDK, pydantic-ai or the HTTP client raised as a `ModelError`.
+def model_error(error: Exception, *, secrets: Secrets = NO_SECRETS) -> ModelError:
+    """Return what an SDK, pydantic-ai or the HTTP client raised as a `ModelError`, apart from what led to it.
 
     Args:
         error: what was raised.
         secrets: values that must not appear in the message.
     """
-    if isinstance(error, ModelError):
-        return error
-    status = _status(error)
-    return ModelError(
-        shortened(_words(error), secrets),
-        kind=_kind(error, status),
-        status=status,
-        retry_after=_retry_after(error),
-    )
+    ours = next((cause for cause in _chain(error) if isinstance(cause, ModelError)), None)
+    if ours is None:
+        status = _status(error)
+        return ModelError(
+            shortened(_words(error, status), secrets),
+            kind=_kind(error, status),
+            status=status,
+            retry_after=_retry_after(error),
+        )
+    ours.args = (shortened(str(ours), secrets),)
+    ours.__cause__ = ours.__context__ = None  # a chain would show what is hidden
+    return ours.with_traceback(None)
 
 
-def shortened(words: str, secrets: Iterable[str] = ()) -> str:
+def shortened(words: str, secrets: Secrets = NO_SECRETS) -> str:
     """Return words for an error message: on one line, without secrets, at most `MESSAGE_MAX` characters."""
-    for secret in secrets:
-        if secret:
-            words = words.replace(secret, "[secret]").replace(quote(secret, safe=""), "[secret]")
-    for pattern, instead in _SECRETS:
-        words = pattern.sub(instead, words)
-    words = re.sub(r"\s+", " ", words).strip()
-    return words if len(words) <= MESSAGE_MAX else words[: MESSAGE_MAX - 1] + "…"
+    looked_at = secrets.hide(words[:_LOOKED_AT], deep=True)
+    if len(words) > _LOOKED_AT:
+        looked_at = looked_at[:-_MARGIN]  # it may end with the beginning of a secret
+    looked_at = re.sub(r"\s+", " ", hide_named(looked_at)).strip()
+    return looked_at if len(looked_at) <= MESSAGE_MAX else looked_at[: MESSAGE_MAX - 1] + "…"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what led to it."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
@@ -237,15 +242,50 @@ def _details(place: dict[str, Any]) -> list[dict[str, Any]]:
     return [_object(each) for each in cast("list[Any]", details)] if isinstance(details, list) else []
 
 
-def _words(error: Exception) -> str:
-    """Return the provider's own words when it sent some, else those of whoever raised."""
+def _words(error: Exception, status: int | None) -> str:
+    """Return the message that a provider sent; of a body without one only what kind of thing it was."""
     body: Any = getattr(error, "body", None)
-    if isinstance(body, str) and body.strip():
-        return body
     for place in (*_places(error), {"message": _object(body).get("error")}):
         if isinstance(message := place.get("message"), str) and message:
-            return message
+            return message if not _is_page(message) else _about_page(message, status)
+    if any(cls.__name__ == "UnexpectedModelBehavior" for cls in type(error).__mro__):
+        return str(getattr(error, "message", "")) or type(error).__name__
+    if isinstance(body, str) and body.strip():
+        return _about_page(body, status) if _is_page(body) else _about_text(body, status)
+    if body not in (None, ""):
+        return f"{_answered(status)} without a message, and a body of {len(str(body)):,} characters"
+    if hasattr(error, "errors") and type(error).__name__ == "ValidationError":
+        return _about_fields(error)
     return str(error) or type(error).__name__
+
+
+def _answered(status: int | None) -> str:
+    return "the provider answered" if status is None else f"the provider answered with HTTP status {status}"
+
+
+def _is_page(body: str) -> bool:
+    return body.lstrip()[:1] == "<"
+
+
+def _about_page(body: str, status: int | None) -> str:
+    title = re.search(r"<title[^>]*>([^<]{1,100})", body[:_LOOKED_AT], re.IGNORECASE)
+    called = f" called {unescape(title[1]).strip()!r}" if title is not None else ""
+    return f"{_answered(status)} and a page of markup{called}, not with an error of its API"
+
+
+def _about_text(body: str, status: int | None) -> str:
+    """Return a short text, such as proxies send, as it is; of JSON and long texts only that they came."""
+    if len(body) <= _TEXT_MAX and body.lstrip()[:1] not in ("{", "["):
+        return body
+    return f"{_answered(status)} without a message, and a body of {len(body):,} characters"
+
+
+def _about_fields(error: Any) -> str:
+    """Return what a validation found, without the values it found it in."""
+    found = [
+        f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_input=False)
+    ]
+    return f"what came is not an answer of this API: {'; '.join(found[:3])}"
 
 
 def _retry_after(error: Exception) -> float | None:

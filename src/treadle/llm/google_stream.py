@@ -16,7 +16,7 @@ from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
 from pydantic_ai.providers.google import GoogleProvider
 
-from treadle.llm.connections import tls
+from treadle.llm.connections import settings, tls
 
 _MILLISECONDS = 1000
 
@@ -97,14 +97,13 @@ def gemini(name: str, api_key: str, base_url: str | None, *, connect: float, sil
             if (half_read := _reading.get(None)) is not None:
                 half_read.append(lines)
 
-    connections = httpx2.AsyncClient(
-        event_hooks={"request": [limit], "response": [read_as_events]}, follow_redirects=True, verify=tls()
-    )
+    hooks = {"request": [limit], "response": [read_as_events]}
+    connections = httpx2.AsyncClient(**settings(event_hooks=hooks))
     options = HttpOptions(
         base_url=base_url,
         httpx_async_client=cast("Any", connections),
-        client_args={"verify": tls()},
-        async_client_args={"verify": tls(), "ssl": tls()},
+        client_args={"verify": tls(), "follow_redirects": False},
+        async_client_args={"verify": tls(), "ssl": tls(), "follow_redirects": False},
         timeout=int(silence * _MILLISECONDS),
     )
     return GeminiModel(name, Client(vertexai=False, api_key=api_key, http_options=options), connections)

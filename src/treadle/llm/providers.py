@@ -14,12 +14,15 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from urllib.parse import urlsplit
 
-from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest, RawDelta
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
+from treadle.core.redaction import Secrets, named_secrets, secrets_of, url_secrets
 from treadle.errors import MissingExtra, ModelError
 from treadle.llm import prices
 from treadle.llm.errors import model_error
+from treadle.llm.hiding import HiddenDeltas, hidden_answer
 from treadle.llm.loops import PerLoop
 from treadle.llm.raw import tapped
+from treadle.llm.sdk_logs import hidden_in_logs, watch_logs
 from treadle.llm.settings import family_of, their_settings
 
 if TYPE_CHECKING:
@@ -45,6 +48,9 @@ class PydanticAIModel:
         self.name = name or f"{model.system}:{model.model_name}"
         self._model = model
         self._streams = stream
+
+    _known: tuple[TheirModel, frozenset[str]] | None = None
+    """the model that was asked last, and the secrets it is asked with"""
 
     _defaults: ClassVar[Mapping[str, Any]] = {}
     """Settings that hold unless a request has others, by pydantic-ai's names."""
@@ -85,30 +91,49 @@ class PydanticAIModel:
         history = mapping.their_messages(request)
         settings: Any = {**self._defaults, **their_settings(family, request)}
         places: list[int] = []
+        secrets = self._secrets(model, request)
+        hiding = HiddenDeltas(secrets)
+        hidden_in_logs.set(secrets)
+        watch_logs()
         try:
             history = model.prepare_messages(history, parameters)
             if self._streams:
                 async with model.request_stream(history, settings, parameters) as response:
                     tap = tapped(response) if request.raw else None
                     async for event in response:
-                        for chunk in tap.take() if tap is not None else ():
-                            yield RawDelta(chunk)
-                        if (delta := mapping.our_delta(event, places)) is not None:
-                            yield delta
-                    for chunk in tap.take() if tap is not None else ():
-                        yield RawDelta(chunk)
+                        delta = mapping.our_delta(event, places)
+                        for told in hiding.take(delta, tap.take() if tap is not None else ()):
+                            yield told
+                    for told in hiding.rest(tap.take() if tap is not None else ()):
+                        yield told
                     whole = response.get()
                 answer = mapping.our_answer(whole, request, family)
             else:
                 whole = await model.request(history, settings, parameters)
                 answer = mapping.our_answer(whole, request, family, streamed=False)
                 for delta in mapping.whole_deltas(whole):
-                    yield delta
+                    for told in (*hiding.take(delta), *hiding.rest()):
+                        yield told
+            answer = hidden_answer(answer, secrets)
         except Exception as error:  # noqa: BLE001  (SDKs raise whatever a malformed answer makes them stumble over)
-            raise model_error(
-                error, secrets=_secrets_of(model)
-            ) from None  # a chain would show what is redacted
+            answer = model_error(error, secrets=secrets)
+        if isinstance(answer, ModelError):
+            raise answer  # outside of `except`, where it would carry along what it hides
         yield answer
+
+    def _secrets(self, model: TheirModel, request: ModelRequest) -> Secrets:
+        """Return what no answer and no error of a model may show: keys it is asked with, and those of this process."""
+        if self._known is None or self._known[0] is not model:
+            values = frozenset(_keys_of(model) | url_secrets(self._address()) | named_secrets(os.environ))
+            self._known = (model, values)
+        values = self._known[1]
+        if request.settings.extra:
+            values = values.union(named_secrets(request.settings.extra))
+        return secrets_of(values)
+
+    def _address(self) -> str | None:
+        """Return where the server is, if it is known here."""
+        return None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -211,6 +236,9 @@ class NamedModel(PydanticAIModel):
     def _url(self) -> str | None:
         return self._base_url or os.environ.get(self.url_variable) or None
 
+    def _address(self) -> str | None:
+        return self._url()
+
 
 _KNOWS_NO_SCHEMA = re.compile(r"gpt-3|gpt-4(-|$)|chatgpt|o1-(mini|preview)")
 """Models of OpenAI from before its structured outputs."""
@@ -232,7 +260,7 @@ class _AtOpenAI(NamedModel):
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        from treadle.llm.connections import tls
+        from treadle.llm.connections import settings
 
         url = self._url()
         client = AsyncOpenAI(
@@ -240,7 +268,7 @@ class _AtOpenAI(NamedModel):
             base_url=url,
             max_retries=0,
             timeout=Timeout(self._silence, connect=self._connect or CONNECT),
-            http_client=DefaultAsyncHttpxClient(verify=tls()),
+            http_client=DefaultAsyncHttpxClient(**settings()),
         )
         return OpenAIProvider(openai_client=client)
 
@@ -319,14 +347,14 @@ class Anthropic(NamedModel):
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
         from treadle.llm.anthropic_stream import MessagesModel
-        from treadle.llm.connections import tls
+        from treadle.llm.connections import settings
 
         client = AsyncAnthropic(
             api_key=self._key(),
             base_url=self._url(),
             max_retries=0,
             timeout=Timeout(self._silence, connect=self._connect or CONNECT),
-            http_client=DefaultAsyncHttpxClient(verify=tls()),
+            http_client=DefaultAsyncHttpxClient(**settings()),
         )
         return MessagesModel(self._model_name, provider=AnthropicProvider(anthropic_client=client))
 
@@ -384,11 +412,22 @@ def _profile(model: TheirModel) -> Mapping[str, Any]:
         return {}  # a model that chooses among others has none of its own
 
 
-def _secrets_of(model: TheirModel) -> tuple[str, ...]:
-    client = getattr(model, "client", None)
-    key = getattr(client, "api_key", None) or getattr(getattr(client, "_api_client", None), "api_key", None)
-    return (key,) if isinstance(key, str) and len(key) > _TOO_SHORT_TO_HIDE else ()
+def _keys_of(model: TheirModel) -> set[str]:
+    """Return the secrets that a model's client sends: its key, those in its address and in headers of its own."""
+    client: Any = getattr(model, "client", None)
+    inner = getattr(client, "_api_client", None)
+    found = url_secrets(str(getattr(model, "base_url", None) or ""))
+    for source in (client, inner):
+        for name in ("api_key", "auth_token"):
+            if isinstance(key := getattr(source, name, None), str):
+                found.add(key)
+        if isinstance(headers := getattr(source, "_custom_headers", None), Mapping):
+            found |= named_secrets(cast("Mapping[str, Any]", headers))
+    options = getattr(inner, "_http_options", None)
+    headers = getattr(options, "headers", None)
+    return found | (
+        named_secrets(cast("Mapping[str, Any]", headers)) if isinstance(headers, Mapping) else set()
+    )
 
 
-_TOO_SHORT_TO_HIDE = 3
 _importing = Lock()

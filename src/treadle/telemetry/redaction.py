@@ -6,18 +6,16 @@ names, numbers, outcomes. A field that is not listed here as a fact is content.
 
 from __future__ import annotations
 
-import base64
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from math import isfinite
 from typing import Any, Final, cast
-from urllib.parse import quote
 
 from treadle.core.events import Ephemeral, Event, ModelStopped, ToolStopped
 from treadle.core.messages import Json, Message
+from treadle.core.redaction import SECRET, Secrets, hide_named, is_secret_name, named_secrets
 
 FACTS: Final = frozenset({
     *("action", "after_conversation", "agent", "allowed", "also", "asked", "attempt", "base", "branch", "by"),
@@ -31,10 +29,6 @@ FACTS: Final = frozenset({
 })  # fmt: skip
 """Names of fields that are facts; of the fields of what they hold, the same is asked again."""
 
-SECRET: Final = "[secret]"  # noqa: S105  what stands in the place of one
-_SHORTEST: Final = 8
-"""Characters of the shortest value that is hidden wherever it stands: shorter ones stand everywhere by chance."""
-
 LONGEST: Final = 32_000
 """Characters of a text that are told at most: looking for secrets takes the interpreter from others meanwhile."""
 
@@ -43,17 +37,6 @@ _MOST: Final = 1_000
 
 _MARGIN: Final = 1_000
 """Characters behind the cut that are looked through too, so that no beginning of a secret is left before it."""
-
-_HIDDEN: Final = (
-    r"pass(?:word|wd|phrase)|secret|token|(?:api|access|private)[_-]?key|authori[sz]ation|credentials?|cookie"
-)
-_HIDDEN_NAME: Final = re.compile(rf"(?:^|[_\W]|(?<=[a-z])(?=[A-Z]))(?:{_HIDDEN})$", re.IGNORECASE)
-_IN_TEXT: Final = re.compile(
-    rf"""((?:\b|_)(?:{_HIDDEN})\\?["']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?\\?["']?)[^\s"'\\,;&<>{{}}\[\]]+"""
-    r"|(\bbearer\s+)[\w.~+/=-]{8,}"
-    r"|(://[^\s/@:]*:)[^\s/@]+(?=@)",
-    re.IGNORECASE,
-)
 
 
 class Redaction:
@@ -64,20 +47,14 @@ class Redaction:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = {value for name, value in os.environ.items() if _HIDDEN_NAME.search(name)} | set(secrets)
-        forms = {form for value in known if len(value) >= _SHORTEST for form in _forms(value)}
-        # The longest first, so that nothing is left of one that begins like another.
-        ordered = sorted(forms, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._secrets = Secrets(named_secrets(os.environ) | set(secrets))
 
     def text(self, words: str) -> str:
         """Return words without secrets; of very many their beginning."""
         more = len(words) - LONGEST
         if more > 0:
             words = words[: LONGEST + _MARGIN]
-        if self._known is not None:
-            words = self._known.sub(SECRET, words)
-        words = _IN_TEXT.sub(_kept_before, words)
+        words = hide_named(self._secrets.hide(words))
         return words if more <= 0 else f"{words[:LONGEST]}… ({more} more)"
 
     def json(self, value: Any, *, content: bool = True) -> Json:
@@ -129,16 +106,6 @@ class Redaction:
         return told
 
     def _under(self, name: str, value: Any, content: bool) -> Json:
-        if isinstance(value, (str, Mapping, Sequence)) and _HIDDEN_NAME.search(name):
+        if isinstance(value, (str, Mapping, Sequence)) and is_secret_name(name):
             return SECRET
         return self.json(value, content=content)
-
-
-def _forms(value: str) -> set[str]:
-    """Return a value as it may be written elsewhere."""
-    coded = base64.b64encode(value.encode()).decode("ascii").rstrip("=")
-    return {value, quote(value, safe=""), coded}
-
-
-def _kept_before(found: re.Match[str]) -> str:
-    return f"{found[1] or found[2] or found[3]}{SECRET}"

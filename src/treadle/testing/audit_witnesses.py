@@ -6,6 +6,7 @@ Pure functions that return violations, like those of `treadle.testing.audit_even
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -142,8 +143,30 @@ def secrets_in(task: str, records: Iterable[Record], secrets: Sequence[str]) -> 
 
 
 def found_secrets(data: bytes, secrets: Iterable[str]) -> list[str]:
-    """Return the secrets that some bytes hold: plain, as JSON, base64 (at any offset) or part of a URL."""
-    return [secret for secret in secrets if any(form in data for form in _forms(secret))]
+    """Return the secrets that some bytes hold: plain, escaped, in base64 (at any offset) or hexadecimal, or split."""
+    unescaped = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), data)
+    readings = {_bones(data), _bones(unescaped)}
+    for text in (data, unescaped):
+        readings |= {_bones(_CONTROL.sub(b"", text)), _bones(_TAG.sub(b"", text))}
+    return [
+        secret
+        for secret in secrets
+        if any(form in data for form in _forms(secret))
+        or any(form in reading for form in _bare_forms(secret) for reading in readings)
+    ]
+
+
+_SHORTEST = 10
+"""Letters and digits of the shortest form that is looked for whatever stands between them."""
+
+_ESCAPE = re.compile(rb"(?:%|\\+u00|\\+x|&#x)([0-9a-fA-F]{2})")
+_CONTROL = re.compile(rb"\\+[nrt]")
+_TAG = re.compile(rb"<[^<>]{0,200}>")
+_NO_BONES = bytes(code for code in range(256) if not (code < 128 and chr(code).isalnum()))
+
+
+def _bones(data: bytes) -> bytes:
+    return data.lower().translate(None, _NO_BONES)
 
 
 def _forms(secret: str) -> Iterator[bytes]:
@@ -155,3 +178,10 @@ def _forms(secret: str) -> Iterator[bytes]:
         # What stands before a secret shifts its base64; the first and last characters mix with the neighbours'.
         shifted = b64encode(b"\0" * offset + plain).rstrip(b"=")
         yield shifted[(0, 2, 3)[offset] : -1]
+
+
+def _bare_forms(secret: str) -> Iterator[bytes]:
+    """Yield the letters and digits of each form that is long enough to be found whatever stands between them."""
+    for form in (*_forms(secret), secret.encode().hex().encode()):
+        if len(bare := _bones(form)) >= _SHORTEST:
+            yield bare

@@ -1,0 +1,464 @@
+r"""How secrets are found in text and hidden: the one rule for errors of providers, answers of models and telemetry.
+
+A secret is looked for by its value. What a text looks like decides only where a secret is named (`hide_named`).
+
+Theory of operation. A text is read as several *views*: the text itself, and what it says once escapes, markup, base64
+or hexadecimal digits are decoded, several times in a row. In each view only ASCII letters and digits count, without
+case: that is its *skeleton*, in which line ends, markup and zero-width characters between the characters of a secret
+make no difference. A secret is present when the skeleton of a view holds one of its *forms*: the value itself, its
+base64 at each of the three alignments, its hexadecimal digits, and some more. Invariant: `hide` returns a text of which
+no view holds a secret; where it cannot, it returns `SECRET` alone.
+
+    text      {"error": "bad key: sk-\u0050roj-1234 ..."}     the skeleton has "sku0050roj1234", which is no form
+    a view    {"error": "bad key: sk-Proj-1234 ..."}           the skeleton has "skproj1234...", which is one
+    returned  {"error": "bad key: [secret] ..."}
+
+Not found: what is encrypted, compressed, or split with other letters or digits between its parts.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import re
+from binascii import Error as NotBase64
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from html import unescape
+from typing import Any, Final, cast
+from unicodedata import normalize
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+SECRET: Final = "[secret]"  # noqa: S105  what stands in the place of one
+
+SHORTEST: Final = 8
+"""Characters of the shortest value that is looked for: shorter ones stand in ordinary text by chance."""
+
+_WORD: Final = 16
+"""Letters up to which a value of letters in one case is an ordinary word, such as `placeholder`, and no secret."""
+
+_FRAGMENT: Final = 12
+"""Letters and digits of a piece of a long secret that is hidden too: libraries cut what they repeat."""
+
+_VIEWS: Final = 64
+"""Views of one text that are looked at."""
+
+_LONG: Final = 200_000
+"""Characters from which on a text is only looked at as it is: decoding it would hold up the process."""
+
+# ------------------------------------------------------------------------------------------ what is secret
+
+_HIDDEN: Final = (
+    r"pass(?:word|wd|phrase)|secret|token|(?:api|access|private|goog-api|subscription)[_-]?key"
+    r"|authori[sz]ation|credentials?|cookie"
+)
+_HIDDEN_NAME: Final = re.compile(rf"(?:^|[_\W]|(?<=[a-z])(?=[A-Z]))(?:{_HIDDEN})$", re.IGNORECASE)
+_PARAMETER: Final = re.compile(r"(?:^|[_-])(?:key|token|sig|signature|secret|password)$", re.IGNORECASE)
+_SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether what has this name is a secret, as `api_key`, `Authorization` and `OPENAI_API_KEY` are."""
+    return _HIDDEN_NAME.search(name) is not None
+
+
+def named_secrets(values: Mapping[str, Any]) -> set[str]:
+    """Return the values, of environment variables, headers or settings, whose names say that they are secret."""
+    found: set[str] = set()
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= named_secrets(cast("Mapping[str, Any]", value))
+        elif isinstance(value, str) and is_secret_name(name):
+            found |= {value, _SCHEME.sub("", value, count=1)}
+    return found
+
+
+def url_secrets(url: str | None) -> set[str]:
+    """Return the secrets inside a URL: its password, a user name without one, and parameters such as `key`."""
+    if not url:
+        return set()
+    try:
+        place = urlsplit(url)
+        secret = place.password if place.password is not None else place.username
+    except ValueError:
+        return set()
+    found = {secret, unquote(secret)} if secret else set[str]()
+    if place.username and place.password:
+        found.add(base64.b64encode(unquote(f"{place.username}:{place.password}").encode()).decode())
+    return found | {
+        value for name, value in parse_qsl(place.query) if _PARAMETER.search(name) or is_secret_name(name)
+    }
+
+
+# ------------------------------------------------------------------------------------- what names a secret
+
+_NAMED: Final = re.compile(
+    rf"""((?:\b|_)(?:{_HIDDEN})\\?["']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?\\?["']?)[^\s"'\\,;&<>{{}}\[\]]+"""
+    r"|([?&](?:[\w-]*key|[\w-]*token|sig|signature|secret)=)[^&\s\"'<>]+"
+    r"|(\b(?:bearer|basic)\s+)(?=\S*\d)[\w.~+/=-]{8,}"
+    r"|(://)[^/@\s:]+:[^/@\s]+(?=@)"
+    r"|(://[^\s/@:]*:)[^\s/@]+(?=@)"
+    r"|\b(?:sk|rk|gsk|xai|hf)[-_][\w-]{16,}|\bAIza[\w-]{20,}",
+    re.IGNORECASE,
+)
+
+
+def hide_named(text: str) -> str:
+    """Return a text without what follows a name such as `api_key=` or `Bearer`, and without what looks like a key."""
+    return _NAMED.sub(_kept_before, text)
+
+
+def _kept_before(found: re.Match[str]) -> str:
+    return f"{next(filter(None, found.groups()), '')}{SECRET}"
+
+
+# ------------------------------------------------------------------------------------------ what is looked for
+
+
+class Secrets:
+    """Values that are hidden wherever they stand.
+
+    Values of less than eight characters, and plain words such as `placeholder`, are not looked for. Values of fewer
+    than twelve letters and digits, or without a digit, are found as they are, in any view; all others also in pieces,
+    in base64, in hexadecimal digits and the like.
+
+    Args:
+        values: the secrets.
+    """
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        known = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
+        # The longest first, so that nothing is left of one that begins like another.
+        ordered = sorted(known, key=lambda value: (-len(value), value))
+        self._exact = [value for value in ordered if not _is_strong(value)]
+        strong = [value for value in ordered if _is_strong(value)]
+        self._near = _Forms(form for value in strong for form in _near_forms(value))
+        self._all = _Forms(form for value in strong for form in (*_near_forms(value), *_far_forms(value)))
+
+    def __bool__(self) -> bool:
+        return bool(self._exact or self._near)
+
+    def __repr__(self) -> str:
+        return f"Secrets({len(self._exact) + len(self._near.forms)} forms)"
+
+    def hide(self, text: str, *, deep: bool = False) -> str:
+        """Return a text in which no view holds a secret; a text that holds none is returned as it is.
+
+        Args:
+            text: any text.
+            deep: whether base64 and numbers are decoded too, and rarer forms are looked for: in what is short and
+                may be hostile, such as errors. It takes milliseconds.
+        """
+        for _ in range(_ROUNDS):
+            view = self._view_with_one(text, deep)
+            if view is None:
+                return text
+            text = self._without(view, deep)
+        return SECRET
+
+    def hide_json(self, value: Any) -> Any:
+        """Return JSON data in which no text, names of fields included, holds a secret."""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, Mapping):
+            pairs = cast("Mapping[str, Any]", value).items()
+            return {self.hide(name): self.hide_json(inner) for name, inner in pairs}
+        if isinstance(value, (list, tuple)):
+            return [self.hide_json(inner) for inner in cast("list[Any]", value)]
+        return value
+
+    def open_end(self, text: str) -> int:
+        """Return where the end of a text begins that may be the beginning of a secret; its length if none may."""
+        bones = _skeleton(text)
+        tail = bones[-self._near.longest :] if self._near else ""
+        if not any(head in tail for head in self._near.heads):
+            return len(text)
+        most = 0
+        for form in self._near.forms:
+            for size in range(min(len(form) - 1, len(tail)), max(most, _HEAD - 1), -1):
+                if tail.endswith(form[:size]):
+                    most = size
+                    break
+        return _places(text)[len(bones) - most] if most else len(text)
+
+    def _view_with_one(self, text: str, deep: bool) -> str | None:
+        if len(text) < SHORTEST or not self:
+            return None
+        skeletons: list[tuple[str, str]] = []
+        for view in _views(text, _DEEP if deep else _SHALLOW if len(text) < _LONG else ()):
+            bones = _skeleton(view)
+            if any(value in view for value in self._exact):
+                return view
+            if any(form in bones for form in (self._all if deep else self._near).forms):
+                return view
+            skeletons.append((view, bones))
+        # A piece is looked for only now, since the view that has the whole is the better one to hide it in.
+        return next((view for view, bones in skeletons if deep and self._all.pieces_in(bones)), None)
+
+    def _without(self, view: str, deep: bool) -> str:
+        """Return a view without the secrets that stand in it."""
+        for value in self._exact:
+            view = view.replace(value, SECRET)
+        bones = _skeleton(view)
+        spans = sorted(
+            span for form in (self._all if deep else self._near).forms for span in _spans(form, bones)
+        )
+        if not spans:
+            return view
+        places = _places(view)
+        pieces: list[str] = []
+        end = 0
+        for first, last in spans:
+            begins, ends = places[first], places[last - 1] + 1
+            while begins > end and view[begins - 1] in _RUN:
+                begins -= 1  # what stands beside coded text belongs to the same run, and mixes with it
+            while ends < len(view) and view[ends] in _RUN:
+                ends += 1
+            if begins > end or not pieces:
+                pieces += [view[end:begins], SECRET]
+            end = max(end, ends)
+        return "".join(pieces) + view[end:]
+
+
+class _Forms:
+    """Skeletons of secrets, and the pieces of them that are searched for."""
+
+    def __init__(self, forms: Iterable[str]) -> None:
+        self.forms = sorted({form for form in forms if len(form) >= SHORTEST})
+        self.probes = sorted({probe for form in self.forms for probe in _probes(form)})
+        self.heads = {form[:_HEAD] for form in self.forms}
+        self.longest = max(map(len, self.forms), default=0)
+
+    def __bool__(self) -> bool:
+        return bool(self.forms)
+
+    def pieces_in(self, bones: str) -> bool:
+        """Return whether a skeleton holds a piece of a secret."""
+        return any(probe in bones for probe in self.probes)
+
+
+@lru_cache(maxsize=64)
+def secrets_of(values: frozenset[str]) -> Secrets:
+    """Return the `Secrets` of these values; making the forms of one takes longer than looking for it."""
+    return Secrets(values)
+
+
+NO_SECRETS: Final = Secrets()
+
+_ROUNDS: Final = 8
+_HEAD: Final = 6
+"""Letters and digits of a secret that may be told before it is clear that they begin one."""
+
+_RUN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-")
+
+
+def _is_worth_hiding(value: str) -> bool:
+    plain = value.isascii() and value.isalpha() and (value[1:].islower() or value.isupper())
+    return len(value) >= SHORTEST and not (plain and len(value) < _WORD)
+
+
+def _is_strong(value: str) -> bool:
+    bones = _skeleton(value)
+    mixed = any(map(str.isdigit, bones)) and any(map(str.isalpha, bones))
+    return len(bones) >= (12 if mixed else 24)
+
+
+# A skeleton is made by two passes that C runs: this table, and the bytes that are left out.
+_LOWER: Final = bytes(range(256)).lower()
+_NOT_BONES: Final = bytes(byte for byte in range(256) if byte > 127 or not chr(byte).isalnum())
+
+
+def _skeleton(text: str) -> str:
+    return text.encode("utf-8", "replace").translate(_LOWER, _NOT_BONES).decode("ascii")
+
+
+def _places(text: str) -> list[int]:
+    """Return where each character of a text's skeleton stands in the text."""
+    return [place for place, char in enumerate(text) if char.isascii() and char.isalnum()]
+
+
+def _near_forms(value: str) -> Iterator[str]:
+    """Yield the skeletons of a value as it is, in hexadecimal digits and in base64."""
+    raw = value.encode("utf-8", "replace")
+    yield _skeleton(value)
+    yield raw.hex()
+    yield "".join(f"u{ord(char):04x}" for char in value)  # escaped in JSON
+    for at in range(3):
+        yield _skeleton(_aligned(base64.b64encode, raw, at, 3))
+
+
+def _far_forms(value: str) -> Iterator[str]:
+    """Yield the skeletons of a value as it is seldom written: backwards, rotated, in UTF-16, in base32."""
+    raw, wide = value.encode("utf-8", "replace"), value.encode("utf-16-le", "replace")
+    yield _skeleton(value[::-1])
+    yield _skeleton(codecs.encode(value, "rot13"))
+    yield wide.hex()
+    for at in range(3):
+        yield _skeleton(_aligned(base64.b64encode, raw[::-1], at, 3))
+        yield _skeleton(_aligned(base64.b64encode, wide, at, 3))
+    for at in range(5):
+        yield _skeleton(_aligned(base64.b32encode, raw, at, 5))
+
+
+def _aligned(code: Callable[[bytes], bytes], raw: bytes, at: int, block: int) -> str:
+    """Return coded bytes as they stand `at` bytes into a block, without the characters that mix with neighbours."""
+    whole = raw[(block - at) % block :]
+    return code(whole[: len(whole) - len(whole) % block]).decode()
+
+
+def _probes(form: str) -> Iterator[str]:
+    """Yield pieces of a form of which one is in every piece that is to be hidden, and in the form as a whole."""
+    pieces = [form[at : at + _FRAGMENT] for at in range(0, len(form) - _FRAGMENT + 1, _FRAGMENT // 3)]
+    telling = [piece for piece in pieces if any(map(str.isdigit, piece))]
+    yield from telling or [form]
+
+
+def _spans(form: str, bones: str) -> Iterator[tuple[int, int]]:
+    """Yield from where to where the skeleton of a text holds a form, or a piece of it."""
+    for probe in _probes(form):
+        inside = form.find(probe)
+        found = bones.find(probe)
+        while found >= 0:
+            first, last = found, found + len(probe)
+            while (
+                first > 0
+                and first - found + inside > 0
+                and bones[first - 1] == form[first - found + inside - 1]
+            ):
+                first -= 1
+            while (
+                last < len(bones)
+                and last - found + inside < len(form)
+                and bones[last] == form[last - found + inside]
+            ):
+                last += 1
+            yield first, last
+            found = bones.find(probe, last)
+
+
+# ---------------------------------------------------------------------------------------------------- views
+
+_ESCAPE: Final = re.compile(
+    r"\\u\{?([0-9a-fA-F]{1,6})\}|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\x([0-9a-fA-F]{2})|\\([0-7]{3})"
+    r"|\\([nrtbfv0])|\\(.)",
+    re.DOTALL,
+)
+_PERCENT: Final = re.compile(r"%u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|=([0-9a-fA-F]{2})|=\r?\n")
+_TAG: Final = re.compile(r"<!--.{0,400}?-->|</?[A-Za-z!?][^<>]{0,400}>", re.DOTALL)
+_CODED: Final = re.compile(r"(?<![\w+/-])[\w+/-]{12,}+(?:(?:[\r\n]|\\[rn])++[\w+/-]++)*+={0,2}", re.ASCII)
+_DIGITS: Final = re.compile(
+    r"(?<![0-9a-fA-F])(?:(?:0x|\\x|U\+(?:00)?)?[0-9a-fA-F]{2}[\s:,;.-]{0,2}+){8,}+[0-9a-fA-F]?"
+)
+_NUMBERS: Final = re.compile(r"(?<!\d)\d{2,3}(?:[\s,;]{1,3}\d{2,3}){7,}+")
+_BINARY: Final = re.compile(r"(?<!\d)[01]{7,8}(?:\s{0,2}[01]{7,8}){7,}+")
+
+
+_Decoder = tuple[Callable[[str], Iterator[str]], str]
+
+
+def _views(text: str, decoders: tuple[_Decoder, ...]) -> Iterator[str]:
+    """Yield a text and what it says when it is decoded, the nearest first."""
+    seen = {text}
+    waiting = [text]
+    for view in waiting:  # grows meanwhile
+        yield view
+        for decode, marks in decoders:
+            if marks and not any(mark in view for mark in marks):
+                continue
+            for decoded in decode(view):
+                if decoded not in seen and len(seen) < _VIEWS:
+                    seen.add(decoded)
+                    waiting.append(decoded)
+
+
+def _unescaped(text: str) -> Iterator[str]:
+    yield _ESCAPE.sub(_escaped_char, text)
+
+
+def _escaped_char(found: re.Match[str]) -> str:
+    *codes, octal, control, itself = found.groups()
+    if itself is not None:
+        return itself
+    if control is not None:
+        return " "
+    return (
+        _char(octal, 8) if octal is not None else _char(next(code for code in codes if code is not None), 16)
+    )
+
+
+def _char(code: str, base: int) -> str:
+    number = int(code, base)
+    return chr(number) if number < 0x110000 and not 0xD800 <= number < 0xE000 else " "
+
+
+def _unquoted(text: str) -> Iterator[str]:
+    yield _PERCENT.sub(lambda found: _char(next(filter(None, found.groups()), "20"), 16), text)
+
+
+def _unmarked(text: str) -> Iterator[str]:
+    yield _TAG.sub("", text)
+
+
+def _named_characters(text: str) -> Iterator[str]:
+    yield unescape(text)
+
+
+def _folded(text: str) -> Iterator[str]:
+    if not text.isascii():
+        yield normalize("NFKC", text)
+
+
+def _from_base64(text: str) -> Iterator[str]:
+    """Yield a text with its runs of base64 decoded, from each of four beginnings."""
+    for skip in range(4) if _CODED.search(text) else ():
+        decoded = _CODED.sub(lambda run, skip=skip: _plain(run[0], skip), text)
+        if decoded != text:
+            yield decoded
+
+
+def _plain(run: str, skip: int) -> str:
+    data = re.sub(r"\\[rn]|[\\\r\n=]", "", run)[skip:].replace("-", "+").replace("_", "/")
+    data = data[: len(data) - 1] if len(data) % 4 == 1 else data
+    try:
+        decoded = base64.b64decode(data + "=" * (-len(data) % 4))
+    except (NotBase64, ValueError):
+        return run
+    return _readable(decoded) or run
+
+
+def _readable(data: bytes) -> str | None:
+    text = data.replace(b"\0", b"").decode("utf-8", "replace")
+    odd = sum((not char.isprintable() and not char.isspace()) or char == "\ufffd" for char in text)
+    return text if text and odd * 4 <= len(text) else None
+
+
+def _from_digits(text: str) -> Iterator[str]:
+    """Yield a text with its runs of hexadecimal, decimal or binary codes of characters decoded."""
+    for pattern, read in _CODES:
+        decoded = pattern.sub(lambda run, read=read: _readable(read(run[0])) or run[0], text)
+        if decoded != text:
+            yield decoded
+
+
+def _hexadecimal(run: str, skip: int) -> bytes:
+    digits = _NO_DIGITS.sub("", run)[skip:]
+    return bytes.fromhex(digits[: len(digits) - len(digits) % 2])
+
+
+_NO_DIGITS: Final = re.compile(r"0x|\\x|U\+(?:00)?|[^0-9a-fA-F]")
+_CODES: Final[tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...]] = (
+    (_DIGITS, lambda run: _hexadecimal(run, 0)),
+    (_DIGITS, lambda run: _hexadecimal(run, 1)),
+    (_NUMBERS, lambda run: bytes(min(int(code), 255) for code in re.findall(r"\d+", run))),
+    (_BINARY, lambda run: bytes(int(code, 2) for code in re.findall(r"[01]{7,8}", run))),
+)
+
+_SHALLOW: Final[tuple[_Decoder, ...]] = (
+    (_unescaped, "\\"),
+    (_unquoted, "%="),
+    (_unmarked, "<"),
+    (_named_characters, "&"),
+    (_folded, ""),
+)
+_DEEP: Final[tuple[_Decoder, ...]] = (*_SHALLOW, (_from_digits, ""), (_from_base64, ""))
+"""How a text is decoded, and the characters of which it must hold one to be worth it."""

@@ -1,0 +1,62 @@
+"""A provider that redirects got its key sent to another host; one that repeated it had it stored in the journal."""
+
+import base64
+import json
+
+import pytest
+
+from tests.llm.key_matrix import FORMS, another_host
+from tests.llm.wires import SECRET, WHOLE, WIRES, scripted
+from treadle import Agent, Runner
+from treadle.errors import ModelError
+from treadle.models import Retry
+from treadle.testing.audit import Evidence, audit_store
+from treadle.testing.conformance.model import ask, request
+from treadle.testing.provider import fail, raw
+
+every = pytest.mark.parametrize("made", (WIRES | WHOLE).values(), ids=WIRES | WHOLE)
+REDIRECTS = (301, 302, 303, 307, 308)
+
+
+@pytest.mark.parametrize("made", WIRES.values(), ids=WIRES)
+@pytest.mark.anyio
+async def test_a_redirect_to_another_host_is_refused_once_and_named_without_the_key(made):
+    with another_host() as elsewhere:
+        where = {"location": f"{elsewhere.url}/v1?key={SECRET}"}
+        for status in REDIRECTS:
+            with scripted(made, raw(b"", status=status, headers=where)) as (server, model):
+                async with Runner("memory:") as runner:
+                    result = await runner.run(Agent(Retry(model)), "go")
+                assert len(server.requests) == 1
+            assert elsewhere.requests == []
+            assert (result.state, result.error.kind, result.error.status) == ("failed", "not_found", status)
+            assert elsewhere.url.removeprefix("http://") in result.error.message
+            assert "base_url" in result.error.message
+            assert SECRET not in result.error.message
+
+
+@pytest.mark.parametrize("made", WIRES.values(), ids=WIRES)
+@pytest.mark.anyio
+async def test_a_key_in_the_error_of_a_provider_is_in_no_record(made):
+    said = [f"Incorrect API key provided: {form(SECRET)}." for form in FORMS.values()]
+    items = [fail(401, words) for words in said]
+    items += [
+        raw(f"<html><title>{words}</title>{words}", status=403, content_type="text/html") for words in said
+    ]
+    items += [raw(json.dumps({"why": [words]}), status=422) for words in said]
+    with scripted(made, *items) as (server, model):
+        async with Runner("memory:") as runner:
+            for _ in items:
+                assert (await runner.run(Agent(model), "go")).state == "failed"
+            assert await audit_store(runner.store, Evidence(secrets=[SECRET])) == []
+        assert len(server.requests) == len(items)
+
+
+@every
+@pytest.mark.anyio
+async def test_what_led_to_an_error_of_a_provider_does_not_hang_on_it(made):
+    said = f"No: {base64.b64encode(SECRET.encode()).decode()}"
+    with scripted(made, fail(401, said)) as (_, model), pytest.raises(ModelError, match="No: ") as caught:
+        await ask(model, request())
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
