@@ -1,7 +1,7 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, provider-faults, keys, chaos, races, postgres, environments, bench, soak, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults, keys, chaos, races, postgres, environments, bench, soak, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full crash faults provider-faults keys chaos races postgres environments bench soak docs lock
+.PHONY: fmt check test full crash faults threads provider-faults keys chaos races postgres environments bench soak docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -39,6 +39,11 @@ races: .venv
 
 simulate: .venv
 	$(RUN)/python -m tests.simulation
+
+threads: .venv
+	$(RUN)/python -m tests.property.thread_algebra
+	$(RUN)/python -m tests.property.thread_algebra --store sqlite
+	$(RUN)/python -m tests.property.thread_algebra --store postgresql --runs 500 --jobs 1
 
 provider-faults: .venv
 	$(RUN)/pytest -q -n 2 -m "full or not full" tests/llm/test_fault_matrix.py tests/llm/test_sse_splits.py

@@ -22,7 +22,7 @@ class Interposed(SQLiteStore):
 
     async def thread(self, thread_id: str, **which: Any) -> tuple[int, Sequence[ThreadMember]]:
         found = await super().thread(thread_id, **which)
-        if not which and self.deletes == thread_id:
+        if which.get("version") is None and self.deletes == thread_id:
             self.deletes = None
             await self.delete_thread(thread_id)
         return found

@@ -189,8 +189,8 @@ class Desk:
         elif event.base:
             await self.begin_with_history(state, event.thread, event.base)
 
-    async def begin_with_history(self, state: TaskState, thread_id: str, version: int) -> None:
-        """Let a task that has said nothing yet start from the words its thread holds at a version."""
+    async def begin_with_history(self, state: TaskState, thread_id: str, version: int | None = None) -> int:
+        """Let a task that has said nothing yet start from what its thread holds, now or at a version; return which."""
         words = await self.threads.begin(thread_id, version)
         for damage in words.damaged:
             what = f"task {state.task_id} begins without the messages of task {damage.task_id}"
@@ -200,6 +200,7 @@ class Desk:
         state.messages = list(words.messages)
         state.own_from = len(words.messages)
         state.origin.messages = len(words.messages)
+        return words.version
 
     def keep(self, loaded: Loaded) -> None:
         """Remember a task at rest, unless something newer is known: a view may end after the drive it read beside."""

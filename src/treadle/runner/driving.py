@@ -167,7 +167,7 @@ class Driving:
         state = start(task_id)
         base = 0
         if new.thread_id is not None and new.summarises is None:
-            base = await self._begin_in_thread(state, new.thread_id)
+            base = await self.desk.begin_with_history(state, new.thread_id)
         thread = new.thread_id or (task_id if of is not None else new_id())
         row = NewTask(task_id, new.agent.name, thread, self.parts.clock(), labels=options.labels)
         if of is not None:
@@ -205,7 +205,7 @@ class Driving:
         state = owned.state
         try:
             await owned.writer.durable()
-            if base and (version := (await self.store.thread(state.thread))[0]) < base:
+            if base and (version := (await self.store.thread(state.thread, since=base))[0]) < base:
                 await self.desk.begin_with_history(state, state.thread, version)
                 owned.writer.record(e.ThreadEntered(version))
         except BaseException:
@@ -213,12 +213,6 @@ class Driving:
                 async with self.owning.giving_back(owned):
                     pass
             raise
-
-    async def _begin_in_thread(self, state: TaskState, thread_id: str) -> int:
-        version, _ = await self.store.thread(thread_id)
-        if version:
-            await self.desk.begin_with_history(state, thread_id, version)
-        return version
 
     # ----------------------------------------------------------------------------------------- drive
 

@@ -95,11 +95,13 @@ class Words:
     """Messages of a thread; the list is shared and must not be changed.
 
     Args:
+        version: the version of the thread that says this.
         messages: the oldest first.
         damaged: the members that are left out.
         summarised: whether the first message is a summary of older ones.
     """
 
+    version: int
     messages: list[Message]
     damaged: tuple[DamagedTurn, ...] = ()
     summarised: bool = False
@@ -184,17 +186,17 @@ class ThreadHistory:
         listed = await self._list(thread_id, version, kept)
         return await self._read(thread_id, kept, listed, ())
 
-    async def begin(self, thread_id: str, version: int, inside: Inside = ()) -> Words:
-        """Return what a task begins with at a version of a thread: the newest summary stands for what it covers.
+    async def begin(self, thread_id: str, version: int | None = None, inside: Inside = ()) -> Words:
+        """Return what a task begins with in a thread, now or at a version: a summary stands for what it covers.
 
         Raises `JournalCorrupt` if this version is read for its own sake, which only a forged journal asks for.
         """
-        if (thread_id, version) in inside:
+        if version is not None and (thread_id, version) in inside:
             text = f"version {version} of thread {thread_id!r} is said to begin with itself"
             raise JournalCorrupt(text, task_id="", seq=1)
-        inside = (*inside, (thread_id, version))
         kept = self._entry(thread_id, None)
         listed = await self._list(thread_id, version, kept)
+        inside = (*inside, (thread_id, listed.at if version is None else version))
         damaged: tuple[DamagedTurn, ...] = ()
         for summary in sorted(listed.summaries, key=_version, reverse=True):
             try:
@@ -202,20 +204,21 @@ class ThreadHistory:
             except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
                 damaged += (_damage(summary, error),)
                 continue
-            rest = await self._behind(thread_id, version, summary.covers, kept, listed, inside)
-            return Words([Message("user", summary_words(text)), *rest.messages], damaged + rest.damaged, True)
-        whole = await self._behind(thread_id, version, 0, kept, listed, inside)
-        return Words(whole.messages, damaged + whole.damaged)
+            rest = await self._behind(thread_id, summary.covers, kept, listed, inside)
+            messages = [Message("user", summary_words(text)), *rest.messages]
+            return Words(listed.at, messages, damaged + rest.damaged, summarised=True)
+        whole = await self._behind(thread_id, 0, kept, listed, inside)
+        return Words(listed.at, whole.messages, damaged + whole.damaged)
 
     async def _behind(
-        self, thread_id: str, version: int, after: int, kept: _Kept, listed: _Listed, inside: Inside
+        self, thread_id: str, after: int, kept: _Kept, listed: _Listed, inside: Inside
     ) -> Words:
         """Return what the members behind version `after` say; `kept` and `listed` may be of other members."""
         if kept.after != after:
             if kept.after and not after:
                 self._drop(thread_id, summarised=True)
             kept = self._entry(thread_id, after)
-            listed = await self._list(thread_id, version, kept)
+            listed = await self._list(thread_id, listed.at, kept)
         return await self._read(thread_id, kept, listed, inside)
 
     async def turn(self, thread_id: str, member: ThreadMember, *, first: bool) -> Sequence[Message]:
@@ -299,7 +302,7 @@ class ThreadHistory:
             if listed.at >= kept.at or not listed.shared:
                 self._keep(thread_id, newer)
             kept = newer
-        return Words(kept.messages, kept.damaged)
+        return Words(listed.at, kept.messages, kept.damaged)
 
     # ------------------------------------------------------------------------------------- one member
 

@@ -66,6 +66,18 @@ class ThreadConformance(StoreSubject):
             await made.write(thread=remove())
             assert await store.thread("talk") == (6, [ThreadMember(1, "t", 3), ThreadMember(2, "u", 3)])
 
+    async def test_members_can_be_read_from_a_version_on(self, tmp_path: Path) -> None:
+        async with self.opened(tmp_path) as store:
+            await talking(store, "t", "u", "v")
+            await (await again(store, "v")).write(thread=remove(), release=True)
+            await talking(store, "w")
+            for version in (None, 1, 2, 3, 4, 5, 9):
+                at, members = await store.thread("talk", version=version)
+                for since in range(7):
+                    later = [member for member in members if member.version > since]
+                    assert await store.thread("talk", version=version, since=since) == (at, later)
+            assert await store.thread("nothing", since=3) == (0, [])
+
     async def test_threads_are_listed_in_pages(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             for name in ("c", "a", "b"):

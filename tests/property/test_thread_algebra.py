@@ -1,0 +1,43 @@
+"""A sample of `python -m tests.property.thread_algebra`, and that it finds defects that are planted."""
+
+import random
+from typing import Any
+
+import pytest
+
+from tests.property.thread_algebra import Ground
+from treadle.runner.thread_history import ThreadHistory
+from treadle.stores import retention
+
+
+@pytest.mark.parametrize(("kind", "runs"), [("memory", 60), ("sqlite", 8)])
+def test_a_thread_and_its_tasks_say_what_lists_would_say(kind: str, runs: int) -> None:
+    first = random.randrange(2**31)
+    print(f"python -m tests.property.thread_algebra --store {kind} --seed {first} --runs {runs}")
+    with Ground(kind) as ground:
+        for seed in range(first, first + runs):
+            told, _ = ground.run(seed)
+            assert told is None, f"--store {kind} --seed {seed} --runs 1\n  {told}"
+
+
+def found(seeds: range) -> list[str]:
+    with Ground("memory") as ground:
+        return [told for seed in seeds if (told := ground.run(seed)[0]) is not None]
+
+
+def test_a_deletion_that_forgets_what_others_began_with_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "read_below", lambda first_versions: 0)
+    assert any("are missing" in told or "should be" in told for told in found(range(80, 140)))
+
+
+def test_a_cache_that_does_not_notice_what_others_did_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Any = ThreadHistory._list
+
+    async def blind(self: ThreadHistory, thread_id: str, version: int | None, kept: Any) -> Any:
+        listed = await real(self, thread_id, version, kept)
+        if kept.at and listed.shared < len(kept.turns) and not listed.rest:
+            listed = type(listed)(kept.at, len(kept.turns), [], kept.summaries)
+        return listed
+
+    monkeypatch.setattr(ThreadHistory, "_list", blind)
+    assert any("should be" in told for told in found(range(20)))

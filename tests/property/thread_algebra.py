@@ -1,0 +1,279 @@
+"""Random lives of a thread: `python -m tests.property.thread_algebra [--runs N] [--seed N] [--store KIND] [--jobs N]`.
+
+Each run makes up to three turns of one thread and up to two forks, and creates, runs, steps, undoes, resumes,
+finalizes, forks and deletes them in any order, through two runners with caches of their own. What the thread and its
+tasks say must be what a model of lists says, by both runners and after a restart; `verify` finds nothing, and once all
+tasks are deleted nothing is left. Prints the seed of each run that differs, and ends with 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.property.thread_model import Refused, Said, ThreadModel, reply
+from tests.runner.cases import said
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.errors import AlreadyFinalized, StepNotFound, TaskFinished, TaskNotFound, TaskUnfinished
+from treadle.llm.scripted import call
+from treadle.stores.memory import MemoryStore
+from treadle.testing.postgres import PostgresServer
+
+REFUSALS = (AlreadyFinalized, StepNotFound, TaskFinished, TaskUnfinished)
+VERBS = (
+    "create",
+    "run",
+    "step",
+    "step",
+    "undo",
+    "undo",
+    "undo",
+    "resume",
+    "resume",
+    "finalize",
+    "delete",
+    "fork",
+)
+OPERATIONS = 24
+"""How many operations a run has at most."""
+
+
+@tool(read_only=True)
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def answer(request: Any) -> Any:
+    seen = said(request.messages)
+    return reply(seen)[1] if seen[-1][0] == "tool" else call("look")
+
+
+AGENT = Agent(ScriptedModel(answer), name="echo", tools=[look])
+
+
+class Different(AssertionError):
+    """What is there is not what the model says."""
+
+
+class Life:
+    """One run: a model, and two runners on one store.
+
+    Args:
+        seed: names the run.
+        opened: returns a new runner on the store.
+    """
+
+    def __init__(self, seed: int, opened: Callable[[], Runner]) -> None:
+        self.dice = random.Random(seed)
+        self.opened = opened
+        self.model = ThreadModel()
+        self.name = f"r{seed}"
+        self.talk = f"{self.name}-talk"
+        self.made: list[str] = []
+        self.log: list[str] = []
+        self.done: Counter[str] = Counter()
+
+    async def live(self) -> None:
+        async with self.opened() as one, self.opened() as other:
+            for _ in range(self.dice.randrange(OPERATIONS // 2, OPERATIONS + 1)):
+                await self.operate(self.dice.choice((one, other)))
+                await self.compare_thread(self.talk, self.dice.choice((one, other)))
+            for runner in (one, other):
+                await self.compare(runner)
+        async with self.opened() as runner:
+            await self.compare(runner)
+            findings = (await runner.verify()).findings
+            self.expect("findings", [str(finding) for finding in findings], [])
+            await self.delete_all(runner)
+
+    # ------------------------------------------------------------------------------------- operations
+
+    async def operate(self, runner: Runner) -> None:
+        verb = self.dice.choice(VERBS)
+        names = list(self.model.turns)
+        if verb in ("create", "run") or not names:
+            if len(self.made) < 5 and sum(not turn.root for turn in self.model.turns.values()) < 3:
+                await self.create(runner, run=verb == "run")
+            return
+        name = self.dice.choice(names)
+        if verb == "fork":
+            if sum(bool(turn.root) for turn in self.model.turns.values()) < 2:
+                await self.fork(runner, name)
+            return
+        verbs: dict[str, Callable[[], Awaitable[Any]]] = {
+            "step": lambda: runner.run_step(name),
+            "undo": lambda: runner.undo_step(name),
+            "resume": lambda: runner.resume(name),
+            "finalize": lambda: runner.finalize(name),
+            "delete": lambda: runner.delete_task(name),
+        }
+        await self.both(f"{verb} {name}", lambda: getattr(self.model, verb)(name), verbs[verb])
+
+    async def create(self, runner: Runner, *, run: bool) -> None:
+        name, text = self.new_name("turn"), f"words {len(self.made)}"
+        await self.both(
+            f"create {name}",
+            lambda: self.model.create(name, self.talk, text),
+            lambda: runner.create_task(AGENT, text, task_id=name, thread_id=self.talk),
+        )
+        if run:
+            await self.both(
+                f"run {name}",
+                lambda: self.model.resume(name),
+                lambda: runner.run(AGENT, text, task_id=name, thread_id=self.talk),
+            )
+
+    async def fork(self, runner: Runner, name: str) -> None:
+        fork, text = self.new_name("fork"), self.dice.choice([None, f"and {len(self.made)}"])
+        thread = self.dice.choice([self.model.turns[name].thread, f"{fork}-thread"])
+        task = await runner.fork(name, input=text, thread_id=thread)
+        self.log.append(f"fork {name} -> {task.task_id} in {thread} with {text!r}")
+        self.made[-1] = task.task_id
+        self.done["fork"] += 1
+        self.model.fork(name, task.task_id, thread, text)
+
+    def new_name(self, kind: str) -> str:
+        self.made.append(f"{self.name}-{kind}-{len(self.made)}")
+        return self.made[-1]
+
+    async def both(
+        self, what: str, in_model: Callable[[], None], in_store: Callable[[], Awaitable[Any]]
+    ) -> None:
+        """Do something in the model and for real: both do it, or both refuse."""
+        refused = None
+        try:
+            in_model()
+        except Refused:
+            refused = True
+        try:
+            await in_store()
+        except REFUSALS as error:
+            self.log.append(f"{what}: {type(error).__name__}")
+            self.expect(what, "refused", "refused" if refused else "done")
+        else:
+            self.log.append(what)
+            self.done[what.split(maxsplit=1)[0]] += 1
+            self.expect(what, "done", "refused" if refused else "done")
+
+    # ------------------------------------------------------------------------------------- comparison
+
+    async def compare(self, runner: Runner) -> None:
+        for thread in {self.talk, *self.model.threads}:
+            await self.compare_thread(thread, runner)
+        for name, turn in self.model.turns.items():
+            state = (await runner.desk.load(name)).state
+            begins = turn.conversation if turn.began or turn.root else turn.made[0]
+            self.expect(f"the conversation of {name}", said(state.messages), begins)
+
+    async def compare_thread(self, thread: str, runner: Runner) -> None:
+        words = said(await runner.get_thread(thread))
+        if not words and all(turn.thread != thread for turn in self.model.turns.values()):
+            self.model.threads.pop(thread, None)  # no task is in it any more, and no fork needs it
+        self.expect(f"thread {thread}", words, self.model.words(thread))
+
+    async def delete_all(self, runner: Runner) -> None:
+        """Delete the tasks that are left, in any order: nothing of the thread stays."""
+        names = list(self.model.turns)
+        self.dice.shuffle(names)
+        for name in names:
+            await runner.delete_task(name)
+            self.log.append(f"delete {name}")
+        for name in self.made:
+            try:
+                records = await runner.store.read(name)
+            except TaskNotFound:
+                continue
+            self.expect(f"the records of {name}", records, [])
+        left = [item.thread_id for item in (await runner.list_threads()).items]
+        self.expect("threads", left, [])
+
+    def expect(self, what: str, there: list[Said] | object, said: list[Said] | object) -> None:
+        if there != said:
+            raise Different(f"{what}:\n    is        {there}\n    should be {said}")
+
+
+# ------------------------------------------------------------------------------------------- many runs
+
+
+class Ground:
+    """Where runs happen: a store of one kind, used by many runs one after the other."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.server = PostgresServer() if kind == "postgresql" else None
+        self.folder = tempfile.TemporaryDirectory(prefix="treadle-threads-")
+
+    def __enter__(self) -> Ground:
+        if self.server is not None:
+            self.server.__enter__()
+        return self
+
+    def __exit__(self, *why: Any) -> None:
+        if self.server is not None:
+            self.server.__exit__(*why)
+        self.folder.cleanup()
+
+    def run(self, seed: int) -> tuple[str | None, Counter[str]]:
+        """Return what was different in one run, and how often each verb was carried out."""
+        if self.kind == "memory":
+            store: Any = MemoryStore()
+        elif self.kind == "sqlite":
+            store = Path(self.folder.name) / f"{seed // 100}.db"
+        else:
+            assert self.server is not None
+            store = self.server.in_schema("threads")
+        life = Life(seed, lambda: Runner(store, agents=[AGENT]))
+        try:
+            asyncio.run(life.live())
+        except Exception as error:
+            if self.kind == "postgresql":
+                raise  # what is left would be in the way of the next run
+            told = "\n  ".join([*life.log, f"{type(error).__name__}: {error}"])
+            if self.kind == "sqlite":
+                for file in Path(self.folder.name).glob(f"{seed // 100}.db*"):
+                    file.unlink()
+            return told, life.done
+        return None, life.done
+
+
+def several(kind: str, seeds: range) -> list[tuple[int, str | None, Counter[str]]]:
+    """Run some seeds."""
+    with Ground(kind) as ground:
+        return [(seed, *ground.run(seed)) for seed in seeds]
+
+
+def main() -> int:
+    parser = ArgumentParser(prog="python -m tests.property.thread_algebra")
+    parser.add_argument("--runs", type=int, default=5_000)
+    parser.add_argument("--seed", type=int, default=None, help="the first seed")
+    parser.add_argument("--store", choices=["memory", "sqlite", "postgresql"], default="memory")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    given = parser.parse_args()
+    first = random.randrange(2**31) if given.seed is None else given.seed
+    print(f"{given.store}: seeds {first} to {first + given.runs - 1}", flush=True)
+    began, done, different = time.monotonic(), Counter[str](), 0
+    parts = [range(at, min(at + 50, first + given.runs)) for at in range(first, first + given.runs, 50)]
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for found in pool.map(several, [given.store] * len(parts), parts):
+            for seed, told, verbs in found:
+                done.update(verbs)
+                if told is not None:
+                    different += 1
+                    print(f"--seed {seed} --runs 1 --store {given.store}\n  {told}", flush=True)
+    print(", ".join([f"{count} {verb}" for verb, count in sorted(done.items())]))
+    print(f"{given.runs} runs in {time.monotonic() - began:.0f} s, {different} different")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
