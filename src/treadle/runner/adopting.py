@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Final, Literal
 
 from treadle.core import events as e
@@ -221,6 +222,7 @@ class Adopter:
                 if len(self._adopting) < self._at_most and self._takes(row):
                     adopting = self._loop.create_task(self._adopt(row))
                     self._adopting[row.task_id] = adopting
+                    adopting.add_done_callback(partial(self._adopted, row.task_id))
             if len(page) < PAGE:
                 # Only who looked at all of them knows which are orphans no more.
                 self._seen = {key: since for key, since in self._seen.items() if key in found}
@@ -274,11 +276,13 @@ class Adopter:
             if count == 0:
                 text = f"task {task_id} cannot be driven, and is tried again later: {type(error).__name__}: {error}"
                 self._say("failed", text, row)
-        finally:
-            del self._adopting[task_id]
-            if self._suspect == task_id:
-                self._suspect = None
-            self._heard.set()
+
+    def _adopted(self, task_id: str, adopting: asyncio.Task[None]) -> None:
+        """Make room, however the adoption of a task ended; also one that was cancelled before its first turn."""
+        del self._adopting[task_id]
+        if self._suspect == task_id:
+            self._suspect = None
+        self._heard.set()
 
     async def _is_overdue(self, row: TaskRow) -> bool | None:
         """Whether a task's timer has fired only by the time that passed for this adopter; None if it waits on.

@@ -422,6 +422,17 @@ class Driving:
             await self.command(row.parent, CHILD, {"call": call})
             row = above
 
+    async def paused_below(self, task_id: str) -> set[tuple[str, int]]:
+        """Return the tasks below a task that are paused or interrupted, each with its epoch."""
+        found: set[tuple[str, int]] = set()
+        for call in (await self.desk.load(task_id)).state.open_children():
+            row = await self.row_or_none(str(call.child))
+            if row is not None and row.state not in END_STATES:
+                if row.driver is None and row.state in ("paused", "interrupted"):
+                    found.add((row.task_id, row.epoch))
+                found |= await self.paused_below(row.task_id)
+        return found
+
     async def attend(self, task_id: str) -> None:
         """Have a task's inbox read: by its driver, else here and now."""
         if self.desk.poke(task_id):

@@ -7,7 +7,7 @@ back, and tell from its state what happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 from treadle.agents.agent import Agent
@@ -169,7 +169,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
                 await self._driving.drive(owned, "end", agent, context)
         except Fenced as refusal:
             row = await self._driving.succeeded(owned, refusal)
-            if results.word_of(row) in UNFINISHED:
+            if await self._is_left(row):
                 return await self._go_on(row.task_id, agent, context, again=False)
             return await self.result(row.task_id)
         return self._result_of(owned.state, results.resting_word(owned.state))
@@ -295,10 +295,11 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         while True:
             row = await self._driving.row(task_id)
             if self.desk.is_driven(row):
+                is_here = self.desk.is_owned(task_id)
+                paused = await self._driving.paused_below(task_id) if again else set[tuple[str, int]]()
                 row = await self._resumed_elsewhere(task_id, by)
-                if results.word_of(row) not in UNFINISHED and not await self._driving.store.inbox(task_id):
+                if not await self._is_left(row, is_here=is_here, paused=paused):
                     return await self.result(task_id)
-                # Whoever had it took one step, or only heard a message: where it goes on from there is asked here.
             if _stays(row.state, options, again=again):
                 return await self.result(task_id)
             self._driving.check_alone(task_id, row.parent)
@@ -316,13 +317,29 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
                 if owned is None:
                     continue
                 row = await self._driving.succeeded(owned, refusal)
-                if results.word_of(row) not in UNFINISHED:
+                if not await self._is_left(row):
                     return await self.result(task_id)
             except TaskBusy:
                 now = await self._driving.row(task_id)
                 if now.epoch == row.epoch and not self.desk.is_driven(now):
                     raise
                 # Somebody else was faster, and may have had it for a moment only.
+
+    async def _is_left(
+        self, row: TaskRow, *, is_here: bool = False, paused: Set[tuple[str, int]] = frozenset()
+    ) -> bool:
+        """Whether a task that another caller drove is to be driven on by the one that waited for it.
+
+        It is, when that driver crashed, was shut down, took one step only, or left mail unread. So it is when it
+        stopped for children that were `paused`, with these epochs, before the caller came: a resume lifts that.
+        """
+        if row.state in END_STATES:
+            return False
+        if row.driver is not None or row.state in UNFINISHED or await self._store.inbox(row.task_id):
+            return True
+        if row.state == "interrupted" and not is_here:  # a runner that shuts down drives nothing on
+            return (await self.desk.load(row.task_id, row)).state.shutdown
+        return bool(paused) and not paused.isdisjoint(await self._driving.paused_below(row.task_id))
 
     async def _resumed_elsewhere(self, task_id: str, by: str | None) -> TaskRow:
         """Return the row of a task once its driver stops; one that is about to stop since it was asked to goes on."""

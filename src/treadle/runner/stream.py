@@ -156,13 +156,22 @@ class Stream(Generic[R]):
         assert self._task is not None
         assert self._watcher is not None
         assert self._events is not None
+        cancelled: asyncio.CancelledError | None = None
         try:
             if not self._task.done():
                 self._task.cancel()
-                await asyncio.wait([self._task])
+            while not self._task.done():
+                # A cancel scope delivers its cancellation at every await, and a caller may be cancelled twice: the
+                # task stops within its grace, and is not left running behind the caller's back.
+                try:
+                    await asyncio.wait([self._task])
+                except asyncio.CancelledError as again:
+                    cancelled = again
             await self._events.aclose()
         finally:
             self._desk.channels.unsubscribe(self.task_id, self._watcher)
+        if cancelled is not None:
+            raise cancelled
         if self._task.cancelled():
             with suppress(TaskNotFound):
                 self._left = await self._standing() if self._standing is not None else None
