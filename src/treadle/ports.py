@@ -6,6 +6,7 @@ Nothing here does anything. An adapter of a port passes that port's conformance 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, cast, runtime_checkable
@@ -497,7 +498,47 @@ class TaskFilter:
 CommitDone = Callable[["Committed | Exception"], None]
 
 
-class JournalStore(Protocol):
+class JournalReader(Protocol):
+    """What can be read of journals."""
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Return the records that hold events `after` + 1 to `upto`, in order, with blobs; a fork's shared ones first.
+
+        Raises `TaskNotFound`; `JournalCorrupt` when the last records asked for are missing: those up to the row's
+        mark, or to `upto` if that comes before it.
+        """
+        ...
+
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; with `deleted` also that of a deleted task whose records are kept for others.
+
+        Raises `TaskNotFound`.
+        """
+        ...
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """Return matching rows, newest task id first."""
+        ...
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items not yet taken, in order of arrival."""
+        ...
+
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members in order, or those of an earlier version.
+
+        With `since`, only the members that later versions than this one added; costs nothing for those before.
+        """
+        ...
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version, by id upward, those behind `after` only."""
+        ...
+
+
+class JournalStore(JournalReader, Protocol):
     """Where journals live. One transaction covers a task's record, its row, its thread, its inbox and its blobs.
 
     All methods may be called from any event loop and thread of the process; `open` happens at first use, once.
@@ -544,25 +585,6 @@ class JournalStore(Protocol):
         then this object's next claim is answered as this one would have been, and if none comes, the store gives the
         task back as soon as it can be written.
         """
-        ...
-
-    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        """Return the records that hold events `after` + 1 to `upto`, in order, with blobs; a fork's shared ones first.
-
-        Raises `TaskNotFound`; `JournalCorrupt` when the last records asked for are missing: those up to the row's
-        mark, or to `upto` if that comes before it.
-        """
-        ...
-
-    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
-        """Return a task's row; with `deleted` also that of a deleted task whose records are kept for others.
-
-        Raises `TaskNotFound`.
-        """
-        ...
-
-    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest task id first."""
         ...
 
     async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
@@ -612,21 +634,13 @@ class JournalStore(Protocol):
         """Put an item into a task's inbox, durably; False when its id was there before. Raises `TaskNotFound`."""
         ...
 
-    async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items not yet taken, in order of arrival."""
-        ...
+    def snapshot(self) -> AbstractAsyncContextManager[JournalReader]:
+        """Lend a reader to which all of the store stays as it was when it was lent: one transaction that only reads.
 
-    async def thread(
-        self, thread_id: str, *, version: int | None = None, since: int = 0
-    ) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members in order, or those of an earlier version.
-
-        With `since`, only the members that later versions than this one added; costs nothing for those before.
+        What was queued in this process before is seen. Whoever writes is not kept waiting; until it is given back, the
+        store keeps what it needs of the past. The reader is for one event loop, and asks one thing after the other.
+        Raises `StoreUnavailable`, here or in a method of the reader, also when the snapshot was lost.
         """
-        ...
-
-    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
-        """Return the threads that have a version, by id upward, those behind `after` only."""
         ...
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:

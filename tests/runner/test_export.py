@@ -22,6 +22,7 @@ from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import Owner, add, dump, remove
 from treadle.testing.postgres import PostgresServer
+from treadle.testing.wrapped import WrappedStore
 from treadle.wiring import open_store
 
 pytestmark = pytest.mark.anyio
@@ -362,13 +363,18 @@ async def test_a_file_that_changes_between_two_looks_leaves_no_half_task(
         assert await runner.store.rows(TaskFilter()) == []
 
 
-class FailsHalfWay(MemoryStore):
+class FailsHalfWay(WrappedStore):
     async def read(self, task_id: str, **range_: Any) -> Any:
         raise StoreUnavailable("the disk is gone")
 
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Any]:
+        async with self._store.snapshot() as lent:
+            yield FailsHalfWay(lent)
+
 
 async def test_an_export_that_fails_half_way_leaves_no_file(tmp_path: Path) -> None:
-    store = FailsHalfWay()
+    store: Any = FailsHalfWay(MemoryStore())
     async with Runner(store) as runner:
         await runner.store.open()
         await (await Owner.create(store, "t")).release()

@@ -108,6 +108,13 @@ class FaultyPort:
             raise StoreUnavailable("the store does not answer")
         return self.inner.watch(wake)
 
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[FaultyPort]:
+        if self.port.call("snapshot"):
+            raise StoreUnavailable("the store does not answer")
+        async with self.inner.snapshot() as lent:
+            yield FaultyPort(lent, self.port)
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
         if not asyncio.iscoroutinefunction(found):

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.ports import JournalStore, TaskFilter, TaskRow, ThreadMember
+from treadle.ports import JournalReader, TaskFilter, TaskRow, ThreadMember
 from treadle.runner.portable import FORMAT, ExportWriter
 from treadle.runner.verifying import every_row, pages
 
@@ -42,7 +42,7 @@ class Selection:
     That is the tasks they were forked from, all who spoke in their threads, and the whole tree of each.
     """
 
-    def __init__(self, store: JournalStore) -> None:
+    def __init__(self, store: JournalReader) -> None:
         self._store = store
         self._seen: set[str] = set()
         self.order: list[str] = []
@@ -90,7 +90,7 @@ class Selection:
         return True
 
 
-async def _history(store: JournalStore, thread_id: str) -> _Thread:
+async def _history(store: JournalReader, thread_id: str) -> _Thread:
     """Return a thread with those who were taken out of it again."""
     version, members = await store.thread(thread_id)
     if len(members) == version:
@@ -107,8 +107,8 @@ async def _history(store: JournalStore, thread_id: str) -> _Thread:
     return _Thread(version, [known[at] for at in sorted(known)])
 
 
-async def export(store: JournalStore, out: BinaryIO, tasks: Iterable[str] | None) -> ExportReport:
-    """Write tasks, all by default, with what they need; the events that are there when their turn comes."""
+async def export(store: JournalReader, out: BinaryIO, tasks: Iterable[str] | None) -> ExportReport:
+    """Write tasks, all by default, with what they need, from a snapshot if the store is in use."""
     wanted = Selection(store)
     if tasks is None:
         tasks = [row.task_id async for row in every_row(store)][::-1]
@@ -126,7 +126,7 @@ async def export(store: JournalStore, out: BinaryIO, tasks: Iterable[str] | None
     return ExportReport(tuple(wanted.order), tuple(kept), events, writer.bytes)
 
 
-async def _write_task(store: JournalStore, writer: ExportWriter, row: TaskRow) -> int:
+async def _write_task(store: JournalReader, writer: ExportWriter, row: TaskRow) -> int:
     """Write one task and return how many events it has of its own."""
     # Nobody drives it where it is taken in: there it is a task whose driver has gone.
     owned = row.driver is not None and row.state not in END_STATES
@@ -143,13 +143,13 @@ async def _write_task(store: JournalStore, writer: ExportWriter, row: TaskRow) -
     return row.head - row.base_seq
 
 
-async def digest_at(store: JournalStore, task_id: str, seq: int) -> bytes:
+async def digest_at(store: JournalReader, task_id: str, seq: int) -> bytes:
     """Return the digest of the record that holds an event of a task; empty if there is none."""
     found = await store.read(task_id, after=seq - 1, upto=seq) if seq else []
     return found[-1].digest if found else b""
 
 
-async def export_to_file(store: JournalStore, path: Path, tasks: Iterable[str] | None) -> ExportReport:
+async def export_to_file(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:
     """Write a file, for its owner only, that is there when it is whole and not before."""
     part = path.with_name(f".{path.name}.{token_hex(4)}.part")
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from treadle.runner import given
 from treadle.runner.verbs import verb
-from treadle.runner.views import Ref, Views, id_of
+from treadle.runner.views import Ref, Views
 
 if TYPE_CHECKING:
     from treadle.runner.exporting import ExportReport
@@ -30,11 +30,10 @@ class Keeping(Views):
         """
         from treadle.runner import verifying
 
-        if task is None:
-            await self._store.open()
-            report = await verifying.verify(self._store, None)
-        else:
-            report = await verifying.verify(self._store, await self._driving.row(id_of(task)))
+        task_id = None if task is None else await self._existing(task)
+        await self._store.open()
+        async with self._store.snapshot() as snapshot:
+            report = await verifying.verify(snapshot, task_id)
         for damaged in {finding.task_id for finding in report.findings}:
             self._driving.desk.forget(damaged)
         return report
@@ -60,9 +59,10 @@ class Keeping(Views):
         )
         await self._store.open()
         wanted = [await self._existing(task) for task in tasks] or None
-        if file is not None:
-            return await exporting.export_to_file(self._store, file, wanted)
-        return await exporting.export(self._store, cast("BinaryIO", to), wanted)
+        async with self._store.snapshot() as snapshot:
+            if file is not None:
+                return await exporting.export_to_file(snapshot, file, wanted)
+            return await exporting.export(snapshot, cast("BinaryIO", to), wanted)
 
     @verb
     async def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:

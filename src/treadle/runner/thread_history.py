@@ -56,7 +56,7 @@ from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
 from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew, TreadleError
-from treadle.ports import JournalStore, Record, ThreadMember
+from treadle.ports import JournalReader, Record, ThreadMember
 from treadle.runner import loading
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
@@ -173,7 +173,7 @@ class ThreadHistory:
         most: how many bytes of journals to keep as messages.
     """
 
-    def __init__(self, store: JournalStore, most: int = KEPT_BYTES) -> None:
+    def __init__(self, store: JournalReader, most: int = KEPT_BYTES) -> None:
         self._store = store
         self._most = most
         self._lock = Lock()

@@ -15,7 +15,7 @@ from treadle.core.data import frozen, mutable
 from treadle.core.journal import missing_tail, replaced_tail, unfold
 from treadle.core.state import TaskState, start
 from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
-from treadle.ports import JournalStore, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.ports import JournalReader, Record, TaskFilter, TaskRow, ThreadMember
 from treadle.runner import loading
 from treadle.runner.thread_history import ThreadHistory
 
@@ -88,7 +88,7 @@ class VerifyReport:
 
 
 async def pages(
-    store: JournalStore, task_id: str, *, after: int = 0, upto: int
+    store: JournalReader, task_id: str, *, after: int = 0, upto: int
 ) -> AsyncIterator[list[Record]]:
     """Yield a task's records in order, some megabytes at a time; raises what `JournalStore.read` raises."""
     window = 8
@@ -111,7 +111,7 @@ def size_of(records: list[Record]) -> int:
     return sum(len(record.data) + sum(map(len, record.blobs.values())) for record in records)
 
 
-async def every_row(store: JournalStore) -> AsyncIterator[TaskRow]:
+async def every_row(store: JournalReader) -> AsyncIterator[TaskRow]:
     """Yield the rows of all listed tasks, newest id first."""
     cursor = None
     while True:
@@ -123,11 +123,16 @@ async def every_row(store: JournalStore) -> AsyncIterator[TaskRow]:
         cursor = rows[-1].task_id
 
 
-async def verify(store: JournalStore, row: TaskRow | None) -> VerifyReport:
-    """Check one task, or all tasks of a store and the deleted ones that threads still need."""
+async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
+    """Check one task, or all tasks of a store and the deleted ones that threads still need.
+
+    Args:
+        store: a snapshot, if the store is in use: else tasks and threads are read at different moments.
+        task_id: the task, or None for all.
+    """
     history = ThreadHistory(store)
-    if row is not None:
-        return VerifyReport((await verified(store, history, row),))
+    if task_id is not None:
+        return VerifyReport((await verified(store, history, await store.row(task_id)),))
     found: list[TaskVerified] = []
     listed: set[str] = set()
     threads: set[str] = set()
@@ -138,8 +143,6 @@ async def verify(store: JournalStore, row: TaskRow | None) -> VerifyReport:
         try:
             found.append(await verified(store, history, row))
         except TaskNotFound as error:
-            if not await _is_listed(store, row.task_id):
-                continue  # it was deleted meanwhile
             finding = Finding(row.task_id, 1, "row", f"it is listed and cannot be found by its id: {error}")
             found.append(TaskVerified(row.task_id, 0, 0, (finding,)))
     for thread in sorted(threads):
@@ -158,12 +161,9 @@ async def verify(store: JournalStore, row: TaskRow | None) -> VerifyReport:
     return VerifyReport(tuple(found), tuple(incomplete))
 
 
-async def _is_listed(store: JournalStore, task_id: str) -> bool:
-    rows = await store.rows(TaskFilter(limit=1, cursor=f"{task_id}\0"))
-    return any(row.task_id == task_id for row in rows)
-
-
-async def _member_verified(store: JournalStore, history: ThreadHistory, member: ThreadMember) -> TaskVerified:
+async def _member_verified(
+    store: JournalReader, history: ThreadHistory, member: ThreadMember
+) -> TaskVerified:
     try:
         return await verified(store, history, await store.row(member.task_id, deleted=True))
     except TaskNotFound as error:
@@ -171,7 +171,7 @@ async def _member_verified(store: JournalStore, history: ThreadHistory, member: 
         return TaskVerified(member.task_id, 0, 0, (finding,))
 
 
-async def verified(store: JournalStore, history: ThreadHistory, row: TaskRow) -> TaskVerified:
+async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -> TaskVerified:
     """Return what there is to say about a task as its row stood; what was written since is left for the next look."""
     reading = _Reading(start(row.task_id))
     findings: list[Finding] = []
@@ -272,7 +272,7 @@ def _at_the_mark(row: TaskRow, reading: _Reading) -> Iterator[Finding]:
         yield Finding(row.task_id, error.seq, "journal", _plain(error))
 
 
-async def _around(store: JournalStore, row: TaskRow, state: TaskState) -> list[Finding]:
+async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[Finding]:
     """What does not agree with the journal in the task's row, its thread and what it was forked from."""
     task, found = row.task_id, list[Finding]()
     if row.deleted:
@@ -303,7 +303,7 @@ async def _around(store: JournalStore, row: TaskRow, state: TaskState) -> list[F
 
 
 async def _beginning(
-    store: JournalStore, history: ThreadHistory, task_id: str, began: tuple[str, int]
+    store: JournalReader, history: ThreadHistory, task_id: str, began: tuple[str, int]
 ) -> list[Finding]:
     """What is missing of the messages that a task began with."""
     thread, base = began

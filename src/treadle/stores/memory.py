@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import socket
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from uuid import uuid4
@@ -36,6 +37,7 @@ from treadle.ports import (
     Driver,
     InboxItem,
     InboxWaiting,
+    JournalReader,
     JournalStore,
     Mark,
     NewTask,
@@ -558,6 +560,29 @@ class MemoryStore(JournalStore):
         thread = self._threads[name]
         members = [member for member in thread.members if member.gone is None and not member.covers]
         return ThreadRow(name, thread.version, len(members))
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[JournalReader]:
+        """Lend a copy of what is listed here; records are shared. See `JournalStore.snapshot`."""
+        with self._lock:
+            self._usable()
+            copy = MemoryStore()
+            copy._driver_id = self._driver_id
+            members = [member.task for thread in self._threads.values() for member in thread.members]
+            waiting, copies = [*self._tasks.values(), *members], dict[int, _Task]()
+            while waiting:
+                task = waiting.pop()
+                if id(task) not in copies:
+                    own = list(task.records)
+                    copies[id(task)] = replace(task, records=own, waiting=dict(task.waiting), forks=[])
+                    waiting += [task.base] if task.base is not None else []
+            for task in copies.values():
+                task.base = copies[id(task.base)] if task.base is not None else None
+            copy._tasks = {key: copies[id(task)] for key, task in self._tasks.items()}
+            for name, thread in self._threads.items():
+                held = [replace(member, task=copies[id(member.task)]) for member in thread.members]
+                copy._threads[name] = _Thread(thread.version, held)
+        yield copy
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
         """Call `wake` when somebody else who watches may have written: runners can share this object."""

@@ -10,7 +10,8 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from treadle.errors import MissingExtra
@@ -20,11 +21,22 @@ try:
 except ImportError as error:
     raise MissingExtra("postgres", "a store at postgresql://...") from error
 
-from treadle.ports import AT_ONCE, Claim, InboxItem, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.ports import (
+    AT_ONCE,
+    Claim,
+    InboxItem,
+    JournalReader,
+    Record,
+    TaskFilter,
+    TaskRow,
+    ThreadMember,
+    ThreadRow,
+)
 from treadle.stores import postgres_reading
 from treadle.stores.postgres_journal import TaskLocked
 from treadle.stores.postgres_readers import Readers
 from treadle.stores.postgres_schema import Address, address
+from treadle.stores.postgres_snapshot import SnapshotSession
 from treadle.stores.postgres_writer import PostgresWriter
 from treadle.stores.queued import QueuedStore
 
@@ -35,7 +47,50 @@ CLAIM_SECONDS: Final = 0.5
 """For how long a task is asked for whose row another transaction holds; a finder comes again."""
 
 
-class PostgresStore(QueuedStore[PostgresWriter]):
+class _Asking:
+    """What is read by one question to a session each."""
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        raise NotImplementedError
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
+        return await self._ask(postgres_reading.records, task_id, after, upto)
+
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; see `JournalStore.row`."""
+        return await self._ask(postgres_reading.row, task_id, deleted)
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """Return matching rows, newest task id first."""
+        return await self._ask(postgres_reading.rows, wanted)
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items not yet taken, in order of arrival."""
+        return await self._ask(postgres_reading.inbox, task_id)
+
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members; see `JournalStore.thread`."""
+        return await self._ask(postgres_reading.thread, thread_id, version, since)
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version; see `JournalStore.threads`."""
+        return await self._ask(postgres_reading.threads, limit, after)
+
+
+class _Snapshot(_Asking):
+    """Reads in one transaction on a session of its own."""
+
+    def __init__(self, session: SnapshotSession) -> None:
+        self._session = session
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        return await asyncio.wrap_future(self._session.ask(question, *about))
+
+
+class PostgresStore(_Asking, QueuedStore[PostgresWriter]):
     """A `JournalStore` in PostgreSQL.
 
     Args:
@@ -106,35 +161,20 @@ class PostgresStore(QueuedStore[PostgresWriter]):
 
     # ------------------------------------------------------------------------------------------ reading
 
-    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
-        return await self._ask(postgres_reading.records, task_id, after, upto)
-
-    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
-        """Return a task's row; see `JournalStore.row`."""
-        return await self._ask(postgres_reading.row, task_id, deleted)
-
-    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest task id first."""
-        return await self._ask(postgres_reading.rows, wanted)
-
     async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
         """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
         return await self._ask(postgres_reading.orphans, limit, after, until)
 
-    async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items not yet taken, in order of arrival."""
-        return await self._ask(postgres_reading.inbox, task_id)
-
-    async def thread(
-        self, thread_id: str, *, version: int | None = None, since: int = 0
-    ) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members; see `JournalStore.thread`."""
-        return await self._ask(postgres_reading.thread, thread_id, version, since)
-
-    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
-        """Return the threads that have a version; see `JournalStore.threads`."""
-        return await self._ask(postgres_reading.threads, limit, after)
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[JournalReader]:
+        """Lend a reader of one moment; see `JournalStore.snapshot`."""
+        await self._settled()
+        session = SnapshotSession(self._to)
+        try:
+            await asyncio.wrap_future(session.begun)
+            yield _Snapshot(session)
+        finally:
+            session.close()
 
     async def _ask(self, question: Callable[..., T], *about: Any) -> T:
         await self._settled()

@@ -10,6 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final, LiteralString
 
+from psycopg.pq import TransactionStatus
+
 from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail
 from treadle.errors import JournalCorrupt, TaskNotFound
@@ -59,7 +61,10 @@ _DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORD
 
 @contextmanager
 def one_state(connection: Connection) -> Generator[None]:
-    """Let all statements of a block see the same state; who meets an error rolls back."""
+    """Let all statements of a block see the same state, as those of a snapshot do; who meets an error rolls back."""
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        yield
+        return
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     yield
     connection.execute("COMMIT")

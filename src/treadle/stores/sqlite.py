@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from treadle.errors import ConfigurationError, TreadleError
 from treadle.ports import (
     AT_ONCE,
     InboxItem,
+    JournalReader,
     Record,
     TaskFilter,
     TaskRow,
@@ -35,7 +36,67 @@ from treadle.stores.sqlite_writer import Writer, refuse_inherited
 T = TypeVar("T")
 
 
-class SQLiteStore(QueuedStore[Writer]):
+class _Asking:
+    """What is read by one question to a connection each."""
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        raise NotImplementedError
+
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; see `JournalStore.row`."""
+        return await self._ask(sqlite_reading.row, task_id, deleted)
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """Return matching rows, newest task id first."""
+        return await self._ask(sqlite_reading.rows, wanted)
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items not yet taken, in order of arrival."""
+        return await self._ask(sqlite_reading.inbox, task_id)
+
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members; see `JournalStore.thread`."""
+        return await self._ask(sqlite_reading.thread, thread_id, version, since)
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version; see `JournalStore.threads`."""
+        return await self._ask(sqlite_reading.threads, limit, after)
+
+
+class _Snapshot(_Asking):
+    """Reads in a transaction on a connection of its own."""
+
+    def __init__(self, path: Path, connection: Connection) -> None:
+        self._path = path
+        self._connection = connection
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
+        found: list[Record] = []
+        with _typed_errors(self._path):
+            for page in sqlite_reading.pages(self._connection, task_id, after, upto):
+                found += page
+                await asyncio.sleep(0)
+        return found
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        with _typed_errors(self._path):
+            return question(self._connection, *about)
+
+
+@contextmanager
+def _typed_errors(path: Path) -> Generator[None]:
+    try:
+        yield
+    except TreadleError:
+        raise
+    except (apsw.Error, ValueError, TypeError, LookupError) as error:  # damage may leave values of any kind
+        raise unavailable(path, error) from error
+
+
+class SQLiteStore(_Asking, QueuedStore[Writer]):
     """A `JournalStore` in a SQLite file.
 
     Args:
@@ -94,31 +155,23 @@ class SQLiteStore(QueuedStore[Writer]):
                 connection.execute("COMMIT")
         return found
 
-    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
-        """Return a task's row; see `JournalStore.row`."""
-        return await self._ask(sqlite_reading.row, task_id, deleted)
-
-    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest task id first."""
-        return await self._ask(sqlite_reading.rows, wanted)
-
     async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
         """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
         return await self._ask(sqlite_reading.orphans, limit, after, until)
 
-    async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items not yet taken, in order of arrival."""
-        return await self._ask(sqlite_reading.inbox, task_id)
-
-    async def thread(
-        self, thread_id: str, *, version: int | None = None, since: int = 0
-    ) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members; see `JournalStore.thread`."""
-        return await self._ask(sqlite_reading.thread, thread_id, version, since)
-
-    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
-        """Return the threads that have a version; see `JournalStore.threads`."""
-        return await self._ask(sqlite_reading.threads, limit, after)
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[JournalReader]:
+        """Lend a reader of one moment; see `JournalStore.snapshot`."""
+        await self._settled()
+        with _typed_errors(self._path):
+            connection = connect_reader(self._path)
+        try:
+            with _typed_errors(self._path):
+                connection.execute("BEGIN")
+                connection.execute("SELECT 1 FROM tasks LIMIT 1").fetchall()  # only now it stands still
+            yield _Snapshot(self._path, connection)
+        finally:
+            connection.close()
 
     async def _ask(self, question: Callable[..., T], *about: Any) -> T:
         await self._settled()
@@ -133,16 +186,8 @@ class SQLiteStore(QueuedStore[Writer]):
         except IndexError:
             connection = connect_reader(self._path)
         try:
-            yield connection
-        except TreadleError:
-            raise
-        except (
-            apsw.Error,
-            ValueError,
-            TypeError,
-            LookupError,
-        ) as error:  # damage may leave values of any kind
-            raise unavailable(self._path, error) from error
+            with _typed_errors(self._path):
+                yield connection
         finally:
             if self._closed:
                 connection.close()

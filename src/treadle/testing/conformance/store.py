@@ -27,6 +27,7 @@ from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_format import FormatConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
+from treadle.testing.conformance.store_snapshots import SnapshotConformance
 from treadle.testing.conformance.store_threads import ThreadConformance
 from treadle.testing.conformance.store_turns import TurnConformance
 
@@ -39,6 +40,7 @@ class StoreConformance(
     ThreadConformance,
     TurnConformance,
     RestoringConformance,
+    SnapshotConformance,
 ):
     """The contract of `JournalStore`, one rule a test. Inherit, and say how to `make` a store."""
 
