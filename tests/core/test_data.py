@@ -122,3 +122,42 @@ def test_a_pattern_takes_a_value_apart() -> None:
     match Point(1, 5):
         case Point(x, y):
             assert (x, y) == (1, 5)
+
+
+@frozen
+class Wide:
+    """A value of so many fields that it is open while they are assigned."""
+
+    a: int
+    b: int = 2
+    c: int = 3
+    tags: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        assert type(self) in (Wide, Derived), "it is frozen before code of the class runs"
+
+
+class Derived(Wide):
+    """A plain class of a user's, with attributes beside the fields."""
+
+
+def test_a_value_of_many_fields_is_of_its_own_class_and_does_not_change() -> None:
+    wide = Wide(1, tags=["x"])
+    assert type(wide) is Wide
+    assert wide.__class__ is Wide
+    assert repr(wide) == "Wide(a=1, b=2, c=3, tags=['x'])"
+    assert wide == Wide(1, tags=["x"]) != Wide(2, tags=["x"])
+    with pytest.raises(FrozenInstanceError, match="cannot assign to 'a': a Wide does not change"):
+        wide.a = 2  # pyright: ignore[reportAttributeAccessIssue]
+    for again in (copy.copy(wide), copy.deepcopy(wide), pickle.loads(pickle.dumps(wide))):
+        assert type(again) is Wide
+        assert again == wide
+
+
+def test_a_class_derived_from_a_value_keeps_its_class_and_is_frozen_too() -> None:
+    derived = Derived(1, c=5)
+    assert type(derived) is Derived
+    assert (derived.a, derived.c, derived.tags) == (1, 5, [])
+    with pytest.raises(FrozenInstanceError, match="cannot assign to 'a': a Derived does not change"):
+        derived.a = 2  # pyright: ignore[reportAttributeAccessIssue]
+    assert derived != Wide(1, c=5)

@@ -2,7 +2,11 @@
 
 They do what `dataclass(slots=True)` does, frozen or not. That one compiles up to six methods for each class, which for
 ours is a quarter of the time `import treadle` takes, and a frozen one looks every field up by name when it is made.
-Here one method is compiled, the constructor, which sets the slots directly; the others are shared.
+Here one method is compiled, the constructor; the others are shared.
+
+A slot of a frozen class can be set only through its descriptor, since `__setattr__` refuses; that takes ten times as
+long as plain assignment. So the constructor of a class with several fields makes the new object an instance of an open
+subclass with the same layout, assigns the fields, and then sets the class of the object back: it is frozen from there.
 """
 
 from __future__ import annotations
@@ -10,9 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, Final, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
+
+WORTH_OPENING: Final = 3
+"""From how many fields on the two changes of class cost less than setting each field through its descriptor."""
+
+
+class _OpenClasses(dict[type[Any], type[Any]]):
+    """For each frozen class, and each class derived from one, the subclass whose instances can be assigned to."""
+
+    def __missing__(self, cls: type[Any]) -> type[Any]:
+        namespace = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+        self[cls] = made = type(cls.__name__, (cls,), namespace)
+        return made
+
+
+_OPEN: Final = _OpenClasses()
+_SET_CLASS: Final = object.__dict__["__class__"].__set__
 
 
 @overload
@@ -30,7 +50,7 @@ def frozen(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
     """
 
     def make(cls: type[Any]) -> type[Any]:
-        return _made(cls, kw_only, " _set_{0}(self, {1})", _FROZEN)
+        return _made(cls, kw_only, _FROZEN)
 
     return make if cls is None else make(cls)
 
@@ -50,15 +70,15 @@ def mutable(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
     """
 
     def make(cls: type[Any]) -> type[Any]:
-        return _made(cls, kw_only, " self.{0} = {1}", _MUTABLE)
+        return _made(cls, kw_only, _MUTABLE)
 
     return make if cls is None else make(cls)
 
 
-def _made(cls: type[Any], kw_only: bool, setting: str, shared: dict[str, Any]) -> type[Any]:
+def _made(cls: type[Any], kw_only: bool, shared: dict[str, Any]) -> type[Any]:
     made: Any = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
     if "__init__" not in cls.__dict__:
-        made.__init__ = _constructor(made, setting)
+        made.__init__ = _constructor(made, is_frozen=shared is _FROZEN)
     for name, method in shared.items():
         if name not in cls.__dict__:
             setattr(made, name, method)
@@ -66,15 +86,23 @@ def _made(cls: type[Any], kw_only: bool, setting: str, shared: dict[str, Any]) -
     return made
 
 
-def _constructor(cls: type[Any], setting: str) -> Callable[..., None]:
-    """Return an `__init__` that takes the fields of a class, and sets each of them as `setting` says."""
+def _constructor(cls: type[Any], *, is_frozen: bool) -> Callable[..., None]:
+    """Return an `__init__` that takes the fields of a class and sets each of them."""
     places: dict[str, Any] = {"_missing": MISSING}
+    items = fields(cls)
+    opens = is_frozen and len(items) >= WORTH_OPENING
     positional, keyword, body = ["self"], list[str](), list[str]()
-    for item in fields(cls):
-        places[f"_set_{item.name}"] = getattr(cls, item.name).__set__
+    for item in items:
         parameter, given = _parameter(item, places)
         (keyword if item.kw_only is True else positional).append(parameter)
-        body.append(setting.format(item.name, given))
+        if is_frozen and not opens:
+            places[f"_set_{item.name}"] = getattr(cls, item.name).__set__
+            body.append(f" _set_{item.name}(self, {given})")
+        else:
+            body.append(f" self.{item.name} = {given}")
+    if opens:
+        places["_set_class"], places["_open"] = _SET_CLASS, _OPEN
+        body = [" cls = self.__class__", " _set_class(self, _open[cls])", *body, " self.__class__ = cls"]
     if hasattr(cls, "__post_init__"):
         body.append(" self.__post_init__()")
     if keyword:
