@@ -102,7 +102,7 @@ async def test_what_is_flushed_while_a_commit_is_in_flight_goes_with_the_next_wh
     words(writer, "c")
     desk.answer()
     assert spans(desk) == [], "what nobody asked for waits for the next occasion"
-    assert writer.waiting == 1
+    assert len(writer.pending) == 1
 
 
 async def test_a_barrier_waits_for_all_that_was_recorded_also_while_it_waited() -> None:

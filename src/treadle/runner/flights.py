@@ -85,11 +85,6 @@ class Flights:
         self.aloft: dict[str, Flight] = {}
         self.landed: list[Flight] = []
 
-    @property
-    def waiting(self) -> bool:
-        """Whether effects are in the air and none has landed."""
-        return self._lone is not None or (bool(self.aloft) and not self.landed)
-
     # ---------------------------------------------------------------------------------------- begin
 
     def start(self, effect: Effect) -> bool:
@@ -246,11 +241,16 @@ class Flights:
 
     # ------------------------------------------------------------------------------------------ end
 
-    async def alone(self, flight: Flight, work: Work, me: asyncio.Task[Any]) -> list[e.Event] | None:
-        """Await a lone effect in the task that carries the drive; None if another carries it by now."""
+    async def alone(
+        self, flight: Flight, work: Work, me: asyncio.Task[Any], on_wait: Callable[[], None]
+    ) -> list[e.Event] | None:
+        """Await a lone effect in the task that carries the drive; None if another carries it by now.
+
+        `on_wait` is called when the effect first waits, if it does.
+        """
         flight.task, self._lone = me, flight
         try:
-            ends = await in_own_context(work())
+            ends = await in_own_context(work(), on_wait)
         except BaseException:
             self.relieve()
             raise
@@ -332,8 +332,13 @@ def _nobody(*_: Any, **__: Any) -> None:
 
 
 @coroutine
-def in_own_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Await a coroutine in this task, but in a copy of its context: what it sets there reaches nobody else."""
+def in_own_context(
+    work: Coroutine[Any, Any, T], on_wait: Callable[[], None] | None
+) -> Generator[Any, Any, T]:
+    """Await a coroutine in this task, but in a copy of its context: what it sets there reaches nobody else.
+
+    `on_wait` is called when the coroutine first waits for something, if it does.
+    """
     run = copy_context().run
     resume, value = work.send, None
     while True:
@@ -341,6 +346,9 @@ def in_own_context(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
             waits_for = run(resume, value)
         except StopIteration as end:
             return end.value
+        if on_wait is not None:
+            on_wait()
+            on_wait = None
         try:
             resume, value = work.send, (yield waits_for)
         except GeneratorExit:

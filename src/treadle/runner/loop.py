@@ -264,7 +264,7 @@ class Drive:
         """Record what follows until something is wanted, and see to that; True when the drive is over."""
         if self._writer.failure is not None:
             raise self._writer.failure
-        if self._is_called:
+        if self._is_called():
             await self._listen()
         state, terms = self.state, self._terms
         if state.graph is not None:
@@ -321,15 +321,14 @@ class Drive:
         aloft = self._flights.aloft.values()
         return tuple([flight.effect for flight in aloft if type(flight.effect) is StopAgent])
 
-    @property
     def _is_called(self) -> bool:
         """Whether the inbox, the clock or somebody who wants the task interrupted is to be heard first."""
-        wishes = self._desk is not None and self._desk.has_wishes
-        return self._inbox_waits or self._late or wishes or self._leaves_now
+        if self._inbox_waits or self._late or (self._desk is not None and self._desk.has_wishes):
+            return True
+        return self._leave is not None and self._leaves_now()
 
-    @property
     def _leaves_now(self) -> bool:
-        if self._leave is None or (self._flights.aloft and not self._hurries):
+        if self._flights.aloft and not self._hurries:
             return False
         state = self.state
         stopping = state.cancelling or state.interrupting or (state.pausing and not self._flights.aloft)
@@ -342,7 +341,7 @@ class Drive:
             self._note_lateness()
         if self._desk is not None:
             self._desk.take_down(self._record)
-        if self._leaves_now and self._leave is not None:
+        if self._leave is not None and self._leaves_now():
             # It stays: a resume that comes now does not keep alive what is about to end.
             self._writer.record(e.InterruptRequested(*self._leave))
 
@@ -368,7 +367,7 @@ class Drive:
             self._entrance = None
             self._watch_the_clock()
             return
-        if entrance.stirred or self._is_called:
+        if entrance.stirred or self._is_called():
             return
         await self._wait(LOOK if entrance.is_first else None)
 
@@ -547,13 +546,15 @@ class Drive:
 
     async def _fly_alone(self, effect: Effect) -> None:
         """Start a lone effect and wait for its end; afterwards the drive may be in the hands of another carrier."""
-        if self._is_called or self._carrier is None:
+        if self._is_called() or self._carrier is None:
             return
         prepared = self._flights.prepare(effect)
         if prepared is None:
             return
-        self._submit_soon()
-        ends = await self._flights.alone(*prepared, self._carrier)
+        if len(self._writer.pending) >= UNSUBMITTED:
+            self._writer.flush()
+        # What is recorded is submitted once the effect really waits: one that is over at once shares the next commit.
+        ends = await self._flights.alone(*prepared, self._carrier, self._writer.flush)
         if ends is not None:
             for event in ends:
                 self._record(event)
@@ -566,7 +567,7 @@ class Drive:
         flights = self._flights
         if not flights.landed:
             self._submit_soon()
-            if not self._is_called:
+            if not self._is_called():
                 await self._wait(self._fire_timers() if self.state.graph is not None else None)
         if self._writer.failure is not None:
             raise self._writer.failure
@@ -607,8 +608,8 @@ class Drive:
         return ends
 
     def _submit_soon(self) -> None:
-        """Submit what is recorded once the effects really wait: one that is over at once shares the next commit."""
-        if self._writer.waiting >= UNSUBMITTED:
+        """Submit what is recorded once effects in tasks of their own have begun, unless one of them is over by then."""
+        if len(self._writer.pending) >= UNSUBMITTED:
             self._writer.flush()
         elif not self._submits_soon:
             self._submits_soon = True
@@ -616,7 +617,7 @@ class Drive:
 
     def _submit_unless_over(self) -> None:
         self._submits_soon = False
-        if self._flights.waiting:
+        if self._flights.aloft and not self._flights.landed:
             self._writer.flush()
 
     def _wake(self) -> None:

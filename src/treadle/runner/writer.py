@@ -80,7 +80,9 @@ class JournalWriter:
         """in its thread, as the first commit found it"""
 
         self._state_word: str | None = "running"
-        self._pending: list[Event] = []
+        self.pending: list[Event] = []
+        """what is recorded and not submitted yet"""
+
         self._taken: list[str] = []
         self._in_flight: deque[list[Event]] = deque()
         self._more = False
@@ -120,7 +122,7 @@ class JournalWriter:
         state = self._state
         event.seq, event.time = state.seq + 1, self.clock()
         apply(state, event, self.epoch)
-        self._pending.append(event)
+        self.pending.append(event)
         if inbox is not None:
             self.dismiss(inbox)
 
@@ -128,11 +130,6 @@ class JournalWriter:
         """Take an item from the inbox, with the next commit, without an event of its own."""
         self._taken.append(inbox)
         self.taken.add(inbox)
-
-    @property
-    def waiting(self) -> int:
-        """How many events are recorded and not submitted yet."""
-        return len(self._pending)
 
     def flush(self) -> None:
         """Submit what waits, unless a commit is in flight: then it goes with the next."""
@@ -143,9 +140,9 @@ class JournalWriter:
 
     def _submit_pending(self) -> None:
         self._more = False
-        if not self._pending or self.failure is not None:
+        if not self.pending or self.failure is not None:
             return
-        events, self._pending = self._pending, []
+        events, self.pending = self.pending, []
         self._in_flight.append(events)
         try:
             record = encode_record(events, self.epoch, self.digest)
@@ -197,7 +194,7 @@ class JournalWriter:
     async def durable(self) -> None:
         """Return when all that was recorded is durable; raise what stopped it."""
         self._submit_pending()
-        while self.failure is None and (self._in_flight or self._pending):
+        while self.failure is None and (self._in_flight or self.pending):
             waiter = self.loop.create_future()
             self._waiters.append(waiter)
             await waiter
