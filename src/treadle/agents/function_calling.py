@@ -218,9 +218,9 @@ def _last_answer(state: TaskState, setup: Setup, step: StepState) -> e.StepCompl
 def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
     """Return the limit that this step's end reaches, if the step has not answered."""
     limits = setup.limits
-    refused = any(call.outcome == "refused" for call in step.calls)
-    if refused and limits.tool_calls is not None and state.tool_calls > limits.tool_calls:
-        return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
+    over = limits.tool_calls is not None and state.tool_calls > limits.tool_calls
+    if over and any(call.outcome == "refused" for call in step.calls):
+        return e.LimitReached("tool_calls", limits.tool_calls or 0, state.tool_calls)
     if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)
     if limits.repeats is not None and not state.unread:
@@ -256,14 +256,10 @@ def _is_unreadable(step: StepState) -> bool:
 
 def _failed_call(setup: Setup, step: StepState) -> Decision | None:
     """Return what the failure policy makes of the first call that failed, unless the model is to deal with it."""
-    unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
-    if (
-        unknown is not None
-        and step.attempt == 1
-        and setup.on_unknown_outcome == "fail"
-        and unknown.error is not None
-    ):
-        return e.StepFailed(step.id, unknown.error)
+    if setup.on_unknown_outcome == "fail" and step.attempt == 1:
+        unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
+        if unknown is not None and unknown.error is not None:
+            return e.StepFailed(step.id, unknown.error)
     if setup.on_tool_failure not in _STOPS and setup.on_subagent_failure not in _STOPS:
         return None
     call = next((call for call in _failed(step) if _policy_for(setup, call) in _STOPS), None)

@@ -12,7 +12,9 @@ from treadle.core.model import NO_USAGE, Finish, ModelAnswer, SideCall, Usage
 
 FINISHES: Final = frozenset(get_args(Finish))
 
-_counts: Final = attrgetter(*[item.name for item in fields(Usage) if item.name.endswith("_tokens")])
+_COUNTS: Final = [item.name for item in fields(Usage) if item.name.endswith("_tokens")]
+_counts: Final = attrgetter(*_COUNTS)
+_WHOLE_NUMBERS: Final = (int,) * len(_COUNTS)
 
 
 class WrongAnswer(ValueError):
@@ -33,13 +35,13 @@ def check_answer(answer: ModelAnswer) -> None:
         raise WrongAnswer(
             f"its finish must be one of {', '.join(sorted(FINISHES))}, got {answer.finish!r:.80}"
         )
-    if not isinstance(cast("object", answer.model), str):
+    if not isinstance(answer.model, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WrongAnswer(f"its model must be a name, got {answer.model!r:.80}")
     if answer.also:
         check_side_calls(answer.also)
     for part in message.parts:
         _check_part(part)
-    if not is_writable(message.meta):
+    if message.meta is not None and not is_writable(message.meta):
         raise WrongAnswer("the message's meta is not JSON data")
 
 
@@ -54,20 +56,20 @@ def check_side_calls(also: Any) -> None:
 
 def is_usage(usage: Any) -> bool:
     """Whether a value is a `Usage` that can be journalled and added up."""
-    if not isinstance(usage, Usage) or type(cast("object", usage.tier)) is not str:
+    if not isinstance(usage, Usage) or type(usage.tier) is not str:  # pyright: ignore[reportUnnecessaryComparison]
         return False
-    return set(map(type, _counts(usage))) == {int}
+    return tuple(map(type, _counts(usage))) == _WHOLE_NUMBERS
 
 
 def _check_part(part: Any) -> None:
     if isinstance(part, ToolCall):
-        sound = type(cast("object", part.name)) is str and type(cast("object", part.arguments)) is dict
+        sound = type(part.name) is str and type(part.arguments) is dict  # pyright: ignore[reportUnnecessaryComparison]
         sound = sound and is_writable(part.arguments)
     elif isinstance(part, (Text, Reasoning)):
-        sound = type(cast("object", part.text)) is str
+        sound = type(part.text) is str  # pyright: ignore[reportUnnecessaryComparison]
     else:
         sound = isinstance(part, (Image, File))
-    if not sound or not is_writable(part.meta):
+    if not sound or (part.meta is not None and not is_writable(part.meta)):
         raise WrongAnswer(f"a part of its message is wrong: {part!r:.200}")
 
 

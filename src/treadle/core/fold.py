@@ -38,20 +38,21 @@ FAILURE_POLICY = "failure policy"
 
 def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     """Change the state by one event. `epoch` is the ownership it was written under; driven time is counted by it."""
-    if event.seq != state.seq + 1:
-        raise IllegalEvent(f"task {state.task_id}: event {event.seq} cannot follow event {state.seq}")
-    if state.ended is not None and type(event) not in _AFTER_THE_END:
+    kind, seq, time = type(event), event.seq, event.time
+    if seq != state.seq + 1:
+        raise IllegalEvent(f"task {state.task_id}: event {seq} cannot follow event {state.seq}")
+    if state.ended is not None and kind not in _AFTER_THE_END:
         raise IllegalEvent(f"task {state.task_id}: {event.kind} after the task ended")
-    state.seq = event.seq
+    state.seq = seq
     if epoch == state.epoch and not state.in_line:
-        state.driven += event.time - state.time
-    state.epoch, state.time = epoch, event.time
-    if type(event) not in _NO_PROGRESS:
+        state.driven += time - state.time
+    state.epoch, state.time = epoch, time
+    if state.progress != epoch and kind not in _NO_PROGRESS:
         state.progress = epoch
-    if state.graph is not None and (rule := scheduling.RULES.get(type(event))) is not None:
+    if state.graph is not None and (rule := scheduling.RULES.get(kind)) is not None:
         rule(state, state.graph, event)
     else:
-        _RULES[type(event)](state, event)
+        _RULES[kind](state, event)
 
 
 def fold(state: TaskState, events: Iterable[e.Event], epoch: int = 0) -> TaskState:

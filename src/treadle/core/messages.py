@@ -114,12 +114,12 @@ class Message:
     @property
     def text(self) -> str:
         """The words said, without reasoning and tool traffic."""
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join([part.text for part in self.parts if isinstance(part, Text)])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls asked for, in order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
 class MessageView(Sequence[Message]):

@@ -143,6 +143,8 @@ def spare_calls(limits: Limits, state: TaskState) -> int | None:
 
     Each is taken to come to what the newest one did; as long as none has been answered, one more is allowed.
     """
+    if limits.model_calls is None and limits.tokens is None and limits.cost is None:
+        return None
     spare: list[int] = []
     if limits.model_calls is not None:
         spare.append(limits.model_calls - state.model_calls)
@@ -152,7 +154,7 @@ def spare_calls(limits: Limits, state: TaskState) -> int | None:
     if limits.cost is not None:
         left = picodollars(limits.cost) - state.cost
         spare.append(0 if state.unpriced else _fitting(left, state.last_request_cost, out))
-    return max(0, min(spare)) if spare else None
+    return max(0, min(spare))
 
 
 def _fitting(left: int, each: int, out: int) -> int:

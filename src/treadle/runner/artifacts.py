@@ -59,9 +59,10 @@ def checked_artifacts(given: Sequence[File | Image]) -> tuple[File, ...]:
 def sources_of(steps: Iterable[StepState]) -> tuple[Json, ...]:
     """Return the sources of some steps in call order, equal ones once."""
     found: dict[str, Json] = {}
-    for _, left in _leaving(steps):
-        for source in left.sources:
-            found.setdefault(json.dumps(source, sort_keys=True), source)
+    for step in steps:
+        for left in (*step.calls, step):
+            for source in left.sources:
+                found.setdefault(json.dumps(source, sort_keys=True), source)
     return tuple([copied(source) for source in found.values()])
 
 
@@ -78,18 +79,12 @@ def artifact_named(steps: Iterable[StepState], artifact_id: str, task_id: str) -
     raise ArtifactNotFound(f"task {task_id} has no artifact {artifact_id!r} on its present branch")
 
 
-def _leaving(steps: Iterable[StepState]) -> Iterable[tuple[CallState | None, CallState | StepState]]:
-    """Yield all that may leave something, calls before their step: which call it is, if it is one, and itself."""
-    for step in steps:
-        for call in step.calls:
-            yield call, call
-        yield None, step
-
-
 def _made(steps: Iterable[StepState]) -> Iterable[tuple[str, File, CallState | None]]:
-    for call, left in _leaving(steps):
-        for number, file in enumerate(left.artifacts, 1):
-            yield f"{left.id}-a{number}", file, call
+    """Yield each artifact with its place and the call that made it, None if the step did; calls before their step."""
+    for step in steps:
+        for left in (*step.calls, step):
+            for number, file in enumerate(left.artifacts, 1):
+                yield f"{left.id}-a{number}", file, left if isinstance(left, CallState) else None
 
 
 def _described(place: str, file: File, call: CallState | None) -> Artifact:

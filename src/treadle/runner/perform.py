@@ -400,9 +400,11 @@ def _check_output(result: ToolOutput) -> None:
     """Raise for a result that could not be journalled, as a tool of an own class may give."""
     if not is_writable(result.output):
         raise TypeError(f"the tool's output is no JSON data but of type {type(result.output).__name__}")
-    if not isinstance(result.display, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if result.display is not None and not isinstance(result.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"the tool's display is no text but of type {type(result.display).__name__}")
-    seen = () if result.observation is None or isinstance(result.observation, str) else result.observation
+    seen = result.observation
+    if seen is None or isinstance(seen, str):
+        return
     if not all(isinstance(part, (str, Text, Image, File)) for part in seen):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("the tool's observation holds what is neither text nor a content part")
 

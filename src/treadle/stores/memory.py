@@ -203,7 +203,7 @@ class MemoryStore(JournalStore):
                 f"task {commit.task_id} ends at event {task.head}: "
                 f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
             )
-        left = task.waiting.keys() - set(commit.taken)
+        left = task.waiting.keys() - set(commit.taken) if task.waiting else ()
         if commit.seal and left:
             raise InboxWaiting(f"task {commit.task_id} has {len(left)} unread items in its inbox")
         if commit.thread is not None:
@@ -653,6 +653,8 @@ def _chain(task: _Task) -> Iterator[tuple[_Task, int | None]]:
 
 def _digest(task: _Task, seq: int) -> bytes:
     """The digest of the record that holds event `seq` of the task."""
+    if task.records and task.records[-1].seq == seq:
+        return task.records[-1].digest
     for part, _ in _chain(task):
         if seq > part.new.base_seq:
             place = bisect_left(part.records, seq, key=lambda record: record.seq)
