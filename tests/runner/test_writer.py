@@ -10,7 +10,7 @@ from treadle.core import events as e
 from treadle.core.messages import Text
 from treadle.core.state import start
 from treadle.errors import Fenced, StoreUnavailable
-from treadle.ports import Commit, CommitDone, Committed, InboxWaiting, NewTask, Place
+from treadle.ports import Commit, CommitDone, Committed, InboxWaiting, NewTask, Place, ThreadMoved
 from treadle.runner.channel import Channel
 from treadle.runner.writer import JournalWriter, Ownership
 
@@ -122,7 +122,7 @@ async def test_a_barrier_waits_for_all_that_was_recorded_also_while_it_waited() 
     assert not barrier.done()
     desk.answer()
     await asyncio.wait_for(barrier, 1)
-    assert (writer.waiting, desk.taken) == (0, [])
+    assert (len(writer.pending), desk.taken) == (0, [])
 
 
 async def test_after_a_failure_nothing_more_is_written_and_everybody_hears_the_first_reason() -> None:
@@ -152,6 +152,7 @@ async def test_an_event_that_the_store_may_refuse_is_applied_only_once_it_is_dur
     writer = writer_of(desk)
     state = writer._state
     writer.record(e.Resumed("ann", "i"), "i")
+    writer.flush()
     ending = asyncio.ensure_future(
         writer.commit_alone(e.TaskEnded("completed", "done"), "completed", seal=True)
     )
@@ -172,6 +173,7 @@ async def test_an_end_is_shown_once_it_is_durable_and_the_next_record_follows_it
     desk = Desk()
     writer = writer_of(desk, ended=LATER)  # by a clock that went ahead
     watcher = writer._channel.join(deltas=False)
+    writer.flush()
     ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("failed"), "failed", release=False))
     await rest()
     desk.answer()
@@ -230,17 +232,89 @@ async def test_what_a_refused_commit_would_have_taken_is_taken_by_the_next() -> 
 
 async def test_an_end_whose_acknowledgement_was_lost_is_written_on_by_nobody() -> None:
     for error in (StoreUnavailable("the answer was lost"), Fenced("taken over")):
+        for in_flight in (True, False):
+            desk = Desk()
+            writer = writer_of(desk)
+            if in_flight:
+                writer.flush()
+            ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed"))
+            await rest()
+            if in_flight:
+                desk.answer()
+            desk.answer(error)
+            with pytest.raises(type(error)):
+                await ending
+            assert writer.failure is error
+            with pytest.raises(type(error)):
+                await writer.durable()
+            assert desk.taken == []
+
+
+async def test_an_end_is_written_in_one_record_with_what_waits_if_nothing_is_in_flight() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    watcher = writer._channel.join(deltas=False)
+    writer.record(e.Resumed("ann", "i"), "i")
+    ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed", seal=True))
+    barrier = asyncio.ensure_future(writer.durable())
+    await rest()
+    assert spans(desk) == [(3, 3)]
+    assert (writer._state.ended, barrier.done(), list(watcher.take())) == (None, False, [])
+    commit = desk.answer(Committed(released=True))
+    await asyncio.wait_for(asyncio.gather(ending, barrier), 1)
+    assert (commit.seal, commit.release, commit.state, commit.taken) == (True, True, "completed", ("i",))
+    assert (writer._state.ended, writer._state.seq, writer.released) == ("completed", 3, True)
+    assert [item.kind for item in watcher.take()] == ["task_created", "resumed", "task_ended"]  # type: ignore[union-attr]
+
+
+async def test_what_waited_is_written_without_an_end_that_the_store_refuses() -> None:
+    for refusal in (InboxWaiting("something arrived"), ThreadMoved(3)):
         desk = Desk()
         writer = writer_of(desk)
+        watcher = writer._channel.join(deltas=False)
+        writer.record(e.Resumed("ann", "i"), "i")
+        digest = writer.digest
         ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed"))
         await rest()
-        desk.answer()
-        desk.answer(error)
-        with pytest.raises(type(error)):
-            await ending
-        assert writer.failure is error
-        with pytest.raises(type(error)):
-            await writer.durable()
+        assert desk.answer(refusal).taken == ("i",)
+        await rest()
+        assert spans(desk) == [(2, 2)], "what waited, and not the end"
+        assert (ending.done(), list(watcher.take()), writer.digest != digest) == (False, [], True)
+        again = desk.answer()
+        assert (again.taken, again.seal, again.release, again.thread) == (("i",), False, False, None)
+        with pytest.raises(type(refusal)):
+            await asyncio.wait_for(ending, 1)
+        assert (writer.failure, writer.released, writer._state.ended, writer._state.seq) == (
+            None,
+            False,
+            None,
+            2,
+        )
+        assert [item.kind for item in watcher.take()] == ["task_created", "resumed"]  # type: ignore[union-attr]
+        ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed"))
+        await rest()
+        assert spans(desk) == [(3, 1)]
+        desk.answer(Committed(released=True))
+        await asyncio.wait_for(ending, 1)
+        assert [item.kind for item in watcher.take()] == ["task_ended"]  # type: ignore[union-attr]
+
+
+async def test_what_waits_is_not_lost_when_the_store_takes_no_commit() -> None:
+    desk = Desk()
+    writer = writer_of(desk)
+    writer.record(e.Resumed("ann", "i"), "i")
+    taking, desk.commit = desk.commit, _refusing  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await writer.commit_alone(e.TaskEnded("completed"), "completed")
+    desk.commit = taking  # type: ignore[method-assign]
+    assert writer.failure is None
+    writer.flush()
+    assert spans(desk) == [(2, 2)]
+    assert desk.answer().taken == ("i",)
+
+
+def _refusing(commit: Commit, done: CommitDone) -> None:
+    raise StoreUnavailable("the store is closed")
 
 
 async def test_a_check_fails_the_writer_only_if_the_task_was_taken_over() -> None:

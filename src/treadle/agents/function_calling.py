@@ -218,9 +218,12 @@ def _last_answer(state: TaskState, setup: Setup, step: StepState) -> e.StepCompl
 def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
     """Return the limit that this step's end reaches, if the step has not answered."""
     limits = setup.limits
-    over = limits.tool_calls is not None and state.tool_calls > limits.tool_calls
-    if over and any(call.outcome == "refused" for call in step.calls):
-        return e.LimitReached("tool_calls", limits.tool_calls or 0, state.tool_calls)
+    if (
+        limits.tool_calls is not None
+        and state.tool_calls > limits.tool_calls
+        and any(call.outcome == "refused" for call in step.calls)
+    ):
+        return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
     if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)
     if limits.repeats is not None and not state.unread:

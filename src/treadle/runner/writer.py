@@ -224,31 +224,36 @@ class JournalWriter:
     ) -> Committed:
         """Commit one event that the store may refuse, behind all that waits; it is applied only once it is durable.
 
-        Raises `Refused` when nothing of it was written, or the `StoreError` that stopped the writer.
+        What waits goes into the same record if no commit is in flight. If the store refuses that record, what waited
+        is committed without the event.
+
+        Raises `Refused` when nothing of the event was written, or the `StoreError` that stopped the writer.
         """
-        record = None
+        record, events = None, list[Event]()
         if event is None:
             await self.durable()
         else:
-            # No need to wait: the store refuses a record that does not follow what it holds.
-            self._submit_pending()
+            if self._in_flight or self._create is not None:
+                # No need to wait: the store refuses a record that does not follow what it holds.
+                self._submit_pending()
             if self.failure is not None:
                 raise self.failure
             event.seq, event.time = self._state.seq + 1, self.clock()
-            record = encode_record([event], self.epoch, self.digest)
-        commit = self._commit(record, [] if event is None else [event])
+            events = [*self.pending, event]
+            record = encode_record(events, self.epoch, self.digest)
+        commit = self._commit(record, events)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
         commit.wanted = wanted
-        answer = self._submit(commit)
-        cancelled = False
-        while not answer.done():
-            # A commit that was handed over cannot be taken back: a caller cancelled meanwhile still learns its verdict.
-            try:
-                await asyncio.shield(answer)
-            except asyncio.CancelledError:
-                cancelled = not answer.cancelled()
-            except Exception:  # noqa: BLE001  raised below, from the answer itself
-                break
+        try:
+            answer = self._submit(commit)
+        except Exception:
+            self._taken[:0] = commit.taken
+            raise
+        self.pending = []
+        self._in_flight.append(events)
+        cancelled = await _answered(answer)
+        self._in_flight.pop()
+        self._tell_waiters()
         if self.failure is not None:
             raise self.failure from answer.exception()
         try:
@@ -259,15 +264,16 @@ class JournalWriter:
             raise
         except Exception as error:
             self._taken[:0] = commit.taken
-            await self.durable()  # what was refused for lack of an earlier commit failed with that one
+            self.pending[:0] = events[:-1]
             if isinstance(error, Fenced):
                 self._fail(error)
+            await self.durable()  # what was refused for lack of an earlier commit failed with that one
             raise
         self.released, self._is_made = verdict.released, True
         if event is not None and record is not None:
             self.digest = record.digest
             apply(self._state, event, self.epoch)
-            self._channel.publish([event])
+            self._channel.publish(events)
         if cancelled:
             raise asyncio.CancelledError
         return verdict
@@ -293,6 +299,22 @@ def _time_to_go_on_from(state: TaskState, wanted: int, system: int) -> int:
     if wanted <= system:
         return max(state.time, system, due)
     return max(state.time, due - (wanted - system))
+
+
+async def _answered(answer: asyncio.Future[Committed]) -> bool:
+    """Wait for the answer to a commit, and return whether the caller was cancelled meanwhile.
+
+    A commit that was handed over cannot be taken back: a caller that is cancelled still learns its verdict.
+    """
+    cancelled = False
+    while not answer.done():
+        try:
+            await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            cancelled = not answer.cancelled()
+        except Exception:  # noqa: BLE001  the caller takes it from the answer itself
+            break
+    return cancelled
 
 
 def encode_record(events: list[Event], epoch: int, previous: bytes) -> Record:
