@@ -107,7 +107,6 @@ class Drive:
         self._entrance = entrance
         self._store = store
         self._writer = writer
-        self._channel = channel
         self._terms = terms
         self._loop = asyncio.get_running_loop()
         self._waker: asyncio.Future[None] | None = None
