@@ -35,6 +35,10 @@ class Proxy:
         self._shuts = self.is_shut = self._twice = False
         self._word = COMMIT
         self.is_silent = False
+        self.is_mute = self._mutes = False
+        self.said = b""
+        """what clients said so far"""
+
         self.left: list[socket.socket] = []
         """sessions of which the server does not know that they ended"""
 
@@ -52,9 +56,16 @@ class Proxy:
         self.is_silent = silent
         self._moment, self._word, self._shuts, self._twice = moment, COMMIT, shut, twice
 
+    def mute(self, moment: Moment | None = None) -> None:
+        """Pass nothing on, and end no session: with `moment`, of the session that commits next, else of all."""
+        if moment is None:
+            self.is_mute = True
+        else:
+            self._moment, self._word, self._mutes = moment, COMMIT, True
+
     def reopen(self) -> None:
-        """Let clients in again."""
-        self.is_shut = False
+        """Let clients in again, and pass on what new ones say."""
+        self.is_shut = self.is_mute = False
 
     def close(self) -> None:
         self._door.close()
@@ -124,18 +135,30 @@ class Wire(Proxy):
 class _Session:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.proxy, self.client, self.server = proxy, client, server
+        self.is_mute = False
 
     def upward(self) -> None:
         while data := _read(self.client):
-            if self.proxy.cuts_off(self, "before", data) or not _sent(self.server, data):
+            self.proxy.said += data
+            if not self._passes_on("before", data, self.server):
                 break
         self._end()
 
     def downward(self) -> None:
         while data := _read(self.server):
-            if self.proxy.cuts_off(self, "after", data) or not _sent(self.client, data):
+            if not self._passes_on("after", data, self.client):
                 break
         self._end()
+
+    def _passes_on(self, moment: Moment, data: bytes, to: socket.socket) -> bool:
+        """Pass data on, or swallow it; False when the session is to end."""
+        self.is_mute = self.is_mute or self.proxy.is_mute
+        if self.is_mute:
+            return True
+        if self.proxy.cuts_off(self, moment, data):
+            self.is_mute = self.proxy._mutes
+            return self.is_mute
+        return _sent(to, data)
 
     def _end(self) -> None:
         ends = [self.client, self.server]

@@ -14,10 +14,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.stores.proxy import Moment, Proxy
+from tests.stores.proxy import BEGIN, Moment, Proxy
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable, TaskBusy, TaskNotFound
 from treadle.ports import AT_ONCE, Committed, InboxItem, TaskFilter
-from treadle.stores import postgres_journal, postgres_readers, postgres_schema
+from treadle.stores import postgres_journal, postgres_readers, postgres_schema, postgres_writer
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.writing import Item
 from treadle.testing.conformance.owner import Owner, add, dump, item, new_task, send, until
@@ -427,6 +427,49 @@ async def test_a_post_wakes_a_watcher_at_once(url: str) -> None:
         assert sorted(delays)[10] < 0.25
 
 
+async def test_a_transaction_that_writes_notifies_nobody_and_others_are_told_after_it(
+    postgres: PostgresServer, schema: str
+) -> None:
+    """`NOTIFY` in it would make all commits of the database wait for each other, with their flushes."""
+    proxy = Proxy(Path(postgres.url.partition("host=")[2]))
+    try:
+        async with opened(f"postgresql://postgres@/postgres?host={proxy.folder}&schema={schema}") as store:
+            owner = await Owner.create(store, "t")
+            await store.post("t", item("i"))
+            await owner.write(release=True, taken=("i",))
+            await store.delete("t")
+            await until(lambda: _is_told(store))
+        writes = [part.partition(b"COMMIT\0")[0] for part in proxy.said.split(BEGIN)[1:]]
+        assert len(writes) == 4
+        assert not any(b"pg_notify" in write for write in writes)
+        assert proxy.said.count(b"pg_notify") >= 1
+    finally:
+        proxy.close()
+
+
+async def _is_told(store: PostgresStore) -> bool:
+    return store._writer is not None and store._writer._owed is None
+
+
+async def test_an_owner_hears_of_mail_whose_sender_died_before_it_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_writer, "LOOK_SECONDS", 0.3)
+    async with opened(url) as one, opened(url) as two:
+        await Owner.create(one, "t")
+        heard: list[str] = []
+        one.watch(heard.extend)
+        await asyncio.sleep(0.2)
+        assert two._writer is not None
+        monkeypatch.setattr(two._writer, "_wrote", lambda **what: None)  # as if it had been killed
+        await two.post("t", item("i"))
+
+        async def is_heard() -> bool:
+            return "t" in heard
+
+        await until(is_heard)
+
+
 async def test_others_are_told_of_the_last_of_many_writes_too(url: str) -> None:
     async with opened(url) as store:
         owner, began = await Owner.create(store, "t"), 0.0
@@ -555,6 +598,56 @@ async def test_a_schema_of_another_program_is_refused_and_nothing_in_it_is_chang
             "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (schema,)
         )
         assert found.fetchall() == [("tasks",)]
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+async def test_drivers_that_make_a_schema_at_once_all_get_in(
+    postgres: PostgresServer, schema: str, isolation: str
+) -> None:
+    """Short leases wait little for locks; the database's default may hide what others committed meanwhile."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {schema} LOGIN SUPERUSER")
+        connection.execute(f"ALTER ROLE {schema} SET default_transaction_isolation = '{isolation}'")
+    as_role = postgres.in_schema(schema).replace("postgres@", f"{schema}@")
+    stores = [PostgresStore(f"{as_role}&lease=0.5") for _ in range(16)]
+    try:
+        opening = await asyncio.gather(*[store.open() for store in stores], return_exceptions=True)
+        assert [error for error in opening if error is not None] == []
+    finally:
+        await asyncio.gather(*[store.close() for store in stores])
+
+
+async def test_a_store_waits_for_a_place_among_the_clients_of_a_crowded_server(
+    postgres: PostgresServer, schema: str
+) -> None:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {schema} LOGIN CONNECTION LIMIT 1")
+        connection.execute(f"CREATE SCHEMA {schema} AUTHORIZATION {schema}")
+        as_role = postgres.in_schema(schema).replace("postgres@", f"{schema}@")
+        with psycopg.connect(as_role.partition("&schema")[0]):
+            with pytest.raises(StoreUnavailable, match="too many connections"):
+                await PostgresStore(as_role, patience=0.2).open()
+            store = PostgresStore(as_role)
+            opening = asyncio.ensure_future(store.open())
+            await asyncio.sleep(0.5)
+            assert not opening.done()
+        await asyncio.wait_for(opening, 10)
+        await store.close()
+
+
+async def test_a_writer_whose_thread_has_ended_or_does_not_listen_is_stopped_without_an_error(
+    url: str,
+) -> None:
+    async with opened(url) as store:
+        writer = store._writer
+        assert writer is not None
+        with suppress(BlockingIOError):
+            while True:
+                writer._rope.send(b"!" * 4096)
+        writer.stop(StoreUnavailable("closed"))
+        await asyncio.wrap_future(writer.stopped)
+        writer._asleep, writer.closing = True, None  # as its thread leaves it that is ended from outside
+        writer.stop(StoreUnavailable("closed again"))
 
 
 async def test_an_empty_schema_that_an_administrator_made_is_used(

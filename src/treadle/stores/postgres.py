@@ -176,9 +176,13 @@ class PostgresStore(_Asking, QueuedStore[PostgresWriter]):
         finally:
             session.close()
 
+    def _is_given_up(self) -> bool:
+        writer = self._writer
+        return writer is not None and writer.is_given_up
+
     async def _ask(self, question: Callable[..., T], *about: Any) -> T:
         await self._settled()
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
-            readers = self._readers = Readers(self._to, self._patience)
+            readers = self._readers = Readers(self._to, self._patience, self._is_given_up)
         return await asyncio.wrap_future(readers.ask(question, *about))

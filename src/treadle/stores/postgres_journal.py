@@ -526,12 +526,10 @@ class Group:
 
     # ------------------------------------------------------------------------------------------- writing
 
-    def write(self, *also: tuple[LiteralString, tuple[Any, ...]]) -> None:
-        """Write what was taken note of, run other statements, commit: all in one go."""
+    def write(self) -> None:
+        """Write what was taken note of and commit: all in one go."""
         with self._connection.pipeline():
             self._batch.send(self._connection, self._threads)
-            for statement, values in also:
-                self._connection.execute(statement, values)
             self._connection.execute("COMMIT")
         self._owner.row, self._owner.beat = self._driver, self._beat
         for key, owned in self._moves:

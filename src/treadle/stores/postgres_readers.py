@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from treadle.errors import StoreUnavailable, TreadleError
-from treadle.stores.postgres_schema import Address, Connection, connect, pause, unavailable
+from treadle.stores.postgres_schema import CLOSING_SECONDS, Address, Connection, connect, pause, unavailable
 
 T = TypeVar("T")
 
@@ -46,12 +46,14 @@ class Readers:
     Args:
         to: which schema.
         patience: how long, in seconds, a lost server is waited for before a question fails.
+        is_given_up: whether who writes has waited for the server for as long in vain: then no question waits again.
     """
 
-    def __init__(self, to: Address, patience: float) -> None:
+    def __init__(self, to: Address, patience: float, is_given_up: Callable[[], bool]) -> None:
         self.pid = os.getpid()
         self._to = to
         self._patience = patience
+        self._is_given_up = is_given_up
         self._lock = Lock()
         self._waiting: deque[_Asked] = deque()
         self._resting: list[SimpleQueue[_Asked | None]] = []
@@ -114,16 +116,18 @@ class Readers:
         """Answer a question; return the session to go on with."""
         lost: float | None = None
         while True:
+            tried = time.monotonic()
             try:
                 if connection is None:
                     connection = connect(self._to, "treadle reader", for_reading=True)
+                    connection.silence = self._silence
                 answer = asked.question(connection, *asked.about)
             except Exception as error:  # noqa: BLE001 (whatever it was, who waits must hear it)
-                had_one, connection, now = connection is not None, _usable(connection), time.monotonic()
-                lost = now if lost is None else lost
+                had_one, connection = connection is not None, _usable(connection)
+                lost = tried if lost is None else lost
                 # A session alone is lost more often than its server: the first try on a new one is made at once.
-                away = now - lost
-                if self._closed or away > self._patience or not _may_be_asked_again(error):
+                away = time.monotonic() - lost
+                if self._is_short or away > self._patience or not _may_be_asked_again(error):
                     asked.answer.set_exception(self._typed(error))
                     return connection
                 if not (had_one and connection is None):
@@ -131,6 +135,16 @@ class Readers:
             else:
                 asked.answer.set_result(answer)
                 return connection
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether a question is given up soon."""
+        return self._closed or self._is_given_up()
+
+    def _silence(self) -> float:
+        """For how many seconds the server may say nothing now."""
+        seconds = self._to.answer_seconds
+        return min(seconds, CLOSING_SECONDS) if self._is_short else seconds
 
     def _typed(self, error: Exception) -> Exception:
         if isinstance(error, TreadleError) or not isinstance(error, (psycopg.Error, *DAMAGE)):

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import random
 import re
+import time
+from collections.abc import Callable
 from dataclasses import field
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 
@@ -21,7 +24,7 @@ from treadle.core.data import frozen
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable
 from treadle.stores.drivers import BEATS, LEASE_SECONDS, checked_lease
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+V = TypeVar("V")
 
 SCHEMES: Final = ("postgresql", "postgres")
 SCHEMA: Final = "treadle"
@@ -30,6 +33,18 @@ LOCK_SECONDS: Final = (0.1, 10.0)
 
 IDLE_SECONDS: Final = (0.5, 30.0)
 """After how long, at least and at most, the server ends a transaction whose writer says nothing."""
+
+ANSWER_SECONDS: Final = 30.0
+"""For how long a server may say nothing to a statement, unless the URL says otherwise."""
+
+CLOSING_SECONDS: Final = 5.0
+"""The same once the store is being closed."""
+
+LONG: Final = 10
+"""How many times as long deletions, imports and migrations may take."""
+
+MIGRATE_SECONDS: Final = 30.0
+"""For how long to try to make or to migrate tables that other processes are making too."""
 
 AWAY_SECONDS: Final = (0.05, 1.0)
 """How long, at least and at most, to leave a server alone that did not answer."""
@@ -53,8 +68,56 @@ SESSION_FAULTS: Final = (
 )  # shut down, cut, became read-only
 _PASSING: Final = (
     *("starting up", "not yet accepting connections", "shutting down", "terminating connection"),
+    *("too many clients", "too many connections", "connection slots are reserved"),
     *("closed the connection unexpectedly", "closed unexpectedly", "reset by peer", "connection is lost"),
 )
+
+
+_CROWDED: Final = ("40001", "40P01", "23505", "42P06", "42P07", "55P03", "57014")
+"""What a migration meets while others migrate: serialization, deadlock, twins, locks and waiting for them too long."""
+
+
+class Unanswered(psycopg.OperationalError):
+    """A server said nothing for too long; the session is closed."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A session that waits for each answer for a bounded time: a network may drop everything without a word.
+
+    `silence` returns for how many seconds the server may say nothing now. Past it the statement ends with `Unanswered`
+    and the session is closed: what the server makes of the statement is not known.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.silence: Callable[[], float] = lambda: ANSWER_SECONDS
+        self.is_patient = False
+        """whether the statements that follow may take long"""
+
+    def wait(self, gen: PQGen[V], interval: float = 0.1, *more: Any, **options: Any) -> V:
+        """Wait for an answer; raises `Unanswered`."""
+        try:
+            return super().wait(self._bounded(gen), interval, *more, **options)
+        except Unanswered:
+            self.close()
+            raise
+
+    def _bounded(self, gen: PQGen[V]) -> PQGen[V]:
+        """Pass a generator of psycopg on, which is sent 0 for each interval without news."""
+        heard = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > (
+                    seconds := self.silence() * (LONG if self.is_patient else 1)
+                ):
+                    raise Unanswered(f"the server has not answered for {seconds:g} seconds")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 @frozen
@@ -65,12 +128,14 @@ class Address:
         url: the address without secrets.
         schema: the schema that holds the tables.
         lease_seconds: how long a driver is taken for alive after a heartbeat.
+        answer_seconds: for how long the server may say nothing to a statement.
         parameters: what libpq wants, the password included.
     """
 
     url: str
     schema: str
     lease_seconds: float
+    answer_seconds: float
     parameters: dict[str, Any] = field(repr=False)
 
     def conninfo(self, name: str) -> str:
@@ -94,17 +159,17 @@ class Address:
 
 
 def address(url: str, schema: str | None = None, lease_seconds: float | None = None) -> Address:
-    """Read a `postgresql://` URL; its parameters `schema` and `lease` are ours, all others are libpq's.
+    """Read a `postgresql://` URL; its parameters `schema`, `lease` and `answer_timeout` are ours, all others libpq's.
 
     Raises:
-        ConfigurationError: it is not such a URL, the schema's name cannot be used, or no lease can be that long.
+        ConfigurationError: it is not such a URL, the schema's name cannot be used, or a number of seconds is none.
     """
     try:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         if parts.scheme not in SCHEMES or parts.netloc.count("@") > 1 or parts.fragment:
             raise ValueError
-        ours = {key: value for key, value in query if key in ("schema", "lease")}
+        ours = {key: value for key, value in query if key in ("schema", "lease", "answer_timeout")}
         query = [(key, value) for key, value in query if key not in ours]
         parameters = conninfo_to_dict(_join(parts.netloc, parts.path, query))
         if not all(port.isdigit() for port in str(parameters.get("port") or "0").split(",") if port):
@@ -124,6 +189,7 @@ def address(url: str, schema: str | None = None, lease_seconds: float | None = N
         lease = float(ours.get("lease", LEASE_SECONDS)) if lease_seconds is None else lease_seconds
     except ValueError:
         raise ConfigurationError(f"store: lease must be a number of seconds, got {ours['lease']!r}") from None
+    answer = _answer_seconds(ours.get("answer_timeout"))
     user, at, host = parts.netloc.rpartition("@")
     shown = [pair for pair in query if pair[0] not in _SECRET] + (
         [("schema", schema)] if schema != SCHEMA else []
@@ -131,8 +197,20 @@ def address(url: str, schema: str | None = None, lease_seconds: float | None = N
     clean = _join(user.partition(":")[0] + at + host, parts.path, shown)
     lease = checked_lease(lease, "store: lease")
     return Address(
-        clean, schema, lease, {**DEFAULTS, **{k: v for k, v in parameters.items() if v is not None}}
+        clean, schema, lease, answer, {**DEFAULTS, **{k: v for k, v in parameters.items() if v is not None}}
     )
+
+
+def _answer_seconds(given: str | None) -> float:
+    try:
+        seconds = ANSWER_SECONDS if given is None else float(given)
+        if not 0.1 <= seconds <= 3600:
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(
+            f"store: answer_timeout must be 0.1 to 3600 seconds, got {given!r}"
+        ) from None
+    return seconds
 
 
 def _join(netloc: str, path: str, query: list[tuple[str, str]]) -> str:
@@ -148,9 +226,10 @@ def connect(to: Address, name: str, *, for_reading: bool = False) -> Connection:
         StoreUnavailable: the server is not reached, refuses, or would lose acknowledged commits.
     """
     try:
-        connection = psycopg.connect(to.conninfo(name), autocommit=True, row_factory=tuple_row)
+        connection = Connection.connect(to.conninfo(name), autocommit=True, row_factory=tuple_row)
     except psycopg.Error as error:
         raise unavailable(to, error) from error
+    connection.silence = lambda: to.answer_seconds
     try:
         settle(to, connection, for_reading=for_reading)
     except BaseException:
@@ -165,8 +244,8 @@ def settle(to: Address, connection: Connection, *, for_reading: bool = False) ->
     settings = {
         "search_path": f'"{to.schema}"',
         "client_encoding": "UTF8",
-        "statement_timeout": "0",
-        "lock_timeout": str(round(to.lock_seconds * 1_000)),
+        "statement_timeout": _statement_timeout(to),
+        "lock_timeout": str(round(min(to.lock_seconds, to.answer_seconds / 2) * 1_000)),
         "idle_in_transaction_session_timeout": str(round(idle * 1_000)),
         "default_transaction_read_only": "on" if for_reading else "off",
     }
@@ -271,26 +350,52 @@ def migrate(to: Address, connection: Connection) -> None:
         StoreFormatError: the schema holds something else, or a format this version does not know.
         StoreUnavailable: a privilege is missing.
     """
+    began = time.monotonic()
+    try:
+        while True:
+            try:
+                return _migrate(to, connection)
+            except psycopg.Error as error:
+                if error.sqlstate not in _CROWDED or time.monotonic() > began + MIGRATE_SECONDS:
+                    raise unavailable(to, error) from error
+            time.sleep(pause(time.monotonic() - began))
+    finally:
+        connection.is_patient = False
+
+
+def _migrate(to: Address, connection: Connection) -> None:
     steps = _steps()
     if (version := _format(to, connection)) >= max(steps):
-        return _check_not_newer(to, connection, version)
-    try:
-        with connection.transaction():
-            # Who makes a store may take longer than a lock of its tasks is waited for; nobody here has one yet.
-            connection.execute("SET LOCAL lock_timeout = '30s'")
-            # Held to the end of the transaction: of several processes that open a fresh store, one makes it.
-            connection.execute(
-                "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
-            )
-            version = _format(to, connection)
-            _check_not_newer(to, connection, version)
-            if version == 0:
-                _make_schema(to, connection)
-            for number in range(version + 1, max(steps) + 1):
-                connection.execute(steps[number].encode())
-                connection.execute("UPDATE treadle_format SET version = %s", (number,))
-    except psycopg.Error as error:
-        raise unavailable(to, error) from error
+        _check_not_newer(to, connection, version)
+        return
+    with connection.transaction():
+        # Whatever the database's default: what others committed while a lock was waited for must be seen.
+        connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        take_long(to, connection)
+        # Who makes a store may take longer than a lock of its tasks is waited for; nobody here has one yet.
+        connection.execute("SET LOCAL lock_timeout = '30s'")
+        # Held to the end of the transaction: of several processes that open a fresh store, one makes it.
+        connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
+        )
+        version = _format(to, connection)
+        _check_not_newer(to, connection, version)
+        if version == 0:
+            _make_schema(to, connection)
+        for number in range(version + 1, max(steps) + 1):
+            connection.execute(steps[number].encode())
+            connection.execute("UPDATE treadle_format SET version = %s", (number,))
+
+
+def take_long(to: Address, connection: Connection) -> None:
+    """Let the statements of a transaction that has just begun take longer than others."""
+    connection.is_patient = True
+    connection.execute("SELECT set_config('statement_timeout', %s, true)", (_statement_timeout(to, LONG),))
+
+
+def _statement_timeout(to: Address, times: int = 1) -> str:
+    """Return after how many milliseconds the server ends a statement by itself: before it is taken for silent."""
+    return str(round(0.8 * times * to.answer_seconds * 1_000))
 
 
 def _check_not_newer(to: Address, connection: Connection, version: int) -> None:
@@ -308,23 +413,20 @@ def _check_not_newer(to: Address, connection: Connection, version: int) -> None:
 
 def _format(to: Address, connection: Connection) -> int:
     """The format of the schema's tables; 0 for a schema that is missing or empty."""
-    try:
-        found = connection.execute(
-            """SELECT relname = 'treadle_format' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE nspname = %s ORDER BY 1 DESC LIMIT 1""",
-            (to.schema,),
-        ).fetchone()
-        if found is None:
-            return 0
-        if not found[0]:
-            raise StoreFormatError(
-                f"{to.url}: schema {to.schema} holds tables of another program: name another one with ?schema=..."
-            )
-        # By its full name, so that a schema this role may not look into is refused, and not said to be empty.
-        table = sql.Identifier(to.schema, "treadle_format")
-        version = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
-    except psycopg.Error as error:
-        raise unavailable(to, error) from error
+    found = connection.execute(
+        """SELECT relname = 'treadle_format' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE nspname = %s ORDER BY 1 DESC LIMIT 1""",
+        (to.schema,),
+    ).fetchone()
+    if found is None:
+        return 0
+    if not found[0]:
+        raise StoreFormatError(
+            f"{to.url}: schema {to.schema} holds tables of another program: name another one with ?schema=..."
+        )
+    # By its full name, so that a schema this role may not look into is refused, and not said to be empty.
+    table = sql.Identifier(to.schema, "treadle_format")
+    version = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
     return 0 if version is None else int(version[0])
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -35,6 +35,7 @@ from treadle.stores.postgres_journal import (
     owned_by,
 )
 from treadle.stores.postgres_schema import (
+    CLOSING_SECONDS,
     SESSION_FAULTS,
     Address,
     Connection,
@@ -42,12 +43,22 @@ from treadle.stores.postgres_schema import (
     is_passing,
     migrate,
     pause,
+    take_long,
     unavailable,
 )
 from treadle.stores.writing import NOTHING, Item, WriterThread
 
 TELL_SECONDS: Final = 0.05
 """How often at most others are told of what they need not hear at once, and how often at most watchers are woken."""
+
+TELL_AT_ONCE: Final = 0.005
+"""How often at most others are told of anything: in a transaction of its own, after the commit.
+
+In the transaction that writes, `NOTIFY` would keep all commits of the database one behind the other, disk and all.
+"""
+
+LOOK_SECONDS: Final = 5.0
+"""How often a process that owns tasks looks into their inboxes unasked: who wrote may have died before it told."""
 
 ATTEMPTS: Final = 10
 """How often a group is sent again that the database refused because of others."""
@@ -86,9 +97,12 @@ class PostgresWriter(WriterThread):
         self._bell.setblocking(False)
         self._rope.setblocking(False)
         self._asleep = False
-        self._told = self._woken = self._tried = 0.0
+        self._told = self._woken = self._tried = self._looked = 0.0
         self._away_since: float | None = None
-        self._owed = self._heard = self._heard_mail = False
+        self._owed: float | None = None
+        """when others are to be told at the latest of what was written"""
+
+        self._owed_mail = self._heard = self._heard_mail = False
         self._unanswered: dict[str, Claim] = {}
         """claims that were refused and may have been carried out, by task: taken back when a session is there again"""
 
@@ -111,7 +125,7 @@ class PostgresWriter(WriterThread):
     def _put(self, item: Item | None) -> None:
         super()._put(item)
         if self._asleep:
-            with suppress(BlockingIOError):  # it was rung and has not been heard yet
+            with suppress(OSError):  # it was rung and has not been heard yet; or the thread has ended
                 self._rope.send(b"!")
 
     def _next(self, timeout: float | None) -> Item | None:
@@ -148,8 +162,10 @@ class PostgresWriter(WriterThread):
         if self._owner.held:
             since = max(0.0, time.time() - self._owner.beat)  # the clock may have been set back
             due.append(time.monotonic() - since + self._owner.lease_seconds / BEATS)
-        if self._owed:
-            due.append(self._told + TELL_SECONDS)
+            if self._watchers:
+                due.append(self._looked + LOOK_SECONDS)
+        if self._owed is not None and self._connection is not None:
+            due.append(self._owed)
         if self._heard:
             due.append(self._woken + TELL_SECONDS)
         return max(0.0, min(due) - time.monotonic()) if due else None
@@ -167,12 +183,13 @@ class PostgresWriter(WriterThread):
                     return
                 self._connect()
             connection = self._session()
+            connection.is_patient = False
             self._attend(connection)
             self._keep_lease(connection)
             self._take_back(connection)
-            if self._owed and now >= self._told + TELL_SECONDS:
-                connection.execute(_NOTIFY, (self._to.channel, ""))
-                self._owed, self._told = False, now
+            self._tell_others(connection)
+            if self._watchers and self._owner.held and now >= self._looked + LOOK_SECONDS:
+                self._heard = self._heard_mail = True
             if self._heard and now >= self._woken + TELL_SECONDS:
                 self._wake(connection)
         except (
@@ -233,6 +250,8 @@ class PostgresWriter(WriterThread):
 
     def _wake(self, connection: Connection) -> None:
         waiting = postgres_reading.tasks_with_mail(connection) if self._heard_mail else ()
+        if self._heard_mail:
+            self._looked = time.monotonic()
         self._heard = self._heard_mail = False
         self._woken = time.monotonic()
         for token, wake in list(self._watchers.items()):
@@ -259,6 +278,7 @@ class PostgresWriter(WriterThread):
         self._tried = time.monotonic()
         self._away_since = self._away_since or self._tried
         connection = connect(self._to, self._name)
+        connection.silence = self._silence
         try:
             if first:
                 migrate(self._to, connection)
@@ -279,6 +299,22 @@ class PostgresWriter(WriterThread):
             self._connect()
         assert self._connection is not None
         return self._connection
+
+    def _silence(self) -> float:
+        """For how many seconds the server may say nothing now."""
+        seconds = self._to.answer_seconds
+        return seconds if self.closing is None else min(seconds, CLOSING_SECONDS)
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the server has been away for so long that nothing waits for it any more; from any thread."""
+        since = self._away_since
+        return since is not None and time.monotonic() > since + self._waits
+
+    @property
+    def _waits(self) -> float:
+        """For how many seconds a lost server is waited for now."""
+        return self._patience if self.closing is None else min(self._patience, CLOSING_SECONDS)
 
     def _backoff(self) -> float:
         return pause(0.0 if self._away_since is None else time.monotonic() - self._away_since)
@@ -332,8 +368,12 @@ class PostgresWriter(WriterThread):
         attempts = 0
         while True:
             results: list[Any] | None = None
+            tried = time.monotonic()
             try:
                 connection = self._session()
+                connection.is_patient = False
+                if self._owed is not None and tried >= self._owed:
+                    self._tell_others(connection)
                 self._keep_lease(connection)
                 results, finish = self._prepare(connection, items, unsure)
                 finish()
@@ -357,9 +397,8 @@ class PostgresWriter(WriterThread):
                     attempts += 1
                     time.sleep(random.uniform(0.0, 0.01 * attempts))  # noqa: S311
                     continue
-            now = time.monotonic()
-            lost_since = now if lost_since is None else lost_since
-            if now > lost_since + self._patience:
+            lost_since = tried if lost_since is None else lost_since
+            if self.is_given_up or time.monotonic() > lost_since + self._waits:
                 return self._refuse(items, unsure, failure)
             if self._away_since is not None:
                 time.sleep(self._backoff())
@@ -390,8 +429,8 @@ class PostgresWriter(WriterThread):
         results = [group.apply(item, past) for item, past in zip(items, before, strict=True)]
 
         def finish() -> None:
-            group.write(*self._also(urgent=group.urgent, mail=group.mail))
-            self._wrote(urgent=group.urgent)
+            group.write()
+            self._wrote(urgent=group.urgent, mail=group.mail)
             for key in claimed:
                 self._unanswered.pop(key, None)
             if any(isinstance(result, TaskLocked) for result in results):
@@ -414,6 +453,7 @@ class PostgresWriter(WriterThread):
         self, connection: Connection, item: Item, *, again: bool
     ) -> tuple[list[Any], Callable[[], None]]:
         connection.execute(BEGIN)
+        take_long(self._to, connection)
         connection.execute(postgres_alone.ALONE, (self._to.channel,))
         try:
             postgres_alone.run(connection, item, self._owner.row)
@@ -426,24 +466,23 @@ class PostgresWriter(WriterThread):
             return [error], lambda: None
 
         def finish() -> None:
-            connection.execute(_NOTIFY, (self._to.channel, ""))
             connection.execute("COMMIT")
             self._wrote(urgent=True)
 
         return [None], finish
 
-    def _also(self, *, urgent: bool, mail: bool) -> list[tuple[LiteralString, tuple[Any, ...]]]:
-        """What a transaction does beside its items: words to others."""
-        if not urgent and time.monotonic() < self._told + TELL_SECONDS:
-            return []
-        return [(_NOTIFY, (self._to.channel, _MAIL if mail else ""))]
+    def _wrote(self, *, urgent: bool, mail: bool = False) -> None:
+        """Take note that others are to be told, and by when."""
+        due = self._told + (TELL_AT_ONCE if urgent else TELL_SECONDS)
+        self._owed = due if self._owed is None else min(self._owed, due)
+        self._owed_mail = self._owed_mail or mail
 
-    def _wrote(self, *, urgent: bool) -> None:
+    def _tell_others(self, connection: Connection) -> None:
+        """Tell others what was written, if that is due; what a lost session did not tell, the next one does."""
         now = time.monotonic()
-        if urgent or now >= self._told + TELL_SECONDS:
-            self._told, self._owed = now, False
-        else:
-            self._owed = True
+        if self._owed is not None and now >= self._owed:
+            connection.execute(_NOTIFY, (self._to.channel, _MAIL if self._owed_mail else ""))
+            self._owed, self._owed_mail, self._told = None, False, now
 
     def _typed(self, error: Exception) -> Exception:
         if isinstance(error, StoreError):
