@@ -47,6 +47,7 @@ from treadle.testing.audit_events import (
     well_formed,
 )
 from treadle.testing.audit_family import families
+from treadle.testing.audit_threads import began_with, threads
 from treadle.testing.audit_witnesses import (
     Acknowledged,
     Kept,
@@ -451,12 +452,7 @@ async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) ->
     for epoch, found in unfold(row.task_id, records):
         entries += [(epoch, event) for event in found]
     journal = JournalOf(row.task_id, entries, parent=row.base, shared=row.base_seq)
-    thread, base = "", 0
-    for _, event in entries:
-        if isinstance(event, e.TaskCreated):
-            thread, base = event.thread, event.base
-        elif isinstance(event, e.ThreadEntered) and event.base is not None:
-            base = event.base
+    thread, base = began_with(journal.events)
     if base:
         journal.history = (await ThreadHistory(store).begin(thread, base)).messages
     return journal
@@ -519,4 +515,5 @@ async def audit_store(
             found += given_back(task, journal.events)
         found += audit(journal, seen.of(task), live=live(task), parent=parent)
     found += families({task: journal.events for task, journal in journals.items()})
+    found += await threads(store, {task: journal.entries for task, journal in journals.items()})
     return found

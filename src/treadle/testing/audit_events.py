@@ -42,6 +42,7 @@ Invariant = Literal[
     "secrets",
     "chain",
     "children",
+    "threads",
 ]
 """What a check is called; `treadle.testing.invariants` says which numbered invariant it belongs to."""
 
@@ -70,6 +71,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "unknown_iff_lost": "I13",
     "untouched": "I14",
     "fork_equals_parent": "I14",
+    "threads": "I14",
 }
 """Which numbered invariant each check belongs to."""
 
