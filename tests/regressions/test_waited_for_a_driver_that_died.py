@@ -40,11 +40,18 @@ async def result(runner: Runner) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("verb", "state"), [(resume, "completed"), (run, "completed"), (result, "interrupted")]
+    ("ends", "verb", "state"),
+    [
+        ("killed", resume, "completed"),
+        ("closed", run, "completed"),
+        ("killed", result, "interrupted"),
+        pytest.param("killed", run, "completed", marks=pytest.mark.full),
+        pytest.param("closed", resume, "completed", marks=pytest.mark.full),
+        pytest.param("closed", result, "interrupted", marks=pytest.mark.full),
+    ],
 )
-@pytest.mark.parametrize("ends", ["killed", "closed"])
 async def test_a_task_is_driven_on_when_the_driver_that_was_waited_for_ends(
-    tmp_path: Path, verb: Any, state: str, ends: str
+    tmp_path: Path, ends: str, verb: Any, state: str
 ) -> None:
     with Driven(tmp_path, "wait") as driven:
         await driven.until("waiting")

@@ -63,7 +63,7 @@ class RunHandle:
                 yield value
 
     async def result(self) -> RunResult:
-        """Return how the task stands once it stops."""
+        """Return how the task stands once it stops; `interrupted` also when the process that drives it crashes."""
         driven = self._driven
         if driven is None or driven.get_loop() is not asyncio.get_running_loop():
             return await self._runner.stopped(self.task_id)

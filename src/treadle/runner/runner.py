@@ -127,7 +127,8 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             input: text or content parts.
             thread_id: the conversation to go on with; a new one by default.
             task_id: an id of your own. A known one never runs twice: created or interrupted, it is driven on; ended,
-                paused or waiting, its stored result is returned; driven elsewhere, its end is awaited.
+                paused or waiting, its stored result is returned; driven elsewhere, its next stop is awaited, and it is
+                driven on here if that driver crashes or is shut down.
             options: how to run; what it leaves open is taken from the runner's.
             context: handed to tools and instructions; never stored, never shown to a model.
 
@@ -264,7 +265,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
 
         A pause or an interrupt that was recorded before is taken back, also one that no driver has read yet. A
         completed or cancelled task, and a degraded one without new options, is left as it is. One driven elsewhere is
-        waited for.
+        waited for, and driven on here if that driver crashes or is shut down.
 
         Raises:
             AgentUnknown: this runner was not given the task's agent.
