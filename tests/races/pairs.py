@@ -18,9 +18,10 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 from itertools import count, cycle, product
-from typing import Any, Self
+from typing import Self
 
 from tests.races.acts import AGENTS, HANGS, Act, Outcome, Side, leave_behind
 from treadle import Runner
@@ -35,7 +36,7 @@ APART = 0.001
 """Seconds by which the two begin apart, at most."""
 
 SOON = 2.0
-"""Seconds within which a stop is reached."""
+"""Seconds within which a stop is reached, on a machine that is not busy with other things."""
 
 BATCH = 24
 
@@ -159,9 +160,11 @@ class Races:
         runner: whose store it is; a store's URL makes the second side a process of its own.
         seed: what all chance comes from; the machine adds its own.
         second: URL of the store for the second process, None for one process.
+        soon: seconds within which a stop is to be reached.
     """
 
-    def __init__(self, runner: Runner, seed: int, second: str | None = None) -> None:
+    def __init__(self, runner: Runner, seed: int, second: str | None = None, *, soon: float = SOON) -> None:
+        self._soon = soon
         self._runner = runner
         self._dice = random.Random(seed)
         self._seed = seed
@@ -233,7 +236,7 @@ class Races:
 
     async def _judge(self, pair: Pair) -> None:
         report, stop = self.report, pair.outcomes[0]
-        pair.wrong += [text async for text in found_wrong(self._runner.store, pair)]
+        pair.wrong += [text async for text in found_wrong(self._runner.store, pair, self._soon)]
         if pair.wrong:
             report.wrong.append(pair)
         report.told[f"{stop.verb} {stop.raised or stop.state}"] += 1
@@ -245,7 +248,7 @@ class Races:
             report.late += 1
 
 
-async def found_wrong(store: JournalStore, pair: Pair) -> Any:
+async def found_wrong(store: JournalStore, pair: Pair, soon: float) -> AsyncIterator[str]:
     """Yield what is not as the callers of a pair were told, or not as tasks are to be left."""
     stop, others = pair.outcomes[0], pair.outcomes[1:]
     for other in others:
@@ -257,7 +260,7 @@ async def found_wrong(store: JournalStore, pair: Pair) -> Any:
         yield f"{stop.verb} raised {stop.raised}"
     elif (text := contradiction(stop, row.state, events)) is not None:
         yield text
-    if stop.ended - stop.began > SOON:
+    if stop.ended - stop.began > soon:
         yield f"{stop.verb} took {stop.ended - stop.began:.2f} s"
     below = await store.rows(TaskFilter(parent=pair.task))
     for one in (row, *below):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.races.acts import AGENTS
+from tests.races.acts import AGENTS, HANGS
 from tests.races.pairs import Races
 from treadle import Runner
 from treadle.stores.memory import MemoryStore
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 async def raced(store: Any, pairs: int, second: str | None = None) -> None:
     seed = random.randrange(1_000_000)
     async with Runner(store, agents=list(AGENTS.values())) as runner:
-        report = await Races(runner, seed, second).run(pairs)
+        report = await Races(runner, seed, second, soon=HANGS).run(pairs)
     assert report.good, f"seed {seed}\n{report}"
     assert report.pairs == pairs
 

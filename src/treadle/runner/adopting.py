@@ -22,8 +22,17 @@ from typing import Final, Literal
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
+from treadle.core.observation import error_text
 from treadle.core.state import TaskState
-from treadle.errors import Fenced, TaskBusy, TaskNotFound, TaskTooNew
+from treadle.errors import (
+    Fenced,
+    StoreError,
+    TaskBusy,
+    TaskNotFound,
+    TaskTooNew,
+    TreadleError,
+    VersionRefused,
+)
 from treadle.ports import TaskRow
 from treadle.runner import results
 from treadle.runner.desk import Owned
@@ -51,6 +60,12 @@ PAGE: Final = 200
 AGAIN_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """How long a task is left alone after it could not be driven, the first time, the second, and so on."""
 
+TRIES: Final = 5
+"""How often one adopter tries to drive a task whose own code raises before the task is begun; then it is paused."""
+
+NAMED_EVERY: Final = 60
+"""After how many tries, about an hour, a task is named again that only another driver may be able to drive."""
+
 SUSPECT: Final = 5
 """How many drivers in a row left a task without having got anywhere, when it is taken for what they died of."""
 
@@ -73,9 +88,9 @@ class Adoption:
         kind: `adopted` when it begins to drive a task; `stopped` when that has stopped, in `state`; `lost` when another
             driver took it over; `failed` when it could not be driven and is tried again later; `suspect`, once for each
             ownership, when it waits since drivers may die of it, and another such task is being driven; `given_up` when
-            it is paused, since one driver after the other died of it; `unknown_agent`, once for each, for an agent that
-            this process was not given; `too_new`, once for each, for a task that only a newer version of Treadle may
-            drive; `scan_failed` when the store could not be read.
+            it is paused, since one driver after the other died of it, or it could not be driven time and again;
+            `unknown_agent`, once for each, for an agent that this process was not given; `too_new`, once for each, for
+            a task that only a newer version of Treadle may drive; `scan_failed` when the store could not be read.
         task_id: the task, if it is about one.
         agent: the agent's name.
         epoch: under which ownership it is, or was, driven.
@@ -270,12 +285,7 @@ class Adopter:
         except TaskTooNew:
             return  # its row says so from now on, and the next look names it
         except Exception as error:  # noqa: BLE001  one task that cannot be driven stops no other
-            count = self._tries[task_id].count if task_id in self._tries else 0
-            wait = AGAIN_SECONDS[min(count, len(AGAIN_SECONDS) - 1)]
-            self._tries[task_id] = _Tries(count + 1, self._loop.time() + wait)
-            if count == 0:
-                text = f"task {task_id} cannot be driven, and is tried again later: {type(error).__name__}: {error}"
-                self._say("failed", text, row)
+            await self._failed(row, error)
 
     def _adopted(self, task_id: str, adopting: asyncio.Task[None]) -> None:
         """Make room, however the adoption of a task ended; also one that was cancelled before its first turn."""
@@ -297,6 +307,28 @@ class Adopter:
             return True
         self._tries[row.task_id] = _Tries(0, self._loop.time() + (row.wanted - clock) / 1e6)
         return None
+
+    async def _failed(self, row: TaskRow, error: Exception) -> None:
+        """Leave a task that could not be driven alone for a while; after some tries, pause it for a person to look at.
+
+        The store, or another version of the agent, may be there for the next try or for another driver: such a task is
+        never paused for that, and named again from time to time.
+        """
+        count = self._tries[row.task_id].count + 1 if row.task_id in self._tries else 1
+        wait = AGAIN_SECONDS[min(count, len(AGAIN_SECONDS)) - 1]
+        self._tries[row.task_id] = _Tries(count, self._loop.time() + wait)
+        why = f"it could not be driven, {count} times in a row: {error_text(error)}"
+        may_pass = isinstance(error, (StoreError, VersionRefused)) or row.parent is not None
+        if count < TRIES or (may_pass and count % NAMED_EVERY == 0):
+            self._say("failed", f"task {row.task_id} is tried again later: {why}", row)
+        elif not may_pass:
+            with suppress(
+                TreadleError
+            ):  # another driver has it, or the store cannot be written: the next look tells
+                async with self._driving.owning.own(row.task_id) as owned:
+                    if owned.wanted and owned.state.ended is None:
+                        await self._give_up(row, owned, why)
+                self._tries.pop(row.task_id, None)
 
     async def _may_drive(self, row: TaskRow) -> bool:
         """Whether a task is to be driven now: one that drivers may die of waits for others of its kind."""
@@ -373,7 +405,8 @@ class Adopter:
             if lost and row.driver is None and row.epoch == owned.writer.epoch - 1:
                 owned.writer.record(e.DriverSurvived(row.epoch))  # it gave the task back
             elif lost >= GIVEN_UP and not state.undo and not await self._is_excused(state):
-                await self._give_up(row, owned, lost)
+                why = f"its last {lost} drivers died, or were not heard of again, before it got any further"
+                await self._give_up(row, owned, why)
                 return
             known = driving.agents.version_for(state, driving.agents.of(row.agent, None, row.task_id))
             if state.shutdown and not state.pausing:
@@ -388,9 +421,8 @@ class Adopter:
         word = results.resting_word(state)
         self._say("stopped", f"task {row.task_id} is {word}", row, owned)
 
-    async def _give_up(self, row: TaskRow, owned: Owned, lost: int) -> None:
-        """Pause a task that its drivers die of, and say so."""
-        why = f"its last {lost} drivers died, or were not heard of again, before it got any further"
+    async def _give_up(self, row: TaskRow, owned: Owned, why: str) -> None:
+        """Pause a task that is not to be driven again before a person has looked at it, and say so."""
         owned.writer.record(e.PauseRequested(RUNNER, why))
         await self._driving.drive(owned, "attend", None, None)
         text = f"task {row.task_id} is paused: {why}; find out why before you resume it"
