@@ -150,7 +150,12 @@ async def digest_at(store: JournalReader, task_id: str, seq: int) -> bytes:
 
 
 async def export_to_file(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:
-    """Write a file, for its owner only, that is there when it is whole and not before."""
+    """Write a file, for its owner only, that is there when it is whole and not before.
+
+    What is there and is no file (a device, a pipe) is written to as it is: it must not be replaced by a file.
+    """
+    if _is_device(path):
+        return await _export_into(store, path, tasks)
     part = path.with_name(f".{path.name}.{token_hex(4)}.part")
     try:
         with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
@@ -163,3 +168,16 @@ async def export_to_file(store: JournalReader, path: Path, tasks: Iterable[str] 
     finally:
         part.unlink(missing_ok=True)
     return report
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+async def _export_into(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:
+    """Write to a device or a pipe."""
+    try:
+        with path.open("wb") as out:
+            return await export(store, out, tasks)
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror or error}") from error
