@@ -284,7 +284,10 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
 
 def _owning(to: Address) -> str:
     """Say what a role needs that may not do what a store does."""
-    return f"the schema must belong to this role: CREATE SCHEMA {to.schema} AUTHORIZATION ..."
+    return (
+        "the store is read-only for this role; to write, the schema must belong to it: "
+        f"CREATE SCHEMA {to.schema} AUTHORIZATION ..."
+    )
 
 
 def pause(away: float) -> float:

@@ -30,7 +30,7 @@ from treadle.ports import (
 from treadle.stores import sqlite_reading
 from treadle.stores.drivers import LEASE_SECONDS, checked_lease
 from treadle.stores.queued import QueuedStore
-from treadle.stores.sqlite_schema import Connection, connect_reader, unavailable
+from treadle.stores.sqlite_schema import Connection, connect_reader, is_fixed, unavailable
 from treadle.stores.sqlite_writer import Writer, refuse_inherited
 
 T = TypeVar("T")
@@ -189,7 +189,7 @@ class SQLiteStore(_Asking, QueuedStore[Writer]):
             with _typed_errors(self._path):
                 yield connection
         finally:
-            if self._closed:
+            if self._closed or is_fixed(connection):
                 connection.close()
             else:
                 self._readers.append(connection)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, cast
+from urllib.parse import quote
 
 import apsw
 
@@ -37,11 +38,14 @@ class Connection(Protocol):
     def last_insert_rowid(self) -> int: ...
     def changes(self) -> int: ...
     def set_busy_timeout(self, milliseconds: int, /) -> None: ...
+    def readonly(self, name: str, /) -> bool: ...
     def close(self, force: bool = False, /) -> None: ...
 
 
 def connect_writer(path: Path) -> Connection:
     """Open the one connection that writes; make the file and bring its format up to date if need be.
+
+    A file that this process may only read is opened for reading: see `is_read_only`.
 
     Raises:
         StoreUnavailable: the file cannot be opened, read or written.
@@ -50,7 +54,13 @@ def connect_writer(path: Path) -> Connection:
     _make_file(path)
     connection = _connect(path)
     try:
+        if not _is_readable(connection):
+            connection.close(True)
+            connection = connect_reader(path)  # which says why it cannot be read, or reads it
         _patiently(path, lambda: _check_format(connection, path))
+        if is_read_only(connection):
+            _patiently(path, lambda: _check_migrated(connection, path))
+            return connection
         _patiently(path, lambda: _settle(connection))
         _patiently(path, lambda: _migrate(connection, path))
     except BaseException:
@@ -60,10 +70,43 @@ def connect_writer(path: Path) -> Connection:
 
 
 def connect_reader(path: Path) -> Connection:
-    """Open a connection that cannot write."""
+    """Open a connection that cannot write; `is_fixed` says of it whether it sees what others write."""
     connection = _connect(path)
+    if not _is_readable(connection) and not Path(f"{path}-wal").exists():
+        # Nothing may be made beside the file, not even what its readers share; and no process writes just now.
+        connection.close(True)
+        connection = _connect_fixed(path)
     pragma(connection, "query_only", 1)
     return connection
+
+
+def is_read_only(connection: Connection) -> bool:
+    """Whether this process may only read the file: it, or its folder, is write-protected."""
+    return connection.readonly("main")
+
+
+def is_fixed(connection: Connection) -> bool:
+    """Whether a connection takes its file for one that never changes: it is not to be kept."""
+    return isinstance(connection, _FixedConnection)
+
+
+def read_only(path: Path) -> StoreUnavailable:
+    """Return the error of who writes to a file that may only be read."""
+    return StoreUnavailable(
+        f"{path} may only be read by this process: the store is read-only here. To write to it, make the file and "
+        "its folder writable for this user"
+    )
+
+
+def _is_readable(connection: Connection) -> bool:
+    """Whether what a file holds can be read just like that: what is wrong beside that is told later."""
+    try:
+        pragma(connection, "user_version")
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        return False
+    except apsw.Error:
+        return True
+    return True
 
 
 def pragma(connection: Connection, name: str, value: object = None) -> Any:
@@ -91,6 +134,18 @@ def _make_file(path: Path) -> None:
         return
     except OSError as error:
         raise StoreUnavailable(f"{path}: {error.strerror or error}") from error
+
+
+class _FixedConnection(apsw.Connection):
+    """A connection to a file that it takes for one that never changes."""
+
+
+def _connect_fixed(path: Path) -> Connection:
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        return cast(Connection, _FixedConnection(f"file:{quote(str(path))}?immutable=1", flags=flags))
+    except apsw.Error as error:
+        raise unavailable(path, error) from error
 
 
 def _connect(path: Path) -> Connection:
@@ -162,6 +217,17 @@ def _migrate(connection: Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK").fetchall()
         raise
+
+
+def _check_migrated(connection: Connection, path: Path) -> None:
+    """Raise `StoreFormatError` unless a file can be used as it is."""
+    version, known = pragma(connection, "user_version"), max(_steps())
+    if version < known:
+        raise StoreFormatError(
+            f"{path} has format {version}, and may only be read by this process: open it once where it can be written, "
+            f"which brings it up to format {known}"
+        )
+    check_not_newer(connection, path)
 
 
 def check_not_newer(connection: Connection, path: Path) -> None:

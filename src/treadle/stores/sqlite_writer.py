@@ -17,7 +17,7 @@ from treadle.errors import StoreUnavailable, TreadleError
 from treadle.ports import Refused
 from treadle.stores.drivers import BEATS, LEASE_SECONDS, this_process
 from treadle.stores.sqlite_journal import Journal
-from treadle.stores.sqlite_schema import BUSY_MS, connect_writer, pragma, unavailable
+from treadle.stores.sqlite_schema import BUSY_MS, connect_writer, is_read_only, pragma, read_only, unavailable
 from treadle.stores.writing import NOTHING, Exit, Item, WriterThread
 
 POLL_SECONDS = 0.075
@@ -38,6 +38,9 @@ class Writer(WriterThread):
         self._heartbeat = lease_seconds / BEATS
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._version: Any = None
+        self._refusal: StoreUnavailable | None = None
+        """why nothing can be written, if the file may only be read"""
+
         self._paths = (str(path), f"{path}-wal")
         self._files: list[tuple[int, int] | None] = []
         super().__init__(str(path))
@@ -53,6 +56,8 @@ class Writer(WriterThread):
 
     def _open(self) -> None:
         self._connection = connect_writer(self.path)
+        if is_read_only(self._connection):
+            self._refusal = read_only(self.path)
         self._journal = Journal(self._connection, this_process(), self._lease_seconds)
 
     def _pause(self) -> float | None:
@@ -62,6 +67,8 @@ class Writer(WriterThread):
         """Write a group in one transaction; if that fails, each item in its own, so that only the culprit fails."""
         if all(item.operation == NOTHING for item in group):
             return [None] * len(group)
+        if self._refusal is not None:
+            return [None if item.operation == NOTHING else self._refusal for item in group]
         try:
             self._begin()
         except (apsw.Error, OSError) as error:
