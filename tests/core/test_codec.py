@@ -60,6 +60,7 @@ st.register_type_strategy(e.TypedAnswer, st.builds(e.TypedAnswer, JSON, st.none(
 st.register_type_strategy(float, st.floats(allow_nan=False))  # NaN equals nothing, so it cannot be compared
 st.register_type_strategy(int, st.integers(1 - codec.WHOLE, codec.WHOLE - 1))
 CONTENTS = st.lists(CONTENT, max_size=3).map(tuple)
+OBJECTS = st.dictionaries(KEYS, JSON, max_size=3)
 
 
 def built(cls: type[e.Event]) -> st.SearchStrategy[e.Event]:
@@ -77,6 +78,8 @@ def built(cls: type[e.Event]) -> st.SearchStrategy[e.Event]:
             value = CONTENTS if "None" not in text else st.none() | CONTENTS
         elif hint is str:
             value = WORDS
+        elif "dict[str, typing.Any]" in text:
+            value = OBJECTS if "None" not in text else st.none() | OBJECTS
         elif hint == tuple[Any, ...]:
             value = st.lists(JSON, max_size=2).map(tuple)
         elif hint == tuple[File, ...]:

@@ -55,16 +55,16 @@ class Event:
     kind: ClassVar[str] = ""
     since: ClassVar[int] = 1
     ignorable: ClassVar[bool] = False
+    format: ClassVar[int] = 1
+    """the journal format that a driver must know to drive a task on over this event"""
+
     seq: int = field(default=0, kw_only=True, compare=False)
     time: int = field(default=0, kw_only=True, compare=False)
 
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub(r"(?<!^)([A-Z])", r"_\1", cls.__name__).lower()
-
-    @property
-    def format(self) -> int:
-        """The journal format that a driver must know to drive a task on over this event."""
-        return 1 if self.ignorable else self.since
+        if "format" not in cls.__dict__:
+            cls.format = 1 if cls.ignorable else cls.since
 
 
 class IllegalEvent(ValueError):
@@ -95,7 +95,7 @@ class TaskCreated(Event):
     incarnation: str = ""
 
     @property
-    def format(self) -> int:
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The journal format that a driver must know: without the incarnation it would change the keys of calls."""
         return 2 if self.incarnation else 1
 
@@ -643,7 +643,7 @@ class UnknownEvent(Event):
     inert: bool = False
 
     @property
-    def format(self) -> int:
+    def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The journal format that a driver must know: one that this version does not, unless the event is inert."""
         return 1 if self.inert else JOURNAL_FORMAT + 1
 

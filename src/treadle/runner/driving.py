@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents import function_calling
@@ -109,11 +110,16 @@ ABOUT_TO_DRIVE: Final = 100
 """Hundredths of a second that a task which is owned and not driven yet has until its drive can be stopped."""
 
 
-def new_id() -> str:
-    """Return an id that sorts by time."""
+@cache
+def _uuid7() -> Callable[[], object]:
     from uuid_utils import uuid7
 
-    return str(uuid7())
+    return uuid7
+
+
+def new_id() -> str:
+    """Return an id that sorts by time."""
+    return str(_uuid7()())
 
 
 class Driving:
@@ -125,6 +131,7 @@ class Driving:
         self.observing = Observing(parts.observers) if parts.observers else None
         self.desk = Desk(parts.store, parts.clock, self.observing)
         self.owning = Owning(self.desk, lambda owned: self.drive(owned, "attend", None, None), parts.clock)
+        self._kept_options = to_json(parts.options)
         self.agents = KnownAgents(parts.resolve_model, parts.price)
         for agent in parts.agents:
             self.agents.know(agent)
@@ -178,7 +185,7 @@ class Driving:
         if of is not None:
             of.relay(owned)
         fingerprint = new.agent.fingerprint
-        kept = to_json(options)
+        kept = self._kept_options if options is self.parts.options else to_json(options)
         created = e.TaskCreated(new.agent.name, parts, thread, base, fingerprint, kept, new.extra_state)
         if new.task_id is not None:
             created.incarnation = os.urandom(4).hex()  # a task of this id may have been deleted

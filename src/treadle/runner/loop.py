@@ -226,7 +226,7 @@ class Drive:
 
     async def _carry(self) -> None:
         """Take turn after turn until the drive is over, or another carrier has it."""
-        me, over = asyncio.current_task(), False
+        me, over = self._carrier, False
         if me is not None:
             me.remove_done_callback(self._carried)
         try:

@@ -75,12 +75,13 @@ class Owning:
         try:
             yield
         finally:
-            if owned.writer.loop.is_closed():
-                self._desk.lay_down(owned)  # nothing can be awaited any more
-            else:
-                await self._give_up(owned)
+            await self.give_back(owned)
 
-    async def _give_up(self, owned: Owned) -> None:
+    async def give_back(self, owned: Owned) -> None:
+        """Give an owned task back, once its inbox is read."""
+        if owned.writer.loop.is_closed():
+            self._desk.lay_down(owned)  # nothing can be awaited any more
+            return
         try:
             if not owned.writer.released and owned.writer.failure is None:
                 await self._attend(owned)

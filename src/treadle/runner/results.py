@@ -64,7 +64,12 @@ class TaskUsage:
         return self.input_tokens + self.output_tokens
 
 
-def _usage(spent: StepState | TaskState | SpentBy, model_calls: int, tool_calls: int) -> TaskUsage:
+def _usage(
+    spent: StepState | TaskState | SpentBy,
+    model_calls: int,
+    tool_calls: int,
+    per_agent: dict[str, TaskUsage] | None = None,
+) -> TaskUsage:
     """Return what a step or a task spent."""
     tokens = spent.usage
     return TaskUsage(
@@ -78,6 +83,7 @@ def _usage(spent: StepState | TaskState | SpentBy, model_calls: int, tool_calls:
         cache_write_tokens=tokens.cache_write_tokens,
         cost=None if spent.unpriced else as_dollars(spent.cost),
         unpriced=spent.unpriced,
+        per_agent=per_agent or {},
     )
 
 
@@ -88,7 +94,7 @@ def usage_of(state: TaskState) -> TaskUsage:
     """
     mine = _usage(state, state.model_calls, state.tool_calls)
     if not state.children:
-        return replace(mine, per_agent={state.agent: mine})
+        return _usage(state, state.model_calls, state.tool_calls, {state.agent: mine})
     own = SpentBy(
         state.agent, 1, state.usage, state.model_calls, state.tool_calls, state.cost, state.unpriced
     )
@@ -97,7 +103,7 @@ def usage_of(state: TaskState) -> TaskUsage:
     for part in parts[1:]:
         whole += part
     each = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in parts}
-    return replace(_usage(whole, whole.model_calls, whole.tool_calls), per_agent=each)
+    return _usage(whole, whole.model_calls, whole.tool_calls, each)
 
 
 @frozen
@@ -452,7 +458,7 @@ def _subagent(state: TaskState, call: CallState) -> SubagentExecution:
     spent = state.children.get(str(call.child), ())
     each = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in spent}
     whole = sum(spent[1:], spent[0]) if spent else SpentBy(call.name)
-    usage = replace(_usage(whole, whole.model_calls, whole.tool_calls), per_agent=each)
+    usage = _usage(whole, whole.model_calls, whole.tool_calls, each)
     latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
     name = spent[0].agent if spent else call.name
     return SubagentExecution(

@@ -166,8 +166,10 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         if detached:
             INSIDE.set(())  # whoever started it does not wait for it
         try:
-            async with self._driving.owning.giving_back(owned):
+            try:  # no context manager: every run comes this way
                 await self._driving.drive(owned, "end", agent, context)
+            finally:
+                await self._driving.owning.give_back(owned)
         except Fenced as refusal:
             row = await self._driving.succeeded(owned, refusal)
             if await self._is_left(row):

@@ -247,7 +247,9 @@ class MemoryStore(JournalStore):
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
         """Build the task without storing it: nothing may be written before every check has passed."""
         base = self._base(new)
-        task = _Task(replace(new, labels=dict(new.labels)), "created", epoch, base)
+        if new.labels:
+            new = replace(new, labels=dict(new.labels))
+        task = _Task(new, "created", epoch, base)
         task.format = 1 if base is None else base.format
         return task
 
