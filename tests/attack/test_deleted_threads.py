@@ -49,6 +49,47 @@ async def test_a_thread_deleted_just_as_a_task_begins_in_it_can_still_be_read(
         assert (await runner.verify()).findings == ()
 
 
+class Meanwhile(SQLiteStore):
+    """A store in which others do something just after a thread was read."""
+
+    then: Callable[[], Awaitable[object]] | None = None
+
+    async def thread(self, thread_id: str, **which: Any) -> tuple[int, list[ThreadMember]]:
+        found = await super().thread(thread_id, **which)
+        then, self.then = self.then, None
+        if then is not None:
+            await then()
+        return found
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["enqueue", "parallel", "create"])
+async def test_a_turn_undone_and_deleted_just_as_a_task_begins_after_it_is_not_missed(
+    how: str, tmp_path: Path
+) -> None:
+    agent = Agent(ScriptedModel(lambda request: f"{len(request.messages)} heard"), name="heard")
+    store = Meanwhile(tmp_path / "journal.db")
+    async with Runner(store, agents=[agent]) as runner, Runner(tmp_path / "journal.db") as other:
+        for name in ("one", "two"):
+            await runner.run(agent, "Hello.", thread_id="talk", task_id=name)
+
+        async def take_out() -> None:
+            await other.undo_step("two")
+            await other.delete_task("two")
+
+        store.then = take_out
+        if how == "create":
+            await runner.create_task(agent, "Again.", thread_id="talk", task_id="three")
+        else:
+            options = RunOptions(on_busy_thread=how)  # type: ignore[arg-type]
+            await runner.run(agent, "Again.", thread_id="talk", task_id="three", options=options)
+    async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
+        assert (await runner.verify()).findings == ()
+        assert await audit_store(runner.store) == []
+        assert (await runner.resume("three")).final_text == "3 heard"
+        assert len(await runner.get_thread("talk")) == 4
+
+
 class Listed(SQLiteStore):
     """A store in which others do something just after all its tasks were listed."""
 

@@ -194,7 +194,7 @@ class Driving:
         owned.writer.record(created)
         if new.summarises is not None:
             owned.writer.record(new.summarises)
-        told = base if enter == "parallel" else 0
+        told = base if enter in (None, "parallel") else 0  # else its place tells which version it begins with
         if new.task_id is not None or told or enter not in (None, "parallel"):
             await self._made(owned, told)
             owned.place = owned.writer.place
@@ -207,14 +207,17 @@ class Driving:
     async def _made(self, owned: Owned, base: int) -> None:
         """Return once a new task is in the store; a caller cancelled meanwhile leaves it there at rest.
 
-        With `base`, see whether its thread still has the words it begins with: the store says so only to who waits.
+        With `base`, see whether something was taken out of its thread since it read that version: what was deleted
+        before the task was there is not kept for it. Then it begins with what the thread holds now.
         """
         state = owned.state
         try:
             await owned.writer.durable()
-            if base and (version := (await self.store.thread(state.thread, since=base))[0]) < base:
-                await self.desk.begin_with_history(state, state.thread, version)
-                owned.writer.record(e.ThreadEntered(version))
+            if base:
+                version, added = await self.store.thread(state.thread, since=base)
+                if len(added) != version - base:
+                    version = await self.desk.begin_with_history(state, state.thread)
+                    owned.writer.record(e.ThreadEntered(version))
         except BaseException:
             with suppress(TaskExists, ThreadBusy):
                 async with self.owning.giving_back(owned):
