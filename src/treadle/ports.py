@@ -42,7 +42,8 @@ class Model(Protocol):
 
     What else layers around it ask, if it has them: `service` and `account` (texts: what fails, and what is counted,
     together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first request
-    needs), `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`).
+    needs), `preload()` (begin to load that in a thread, and return at once; a runner calls it when it makes a task),
+    `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`).
     """
 
     @property

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-from anthropic.types.beta import BetaMessage, BetaMessageDeltaUsage, BetaUsage
+from anthropic.types.beta import BetaMessage, BetaMessageDeltaUsage, BetaRawMessageStreamEvent, BetaUsage
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicStreamedResponse
+
+NEEDED = ("pydantic_ai.providers.anthropic", "opentelemetry.propagate")
+"""Modules that the client imports at its first request, before which they are better there."""
+
+
+def prepare_answers() -> None:
+    """Build what reads an answer, which would else be built when its first event comes."""
+    for kind in get_args(get_args(BetaRawMessageStreamEvent)[0]):
+        kind.model_rebuild()
 
 
 class MessagesModel(AnthropicModel):

@@ -9,6 +9,7 @@ from typing import Any, Final
 import httpx2
 
 from treadle.errors import ModelError
+from treadle.llm import loading
 
 
 @cache
@@ -17,14 +18,19 @@ def tls() -> SSLContext:
     return httpx2.create_ssl_context()
 
 
-def settings(**more: Any) -> dict[str, Any]:
+def settings(home: str, **more: Any) -> dict[str, Any]:
     """Return what every HTTP client of a provider is made with: no redirect is followed.
 
     Args:
+        home: the module of the model class; no answer is read before all of it is loaded.
         more: other arguments of the client; `event_hooks` are called before a redirect is refused.
     """
+
+    async def loaded(_response: httpx2.Response) -> None:
+        await loading.until(loading.begin(home).answers)
+
     hooks = more.pop("event_hooks", {})
-    hooks = {**hooks, "response": [*hooks.get("response", ()), refuse_redirect]}
+    hooks = {**hooks, "response": [*hooks.get("response", ()), refuse_redirect, loaded]}
     return {"verify": tls(), "follow_redirects": False, "event_hooks": hooks, **more}
 
 

@@ -20,6 +20,13 @@ from treadle.llm.connections import settings, tls
 
 _MILLISECONDS = 1000
 
+NEEDED = ("httpcore", "google.auth.aio.credentials")
+"""Modules that the client imports at its first request, before which they are better there."""
+
+
+def prepare_answers() -> None:
+    """Build what reads an answer: nothing that is not built when it is imported."""
+
 
 class GeminiModel(GoogleModel):
     """Google's model, which never asks twice in secret and takes settings that have no name elsewhere.
@@ -98,7 +105,7 @@ def gemini(name: str, api_key: str, base_url: str | None, *, connect: float, sil
                 half_read.append(lines)
 
     hooks = {"request": [limit], "response": [read_as_events]}
-    connections = httpx2.AsyncClient(**settings(event_hooks=hooks))
+    connections = httpx2.AsyncClient(**settings(__name__, event_hooks=hooks))
     options = HttpOptions(
         base_url=base_url,
         httpx_async_client=cast("Any", connections),

@@ -6,10 +6,23 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from openai.types.chat.chat_completion_chunk import Choice, ChoiceDeltaToolCall
+from openai.types.chat.chat_completion_chunk import ChatCompletionChunk, Choice, ChoiceDeltaToolCall
 from pydantic_ai.messages import ModelResponseStreamEvent
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 from pydantic_ai.usage import RequestUsage
+
+NEEDED = (
+    "pydantic_ai.providers.openai",
+    "pydantic_ai.profiles._special_tokens",
+    "openai.resources.chat.completions.completions",
+    "openai.resources.chat.chat",
+)
+"""Modules that the client imports at its first request, before which they are better there."""
+
+
+def prepare_answers() -> None:
+    """Build what reads an answer, which would else be built when the first piece of one comes."""
+    ChatCompletionChunk.model_rebuild()
 
 
 @dataclass

@@ -8,16 +8,14 @@ import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
-from importlib import import_module
 from importlib.util import find_spec
-from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from urllib.parse import urlsplit
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.redaction import Secrets, named_secrets, secrets_of, url_secrets
 from treadle.errors import MissingExtra, ModelError
-from treadle.llm import prices
+from treadle.llm import loading, prices
 from treadle.llm.errors import model_error
 from treadle.llm.hiding import HiddenDeltas, hidden_answer
 from treadle.llm.loops import PerLoop
@@ -206,20 +204,20 @@ class NamedModel(PydanticAIModel):
         if not all(map(installed, ("pydantic_ai", *self.packages))):
             raise MissingExtra(self.extra, f"The model {self.name}")
 
+    def preload(self) -> None:
+        """Begin to load, in a thread, what the first request needs; what is not installed is said at the request."""
+        if not loading.has_begun(self.home) and all(map(installed, ("pydantic_ai", *self.packages))):
+            loading.begin(self.home)
+
     async def _ready(self) -> TheirModel:
-        if "treadle.llm.mapping" not in sys.modules or self.home not in sys.modules:
+        if not loading.has_begun(self.home):
             self.require()
-            # Importing takes a second, which other tasks of this loop should not wait for.
-            await asyncio.to_thread(self._import)
+        await loading.until(loading.begin(self.home).requests)
         return await self._models.get()
 
-    def _import(self) -> None:
-        # Packages that import each other in a circle cannot be imported by several threads at a time.
-        with _importing:
-            import_module("treadle.llm.mapping")
-            import_module(self.home)
-            import_module("treadle.llm.connections").tls()
-            prices.load()
+    async def prepare(self) -> None:
+        await self._ready()
+        await loading.until(loading.begin(self.home).answers)
 
     def _make(self) -> TheirModel:
         raise NotImplementedError
@@ -268,7 +266,7 @@ class _AtOpenAI(NamedModel):
             base_url=url,
             max_retries=0,
             timeout=Timeout(self._silence, connect=self._connect or CONNECT),
-            http_client=DefaultAsyncHttpxClient(**settings()),
+            http_client=DefaultAsyncHttpxClient(**settings(self.home)),
         )
         return OpenAIProvider(openai_client=client)
 
@@ -354,7 +352,7 @@ class Anthropic(NamedModel):
             base_url=self._url(),
             max_retries=0,
             timeout=Timeout(self._silence, connect=self._connect or CONNECT),
-            http_client=DefaultAsyncHttpxClient(**settings()),
+            http_client=DefaultAsyncHttpxClient(**settings(self.home)),
         )
         return MessagesModel(self._model_name, provider=AnthropicProvider(anthropic_client=client))
 
@@ -428,6 +426,3 @@ def _keys_of(model: TheirModel) -> set[str]:
     return found | (
         named_secrets(cast("Mapping[str, Any]", headers)) if isinstance(headers, Mapping) else set()
     )
-
-
-_importing = Lock()

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-from openai.types.responses import ResponseStreamEvent
+from openai.types.responses import ResponseOutputItem, ResponseStreamEvent
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesStreamedResponse
+
+NEEDED = (
+    "pydantic_ai.providers.openai",
+    "pydantic_ai.profiles._special_tokens",
+    "openai.resources.responses.responses",
+)
+"""Modules that the client imports at its first request, before which they are better there."""
 
 _DELTA = "response.function_call_arguments.delta"
 _DONE = "response.function_call_arguments.done"
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _ITEM_BEGUN = "response.output_item.added"
 _ITEM_DONE = "response.output_item.done"
+
+
+def prepare_answers() -> None:
+    """Build what reads an answer, which would else be built when its first event comes, and takes half a second."""
+    for kinds in (ResponseStreamEvent, ResponseOutputItem):
+        for kind in get_args(get_args(kinds)[0]):
+            kind.model_rebuild()
 
 
 class ResponsesModel(OpenAIResponsesModel):

@@ -160,6 +160,8 @@ class Driving:
         With `made_id` the id was made by this process just now, so that nobody can have used it before. With `drives`
         the agent's model must be there, before a task is. Raises `TaskExists` only when the caller chose the id.
         """
+        if drives:
+            self.agents.preload(new.agent)
         await self.store.open()
         of = new.child_of
         options = self.parts.options if new.options is None else new.options.over(self.parts.options)

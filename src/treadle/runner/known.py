@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
-from treadle.errors import AgentUnknown, TaskConflict
+from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict
 from treadle.policy.limits import Limits
 from treadle.ports import Model, model_names
 from treadle.runner import given
@@ -122,6 +123,12 @@ class KnownAgents:
         if model is None:
             model = self._models[agent.model] = self._resolve_model(agent.model)
         return model
+
+    def preload(self, agent: Agent[Any]) -> None:
+        """Have what the agent's model needs for its first request loaded while its task is made."""
+        with suppress(ConfigurationError):  # a model that is not there is said where it is needed
+            if (begin := getattr(self.model_of(agent), "preload", None)) is not None:
+                begin()
 
     async def check_prices(
         self, agent: Agent[Any], state: TaskState, options: RunOptions | None = None

@@ -53,6 +53,10 @@ class Layer:
         """Raise `MissingExtra` when the packages that the model inside needs are not installed."""
         require(self.model)
 
+    def preload(self) -> None:
+        """Begin to load what the first request needs; returns at once."""
+        preload(self.model)
+
     async def prepare(self) -> None:
         """Load what the first request needs, and so does not have to wait for."""
         await prepare(self.model)
@@ -104,6 +108,12 @@ def require(model: Model) -> None:
     """Raise `MissingExtra` when packages that a model needs are not installed, if it can tell."""
     if (check := getattr(model, "require", None)) is not None:
         check()
+
+
+def preload(model: Model) -> None:
+    """Begin to load what the first request to a model needs, if it can; returns at once."""
+    if (begin := getattr(model, "preload", None)) is not None:
+        begin()
 
 
 async def prepare(model: Model) -> None:
