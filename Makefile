@@ -1,7 +1,7 @@
 # Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults, keys, chaos, races, postgres, environments, bench, soak, lock.
 RUN = .venv/bin
 
-.PHONY: fmt check test full crash faults threads provider-faults keys chaos races postgres environments bench soak docs lock
+.PHONY: fmt check test full crash faults threads provider-faults keys chaos races postgres environments bench imports soak docs lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -63,6 +63,9 @@ environments: .venv
 
 bench: .venv
 	$(RUN)/python -m bench
+
+imports: .venv
+	$(RUN)/python -m tests.attack.mutated_imports --runs 5000
 
 soak: .venv
 	$(RUN)/python -m bench.soak

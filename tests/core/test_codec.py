@@ -82,6 +82,9 @@ def built(cls: type[e.Event]) -> st.SearchStrategy[e.Event]:
             value = OBJECTS if "None" not in text else st.none() | OBJECTS
         elif hint == tuple[Any, ...]:
             value = st.lists(JSON, max_size=2).map(tuple)
+        elif text.startswith("dict[str"):
+            value = st.dictionaries(KEYS, JSON, max_size=3)
+            value = st.none() | value if "None" in text else value
         elif hint == tuple[File, ...]:
             value = st.lists(FILE, max_size=2).map(tuple)
         else:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, cast, get_args
 
+from treadle.core.codec import flaw
 from treadle.core.data import frozen
 from treadle.core.messages import Content, Json
 from treadle.core.model import ModelSettings
@@ -149,6 +150,8 @@ class Agent(Generic[C]):
             raise ConfigurationError(
                 f"Agent {name!r}: instructions must be text or a function, got {instructions!r}"
             )
+        if isinstance(instructions, str) and (beyond := flaw(instructions)) is not None:
+            raise ConfigurationError(f"Agent {name!r}: instructions cannot be stored: they are {beyond}")
         if not isinstance(description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Agent {name!r}: description must be text, got {description!r}")
         own_tools = _checked_tools(name, tools)

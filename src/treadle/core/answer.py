@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from operator import attrgetter
+from dataclasses import fields, replace
+from operator import attrgetter, is_
 from typing import Any, Final, cast, get_args
 
-from treadle.core.codec import is_writable
-from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall
+from treadle.core.codec import flaw, is_writable
+from treadle.core.messages import File, Image, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import NO_USAGE, Finish, ModelAnswer, SideCall, Usage
+from treadle.core.observation import scrubbed
+
+RAW_KEPT: Final = 2_000
+"""Characters kept of what a model wrote as arguments that no record could hold."""
 
 FINISHES: Final = frozenset(get_args(Finish))
 
@@ -64,7 +68,6 @@ def is_usage(usage: Any) -> bool:
 def _check_part(part: Any) -> None:
     if isinstance(part, ToolCall):
         sound = type(part.name) is str and type(part.arguments) is dict  # pyright: ignore[reportUnnecessaryComparison]
-        sound = sound and is_writable(part.arguments)
     elif isinstance(part, (Text, Reasoning)):
         sound = type(part.text) is str  # pyright: ignore[reportUnnecessaryComparison]
     else:
@@ -73,11 +76,20 @@ def _check_part(part: Any) -> None:
         raise WrongAnswer(f"a part of its message is wrong: {part!r:.200}")
 
 
+def _whole(part: Part) -> Part:
+    """Return a part without half characters, which no record can hold."""
+    if (type(part) is Text or type(part) is Reasoning) and not part.text.isascii():
+        text = scrubbed(part.text)
+        return part if text == part.text else replace(part, text=text)
+    return part
+
+
 def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) -> Message:
     """Return a model's message with the ids of its calls replaced by their places in the task.
 
     A provider's own ids may be empty, doubled or reused; places are none of these, and the same after a crash. A call
-    in an answer that was cut off, filtered or refused is marked, so that it never becomes an action.
+    in an answer that was cut off, filtered or refused is marked, so that it never becomes an action; so is one whose
+    arguments no record could hold. Half characters of its words become question marks.
 
     Args:
         message: as the adapter assembled it.
@@ -85,17 +97,19 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
         finish: why the model stopped.
         first: number of the first call, when the step has calls from an earlier answer.
     """
-    parts = list(message.parts)
+    parts = [_whole(part) for part in message.parts]
     number = first
     for index, part in enumerate(parts):
         if type(part) is ToolCall:
-            problem = part.problem
+            problem, arguments, raw = part.problem, part.arguments, part.raw
             if problem is None and finish not in ("tool_calls", "stop"):
                 problem = "truncated" if finish == "length" else finish
+            if (beyond := flaw(arguments)) is not None:
+                problem, arguments, raw = problem or beyond, {}, (raw or "")[:RAW_KEPT]
             parts[index] = ToolCall(
-                f"{step}-{number}", part.name, part.arguments, part.raw, problem, part.meta
+                f"{step}-{number}", scrubbed(part.name), arguments, raw and scrubbed(raw), problem, part.meta
             )
             number += 1
-    if number == first and message.role == "assistant":
+    if number == first and message.role == "assistant" and all(map(is_, parts, message.parts)):
         return message
     return Message("assistant", tuple(parts), message.meta)

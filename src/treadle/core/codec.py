@@ -36,6 +36,12 @@ BLOB_OVER = 8_192
 WHOLE: Final = 1 << 63
 """What whole numbers in the fields of events stay below, on both sides of 0: every store can hold these."""
 
+MAX_DEPTH: Final = 100
+"""How deep lists and objects may lie in each other in what comes from outside: every JSON reader can take this."""
+
+MAX_CHARACTERS: Final = 32_000_000
+"""How many characters a value from outside may hold in all: it is copied a few times until it is stored."""
+
 END_OF_TIME: Final = 253_402_300_800_000_000
 """Microseconds from 1970 to the year 10000, UTC: events happen before that, so that each has a date."""
 
@@ -302,18 +308,49 @@ def _json() -> Any:
 
 
 def is_writable(value: Any) -> bool:
-    """Whether a record can hold a value: JSON data."""
-    if value is None or type(value) in (str, int, bool, float):
-        return True
-    to_json = _json().to_json
+    """Whether a record can hold a value; see `flaw`."""
+    return flaw(value) is None
+
+
+def flaw(value: Any) -> str | None:
+    """Return what keeps a value from being JSON data that any record can hold; None if nothing does.
+
+    The one rule for all data that comes from outside: JSON types, at most `MAX_DEPTH` lists and objects in each other,
+    at most `MAX_CHARACTERS` in all, and no text with half a character (a lone surrogate).
+    """
+    if value is None or type(value) in (int, bool, float):
+        return None
+    if type(value) is str and value.isascii() and len(value) <= MAX_CHARACTERS:
+        return None
+    return _outgrown(value) or _unwritable(value)
+
+
+def _outgrown(value: Any) -> str | None:
+    """Return which bound a value is beyond. It is looked at level by level, and nothing of it is written yet."""
+    left, level = MAX_CHARACTERS, [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, (str, bytes, list, tuple, dict)):
+                left -= len(cast("str", item))
+            if left < 0:
+                return f"larger than {MAX_CHARACTERS:,} characters"
+            if isinstance(item, dict):
+                below += cast("dict[Any, Any]", item).values()
+            elif isinstance(item, (list, tuple)):
+                below += cast("list[Any]", item)
+        if not below:
+            return None
+        level = below
+    return f"nested deeper than {MAX_DEPTH} levels"
+
+
+def _unwritable(value: Any) -> str | None:
     try:
-        to_json(value, inf_nan_mode="constants")
-    except (ValueError, RecursionError):
-        try:
-            to_json(_whole_characters(value), inf_nan_mode="constants")
-        except (ValueError, RecursionError):
-            return False
-    return True
+        _json().to_json(value, inf_nan_mode="constants")
+    except (ValueError, RecursionError) as error:
+        return "text with half a character" if "surrogate" in str(error) else "no JSON data"
+    return None
 
 
 def plain(value: Any) -> Any:

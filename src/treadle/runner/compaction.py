@@ -42,9 +42,6 @@ class Wanted:
     model: str | Model | None
 
     def __post_init__(self) -> None:
-        keep: Any = self.keep
-        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 0:
-            raise ConfigurationError(f"compact_thread: keep must be a whole number from 0 up, got {keep!r}")
         given.count("compact_thread: context_tokens", self.tokens)
         if self.agent is not None:
             given.agent(self.agent)

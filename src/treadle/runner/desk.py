@@ -18,7 +18,7 @@ from typing import Final
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.journal import check_format, check_known, unfold
+from treadle.core.journal import check_format, check_known, missing_tail, unfold
 from treadle.core.state import TaskState, start
 from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, TaskTooNew, ThreadBusy
 from treadle.ports import (
@@ -178,6 +178,8 @@ class Desk:
                             await self._enter(state, event)
                         loading.take(state, event, epoch)
                     loaded.digest = record.digest
+        if not state.seq:
+            raise missing_tail(state.task_id, 0, 1)
         if records and records[-1].upto is not None:
             # A fork without records of its own: its first is chained to where it was cut off.
             loaded.digest = codec.branch_digest(records[-1].digest, records[-1].upto)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from treadle.agents import function_calling
 from treadle.agents.agent import Agent, RunContext
 from treadle.core import events as e
+from treadle.core.codec import flaw
 from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
@@ -344,8 +345,16 @@ class Driving:
             told = told(RunContext(state.task_id, state.thread, state.input, context))
             if not isinstance(told, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigurationError(f"Agent {agent.name!r}: instructions must return text, got {told!r}")
+        elif (beyond := flaw(told)) is not None:
+            raise ConfigurationError(
+                f"Agent {agent.name!r}: instructions cannot be stored: they are {beyond}"
+            )
         elif not told and state.instructions is None:
             return
+        if (beyond := flaw(told)) is not None:
+            raise ConfigurationError(
+                f"Agent {agent.name!r}: instructions cannot be stored: they are {beyond}"
+            )
         if told != state.instructions:
             record(e.InstructionsSet(told))
 
@@ -520,10 +529,6 @@ class Driving:
 
     async def row(self, task_id: str) -> TaskRow:
         """Return a task's row; raises `TaskNotFound`, which says so if the id is that of a thread."""
-        if not isinstance(task_id, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            known = getattr(task_id, "task_id", None)
-            got = f"a {type(task_id).__name__}: give its task_id" if isinstance(known, str) else repr(task_id)
-            raise ConfigurationError(f"a task is named by a Task or its id, got {got}")
         await self.store.open()
         try:
             return await self.store.row(task_id)

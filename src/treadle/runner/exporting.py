@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
@@ -166,12 +167,16 @@ async def export_to_file(store: JournalReader, path: Path, tasks: Iterable[str] 
     except OSError as error:
         raise StoreUnavailable(f"{path}: {error.strerror or error}") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     return report
 
 
 def _is_device(path: Path) -> bool:
-    return path.exists() and not path.is_file()
+    try:
+        return path.exists() and not path.is_file()
+    except OSError:
+        return False  # what is wrong with the path is said when it is opened
 
 
 async def _export_into(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:

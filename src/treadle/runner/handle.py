@@ -14,6 +14,7 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.runner.results import RunResult, Task, UndoReport
 from treadle.runner.stream import watch
+from treadle.runner.verbs import on_instances
 
 if TYPE_CHECKING:
     from treadle.runner.runner import TaskRunner
@@ -37,6 +38,7 @@ class RunHandle:
         self._driven, self._epoch = asyncio.ensure_future(work), epoch
         self._runner.hold(self._driven)
 
+    @on_instances
     def events(
         self, *, after: int = 0, deltas: bool = True, raw: bool = False
     ) -> AsyncGenerator[Event | Ephemeral, None]:

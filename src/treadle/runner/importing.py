@@ -160,6 +160,8 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
         head, digest, epoch = record.seq, record.digest, record.epoch
         if number % _BREATH == _BREATH - 1:
             await asyncio.sleep(0)
+    if head == 0:
+        raise reader.refuse(f"task {row.task_id} has no event", task.line)
     if (head, digest) != (row.head, task.digest) and not (row.head == head == row.base_seq):
         raise reader.refuse(
             f"task {row.task_id} should end at event {row.head} and ends at {head}", task.line

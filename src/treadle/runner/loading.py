@@ -20,6 +20,11 @@ def take(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     Raises:
         JournalCorrupt: the event cannot follow those before it, or the options in it are none.
     """
+    if (state.seq == 0) is not (type(event) is e.TaskCreated):
+        message = (
+            f"task {state.task_id}, event {event.seq}: a journal begins with task_created, and has no other"
+        )
+        raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
     apply_stored(state, event, epoch)
     if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)) and event.options:
         _check_options(state.task_id, event, event.options)

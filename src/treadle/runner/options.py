@@ -10,6 +10,7 @@ from typing import Any, Literal, cast, get_args, get_type_hints
 
 from treadle.agents.agent import Agent
 from treadle.agents.setup import ModelFailurePolicy, OnLimit, OnUnknownOutcome, Setup, ToolFailurePolicy
+from treadle.core.codec import flaw
 from treadle.core.data import frozen
 from treadle.core.events import EVENTS
 from treadle.core.messages import Json
@@ -136,6 +137,10 @@ class RunOptions:
         for key, value in cast("dict[Any, Any]", labels).items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise ConfigurationError(f"RunOptions.labels must map text to text, got {key!r}: {value!r}")
+        if labels and (beyond := flaw(labels)) is not None:
+            raise ConfigurationError(
+                f"RunOptions.labels cannot be stored: they are {beyond}, got {labels!r:.80}"
+            )
 
     def over(self, defaults: RunOptions | None) -> RunOptions:
         """Return these options, with what they leave open taken from `defaults`; the smaller of both limits."""

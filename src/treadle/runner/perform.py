@@ -15,7 +15,7 @@ from treadle.agents.agent import Agent
 from treadle.agents.setup import Setup
 from treadle.core import events as e
 from treadle.core.answer import WrongAnswer, check_answer, check_side_calls, is_usage, with_places
-from treadle.core.codec import is_writable
+from treadle.core.codec import flaw
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import (
     CallModel,
@@ -398,8 +398,8 @@ def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded
 
 def _check_output(result: ToolOutput) -> None:
     """Raise for a result that could not be journalled, as a tool of an own class may give."""
-    if not is_writable(result.output):
-        raise TypeError(f"the tool's output is no JSON data but of type {type(result.output).__name__}")
+    if (beyond := flaw(result.output)) is not None:
+        raise TypeError(f"the tool's output is {beyond}; it is of type {type(result.output).__name__}")
     if result.display is not None and not isinstance(result.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"the tool's display is no text but of type {type(result.display).__name__}")
     seen = result.observation

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from treadle.agents.agent import Agent
+from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
@@ -215,6 +216,16 @@ class Remembering(Views):
             cursor = page[-1].task_id
 
 
+def _storable(name: str, message: Message) -> None:
+    """Raise `ConfigurationError` for a message that no journal can hold."""
+    try:
+        beyond = codec.flaw([message.meta, *[codec.encode_part(part) for part in message.parts]])
+    except (KeyError, TypeError, AttributeError) as error:
+        beyond = f"no message as its class says: {error!r:.80}"
+    if beyond is not None:
+        raise ConfigurationError(f"{name} cannot be stored: it is {beyond}, got {given.shown(message)}")
+
+
 def _well_formed(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return messages as they are kept; raises `ConfigurationError` for what no model could be shown."""
     unchecked: Any = messages
@@ -241,6 +252,7 @@ def _well_formed(messages: Sequence[Message]) -> tuple[Message, ...]:
         seen |= {*asked}
         if not any(not isinstance(part, Text) or part.text for part in message.parts):
             raise ConfigurationError(f"import_thread: message {place} says nothing")
+        _storable(f"import_thread: message {place}", message)
     if asked:
         raise ConfigurationError(f"import_thread: the calls {asked} have no results")
     return tuple(cast("Sequence[Message]", unchecked))

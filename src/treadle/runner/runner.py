@@ -249,6 +249,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         await owned.writer.durable()
         return handle
 
+    @on_instances
     def handle(self, task: Ref) -> RunHandle:
         """Return a handle on a task, wherever it is driven."""
         return RunHandle(self, id_of(task))

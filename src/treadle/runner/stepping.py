@@ -11,7 +11,6 @@ from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.errors import (
-    ConfigurationError,
     StepFailed,
     StepNotFound,
     TaskConflict,
@@ -31,7 +30,7 @@ from treadle.runner.results import (
     TaskStepOutput,
 )
 from treadle.runner.stream import StepStream
-from treadle.runner.verbs import verb
+from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, Views, finished, id_of, next_step, upcoming_steps
 
 
@@ -140,6 +139,7 @@ class Stepping(Views):
             await self._driving.reopen(owned, "run_step")
         self._driving.go_on(owned)
 
+    @on_instances
     def stream_step(
         self,
         task: Ref,
@@ -159,7 +159,8 @@ class Stepping(Views):
     async def run_ready_steps(self, task: Ref, *, context: Any = None) -> list[TaskStepOutput]:
         """Run every step that is ready, beside each other, and return what each did, in order.
 
-        Only where steps are functions can it be more than one. A step that they make ready does not begin.
+        Only where steps are functions can it be more than one. A step that they make ready does not begin, and one that
+        was taken back meanwhile is left out.
         """
         task_id = id_of(task)
         state = await self._state(task_id)
@@ -168,7 +169,9 @@ class Stepping(Views):
             return [await self._step(task_id, None, None, None, context)]
         with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
             await self._step(task_id, None, None, None, context, frozenset(ready))
-        return [await self.get_step(task_id, step) for step in ready]
+        state = await self._state(task_id)
+        word, known = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
+        return [results.step_output(state, known[step], word, ()) for step in ready if step in known]
 
     @verb
     async def finalize(self, task: Ref) -> RunResult:
@@ -210,9 +213,7 @@ class Stepping(Views):
 
     async def _known(self, new: NewRun) -> TaskRow | None:
         """Return the row of a task that exists, after checking that it is the same task."""
-        task_id = new.task_id
-        if not isinstance(task_id, str) or not task_id or len(task_id) > 200:
-            raise ConfigurationError(f"task_id must be text of 1 to 200 characters, got {task_id!r}")
+        task_id = str(new.task_id)
         await self._store.open()
         row = await self._driving.row_or_none(task_id)
         if row is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from treadle.errors import MisusedVerb
+from treadle.errors import MisusedVerb, TreadleError
+from treadle.runner.given import Door
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,27 +57,43 @@ def on_instances(function: Callable[P, R]) -> Callable[P, R]:
 
 class _OnInstances:
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+        self._function, self._door = function, Door(function)
         update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        return _on_the_class(owner, self._function) if instance is None else partial(self._function, instance)
+        function, door = self._function, self._door
+        if instance is None:
+            return _on_the_class(owner, function)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            door.check(args, kwargs)
+            return function(instance, *args, **kwargs)
+
+        return call
 
 
 class _Verb:
     def __init__(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
-        self._function = function
+        self._function, self._door = function, Door(function)
         update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        function, name = self._function, self._function.__name__
+        function, door, name = self._function, self._door, self._function.__name__
         if instance is None:
             return _on_the_class(owner, function)
 
         def call(*args: Any, **kwargs: Any) -> Awaited[Any]:
+            try:
+                door.check(args, kwargs)
+            except TreadleError as refusal:
+                return Awaited(_refused(refusal), name)
             return Awaited(function(instance, *args, **kwargs), name)
 
         return call
+
+
+async def _refused(refusal: TreadleError) -> Any:
+    raise refusal
 
 
 def _on_the_class(owner: type, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,19 +14,34 @@ from enum import Enum
 from functools import cache
 from typing import Any, cast
 
+from treadle.core.codec import MAX_CHARACTERS, MAX_DEPTH
 from treadle.core.messages import Content, File, Image, Json, Text
 from treadle.core.observation import error_text, scrubbed
 from treadle.errors import ToolError
 from treadle.ports import ToolOutput
-
-MAX_DEPTH = 100
-"""How deep lists and objects may lie in each other: every JSON reader there is can take this."""
 
 MAX_VALUES = 1_000_000
 """How many values one output may hold, so that a small object that unfolds to a huge one ends as an error."""
 
 _type: Callable[[object], type[Any]] = type
 _MAX_INT_BITS = 14_000  # Python itself reads no longer number from text
+
+
+class _Budget:
+    """How many values and characters one output may still hold."""
+
+    __slots__ = ("characters", "values")
+
+    def __init__(self) -> None:
+        self.values, self.characters = MAX_VALUES, MAX_CHARACTERS
+
+    def take(self, characters: int) -> None:
+        """Count some characters; raise `_NotJson` when they are too many."""
+        self.characters -= characters
+        if self.characters < 0:
+            raise _NotJson(
+                f"larger than {MAX_CHARACTERS:,} characters; return a part of it, or write it to a file"
+            )
 
 
 class _NotJson(Exception):
@@ -49,16 +64,18 @@ def to_output(value: Any) -> ToolOutput:
     if value is None or value is True or value is False:
         return ToolOutput(value)
     kind = _type(value)
-    if (kind is str and value.isascii()) or (kind is float and math.isfinite(value)):
+    if (kind is str and len(value) <= MAX_CHARACTERS and value.isascii()) or (
+        kind is float and math.isfinite(value)
+    ):
         return ToolOutput(value)
     try:
         if kind is dict or kind is int:
-            return ToolOutput(_plain(value, [], [MAX_VALUES]))
+            return ToolOutput(_plain(value, [], _Budget()))
         if isinstance(value, ToolOutput):
             return _checked(value)
         if _is_content(value):
             return _content_output(value)
-        return ToolOutput(_plain(value, [], [MAX_VALUES]))
+        return ToolOutput(_plain(value, [], _Budget()))
     except _NotJson as problem:
         where = f" at {''.join(reversed(problem.path))[:200]}" if problem.path else ""
         text = f"the tool returned something that cannot be stored as JSON: {problem}{where}"
@@ -72,15 +89,16 @@ def to_output(value: Any) -> ToolOutput:
 
 
 def _checked(given: ToolOutput) -> ToolOutput:
-    output = _plain(given.output, [], [MAX_VALUES])
+    output = _plain(given.output, [], _Budget())
     if given.display is not None and not isinstance(given.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ToolError("ToolOutput.display must be text or None")
     display = None if given.display is None else _text(given.display)
     seen = given.observation
     if isinstance(seen, str):
+        _Budget().take(len(seen))
         seen = _text(seen)
     elif seen is not None:
-        if not _is_content(seen):
+        if not _is_content(seen) and not _is_texts(seen):
             raise ToolError("ToolOutput.observation must be text or a list of text, Text, Image and File")
         seen = _parts(seen)
     return ToolOutput(output, seen, display, _sources(given.sources), _artifacts(given.artifacts))
@@ -91,7 +109,7 @@ def _sources(given: Any) -> tuple[Json, ...]:
         raise ToolError(
             "ToolOutput.sources must be a list, each of JSON data, such as {'title': ..., 'url': ...}"
         )
-    return tuple(_plain(given, [], [MAX_VALUES]))
+    return tuple(_plain(given, [], _Budget()))
 
 
 def _artifacts(given: Any) -> tuple[File, ...]:
@@ -133,6 +151,12 @@ def _is_content(value: Any) -> bool:
     )
 
 
+def _is_texts(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return all(isinstance(item, str) for item in cast("Sequence[Any]", value))
+
+
 def _content_output(value: Content | Sequence[str | Content]) -> ToolOutput:
     parts = _parts(value)
     described = [part.text if isinstance(part, Text) else _described(part) for part in parts]
@@ -143,14 +167,18 @@ def _parts(value: Any) -> list[Content]:
     items: Sequence[Any] = [value] if isinstance(value, (str, Text, Image, File)) else value
     if not all(isinstance(item, (str, Text, Image, File)) for item in items):
         raise ToolError("an observation holds text, Text, Image and File only")
+    budget = _Budget()
+    for item in items:
+        text = item if isinstance(item, str) else item.text if isinstance(item, Text) else item.data or b""
+        budget.take(len(text))
     return [_part(Text(item) if isinstance(item, str) else item) for item in items]
 
 
 def _part(part: Content) -> Content:
     if isinstance(part, Text):
-        return Text(_text(part.text), _plain(part.meta, [], [MAX_VALUES]))
+        return Text(_text(part.text), _plain(part.meta, [], _Budget()))
     kind = _type(part).__name__
-    meta = _plain(part.meta, [], [MAX_VALUES])
+    meta = _plain(part.meta, [], _Budget())
     if sum(given is not None for given in (part.path, part.url, part.data)) != 1:
         raise ToolError(f"{kind} needs exactly one of path, url and data")
     media_type = part.media_type or _guessed(part.path or part.url)
@@ -192,10 +220,11 @@ def _described(part: Image | File) -> dict[str, Json]:
 # ------------------------------------------------------------------------------------------- plain data
 
 
-def _plain(value: Any, above: list[int], budget: list[int]) -> Json:
-    """Return plain JSON data; `above` holds the ids of the containers around it, `budget` the values left."""
+def _plain(value: Any, above: list[int], budget: _Budget) -> Json:
+    """Return plain JSON data; `above` holds the ids of the containers around it, `budget` what is left."""
     kind = _type(value)
     if kind is str:
+        budget.take(len(value))
         return value if value.isascii() else _text(value)
     if value is None or kind is bool:
         return value
@@ -211,7 +240,7 @@ def _plain(value: Any, above: list[int], budget: list[int]) -> Json:
 
 
 def _object(
-    value: Any, items: Iterable[tuple[Any, Any]], size: int, above: list[int], budget: list[int]
+    value: Any, items: Iterable[tuple[Any, Any]], size: int, above: list[int], budget: _Budget
 ) -> dict[str, Json]:
     _enter(value, size, above, budget)
     plain: dict[str, Json] = {}
@@ -222,7 +251,10 @@ def _object(
             if name in plain:
                 raise _NotJson(f"two keys that are both written {name!r}")
             kind = _type(item)
-            if (kind is str and item.isascii()) or kind is bool or item is None:
+            if kind is str and item.isascii():
+                budget.take(len(item))
+                plain[name] = item
+            elif kind is bool or item is None:
                 plain[name] = item
             else:
                 plain[name] = _plain(item, above, budget)
@@ -234,7 +266,7 @@ def _object(
     return plain
 
 
-def _array(value: Any, items: Iterable[Any], above: list[int], budget: list[int]) -> list[Json]:
+def _array(value: Any, items: Iterable[Any], above: list[int], budget: _Budget) -> list[Json]:
     _enter(value, len(value), above, budget)
     plain: list[Json] = []
     try:
@@ -247,13 +279,13 @@ def _array(value: Any, items: Iterable[Any], above: list[int], budget: list[int]
     return plain
 
 
-def _enter(value: Any, size: int, above: list[int], budget: list[int]) -> None:
+def _enter(value: Any, size: int, above: list[int], budget: _Budget) -> None:
     if id(value) in above:
         raise _NotJson("it contains itself")
     if len(above) >= MAX_DEPTH:
         raise _NotJson(f"nested deeper than {MAX_DEPTH}")
-    budget[0] -= size
-    if budget[0] < 0:
+    budget.values -= size
+    if budget.values < 0:
         raise _NotJson(f"more than {MAX_VALUES:,} values")
     above.append(id(value))
 
@@ -295,11 +327,12 @@ def _key(key: Any) -> str:
     return plain
 
 
-def _other(value: Any, above: list[int], budget: list[int]) -> Json:
+def _other(value: Any, above: list[int], budget: _Budget) -> Json:
     """Return data for what is not plain: subclasses, containers, models, and common types of the library."""
     if isinstance(value, Enum):
         return _plain(value.value, above, budget)
     if isinstance(value, str):
+        budget.take(len(value))
         return _text(str.__str__(value))
     if isinstance(value, int):
         return _int(int.__int__(value))
@@ -309,13 +342,14 @@ def _other(value: Any, above: list[int], budget: list[int]) -> Json:
         return _described(value)
     scalar = _scalar(value)
     if scalar is not None:
+        budget.take(len(value) if isinstance(value, (bytes, bytearray)) else 0)
         return scalar
     if isinstance(value, type):
         raise _NotJson(f"the class {value.__name__}")
     return _compound(value, above, budget)
 
 
-def _compound(value: Any, above: list[int], budget: list[int]) -> Json:
+def _compound(value: Any, above: list[int], budget: _Budget) -> Json:
     kind = _type(value)
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)
