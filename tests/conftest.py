@@ -1,7 +1,19 @@
 """What every test shares: one event loop backend, and property tests that say how to repeat them."""
 
+import os
 import random
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+if sys.dont_write_bytecode:
+    # Else each worker, and each of the hundreds of processes that tests start, compiles all it imports anew. Still
+    # nothing is written beside sources.
+    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    sys.dont_write_bytecode = False
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from hypothesis import settings
@@ -24,6 +36,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.write_line(
         f"repeat the property tests with --hypothesis-seed={config.option.hypothesis_seed}"
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker tests that stand together, which share fixtures and imports; idle workers take from others."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def audit(event, args):
     elif event.startswith(suspect):
         seen.append(f"{event} {args!r}"[:200])
 
-sys.dont_write_bytecode = True
+sys.dont_write_bytecode, sys.pycache_prefix = True, None
 sys.addaudithook(audit)
 import treadle
 for name in getattr(treadle, "__all__", ()):

@@ -33,6 +33,7 @@ from treadle import (
 from treadle.errors import AlreadyDecided, TaskFinished
 from treadle.llm.scripted import call, text, turn
 from treadle.ports import Commit, CommitDone, InboxItem
+from treadle.runner import flights
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -457,8 +458,9 @@ async def test_cancel_while_tools_run_closes_every_call(runner: Runner) -> None:
 
 @pytest.mark.parametrize("declared", [{"read_only": True}, {}])
 async def test_a_tool_that_ignores_its_cancellation_is_given_up_named_and_blocks_nobody(
-    runner: Runner, declared: Any
+    runner: Runner, declared: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(flights, "GRACE", 0.4)
     entered, ignored, stop = asyncio.Event(), list[float](), asyncio.Event()
 
     @tool(**declared)
@@ -483,10 +485,10 @@ async def test_a_tool_that_ignores_its_cancellation_is_given_up_named_and_blocks
     took = time.monotonic() - began
     result = cancelling.result()
     stop.set()
-    assert 2.0 <= took < 3.5
+    assert 0.4 <= took < 1.9
     assert lag < 0.3
     assert len(ignored) == 2
-    assert ignored[0] - began < 0.5
+    assert ignored[0] - began < 0.3
     assert result.state == "cancelled"
     (run,) = result.tool_executions
     assert run.outcome == ("abandoned" if declared else "unknown")
@@ -498,8 +500,12 @@ async def test_a_tool_that_ignores_its_cancellation_is_given_up_named_and_blocks
     assert await journal(runner, handle.task_id) == before_late_end
 
 
-async def test_a_thread_that_ignores_its_cancellation_is_listed_as_abandoned(runner: Runner) -> None:
+async def test_a_thread_that_ignores_its_cancellation_is_listed_as_abandoned(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from treadle.tools.threads import abandoned
+
+    monkeypatch.setattr(flights, "GRACE", 0.2)
 
     entered, stop = threading.Event(), threading.Event()
 
