@@ -2,6 +2,8 @@
 
 import json
 
+import apsw
+
 from treadle.errors import ThreadNotFound
 
 
@@ -41,3 +43,18 @@ def test_prune_says_what_would_go_and_deletes_it(treadle):
     assert treadle("prune", "0s", "--json").document == would
     assert treadle("tasks").out == ""
     assert treadle("prune", "soon").code == 2
+
+
+def test_a_thread_is_shown_without_a_damaged_turn_and_says_so(treadle):
+    for task in ("one", "two"):
+        treadle("run", "math", "1 + 2?", "--thread", "ada", "--task-id", task)
+    connection = apsw.Connection(".treadle/journal.db")
+    first = "SELECT min(pos) FROM records JOIN tasks ON tasks.id = task WHERE key = 'one'"
+    connection.execute(f"UPDATE records SET data = x'00' WHERE pos = ({first})")
+    connection.close()
+    shown = treadle("threads", "show", "ada")
+    assert shown.out.count("user: 1 + 2?") == 1
+    assert "left out, since it cannot be read: task one" in shown.err
+    document = treadle("threads", "show", "ada", "--json").document
+    assert [turn["task_id"] for turn in document["damaged"]] == ["one"]
+    assert treadle("verify").code == 1
