@@ -380,7 +380,7 @@ async def test_an_undo_whose_drivers_died_is_ended_and_nothing_after_it(tmp_path
     [
         ([e.PauseRequested("ann")], "paused"),
         ([e.InterruptRequested("ann")], "interrupted"),
-        ([e.PauseRequested("ann"), e.InterruptRequested(RUNNER)], "interrupted"),
+        ([e.PauseRequested("ann"), e.InterruptRequested(RUNNER)], "paused"),
         ([e.InterruptRequested(RUNNER)], "completed"),
         ([e.InterruptRequested(RUNNER, None, "item")], "interrupted"),
     ],
