@@ -100,6 +100,8 @@ class ToolContext(Generic[C]):
         attempt: 1 for the first start.
         context: the object given to the run; never shown to a model, never stored.
         cancelled: asks whether the call should stop; tools in threads look at it now and then.
+        on_left_behind: for tools of an own class: told by one that returns though some of its work goes on and cannot
+            be ended, with a function that says whether it still does.
     """
 
     task_id: str
@@ -112,6 +114,7 @@ class ToolContext(Generic[C]):
     context: C
     on_progress: Callable[[Any], None] | None = field(default=None, repr=False)
     cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
+    on_left_behind: Callable[[Callable[[], bool]], None] | None = field(default=None, repr=False)
 
     def progress(self, value: Json) -> None:
         """Tell watchers how far the call is; safe from any thread, never stored."""

@@ -520,6 +520,8 @@ async def test_a_thread_that_ignores_its_cancellation_is_listed_as_abandoned(
     result = await handle.cancel()
     assert result.state == "cancelled"
     assert [(c.tool, c.task_id) for c in abandoned()] == [("stubborn_thread", handle.task_id)]
+    assert [c.name for c in runner.abandoned if c.task_id == handle.task_id] == ["stubborn_thread"]
+    assert result.tool_executions[0].outcome == "abandoned"
     stop.set()
     await until(lambda: not abandoned())
 

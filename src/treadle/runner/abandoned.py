@@ -1,13 +1,15 @@
-"""Calls that were given up: they ignored two cancellations, and still run in the event loop they were started in.
+"""Calls that were given up: they ignored two cancellations, and still run, in their event loop or in a thread.
 
 Nothing can end them but themselves or their process. So they are named, and a limit on their number turns what would
-fill the process with them into an error of one call. Calls in threads are kept count of where threads are (`tools`).
+fill the process with them into an error of one call. The limit here is on those in event loops: where threads are
+(`tools`) there is another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from treadle.core.data import frozen
@@ -43,8 +45,23 @@ def give_up(work: asyncio.Task[Any], name: str, task_id: str, call_id: str) -> N
     work.add_done_callback(lambda ended: _given_up.pop(ended, None))
 
 
+_in_threads: list[tuple[Callable[[], bool], AbandonedCall]] = []
+
+
+def leave_behind(still_runs: Callable[[], bool], name: str, task_id: str, call_id: str) -> None:
+    """Take note of a call whose work goes on in a thread, until it does not."""
+    _in_threads[:] = [one for one in _in_threads if one[0]()]
+    _in_threads.append((still_runs, AbandonedCall(name, task_id, call_id, time.monotonic())))
+
+
 def still_running() -> tuple[AbandonedCall, ...]:
-    """Return the calls that were given up and have not ended; those of a closed event loop run no more."""
+    """Return all calls that were given up and have not ended."""
+    _in_threads[:] = [one for one in _in_threads if one[0]()]
+    return (*_in_loops(), *[call for _, call in _in_threads])
+
+
+def _in_loops() -> tuple[AbandonedCall, ...]:
+    """Return those in event loops; those of a closed one run no more."""
     found = list(_given_up.items())
     for work, _ in found:
         if work.get_loop().is_closed():
@@ -56,7 +73,7 @@ def refuse_if_too_many() -> None:
     """Raise `ToolError` when as many abandoned calls run as may."""
     if len(_given_up) < MAX_ABANDONED:  # on the way of every call
         return
-    running = still_running()
+    running = _in_loops()
     if len(running) >= MAX_ABANDONED:
         names = ", ".join(sorted({call.name for call in running}))
         raise ToolError(

@@ -47,7 +47,7 @@ from treadle.core.words import RETRY_MARK
 from treadle.errors import ModelError
 from treadle.policy.limits import spare_calls
 from treadle.ports import Model, Tool, ToolContext, ToolOutput
-from treadle.runner.abandoned import refuse_if_too_many
+from treadle.runner.abandoned import leave_behind, refuse_if_too_many
 from treadle.runner.artifacts import checked_artifacts, checked_sources
 from treadle.runner.channel import Channel
 from treadle.runner.options import RunOptions
@@ -548,6 +548,11 @@ def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) ->
         if channel.listeners:
             channel.tell(e.ToolProgress(call.step, call.id, value, state.seq))
 
+    def left_behind(still_runs: Callable[[], bool]) -> None:
+        leave_behind(still_runs, call.name, state.task_id, call.id)
+        if flight.cut == "interrupted":
+            flight.cut = "abandoned"
+
     return ToolContext(
         state.task_id,
         state.thread,
@@ -559,6 +564,7 @@ def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) ->
         stage.context,
         on_progress=progress,
         cancelled=lambda: flight.cut is not None,
+        on_left_behind=left_behind,
     )
 
 

@@ -174,7 +174,8 @@ class FunctionTool(Generic[P, R]):
                 return _exhausted(value, own, job)
             return value if inspect.isawaitable(value) else to_output(value)
 
-        done = await in_thread(work, tool=self._spec.name, task_id=ctx.task_id, call_id=ctx.call_id)
+        names: Any = {"tool": self._spec.name, "task_id": ctx.task_id, "call_id": ctx.call_id}
+        done = await in_thread(work, **names, on_left_behind=ctx.on_left_behind)
         return done if isinstance(done, ToolOutput) else to_output(await done)
 
     async def _settle(self, fn: Callable[..., Any], call: ToolCall, ctx: ToolContext[Any]) -> Any:
@@ -187,6 +188,7 @@ class FunctionTool(Generic[P, R]):
                 tool=self._spec.name,
                 task_id=ctx.task_id,
                 call_id=ctx.call_id,
+                on_left_behind=ctx.on_left_behind,
             )
             return await done if inspect.isawaitable(done) else done
         except Exception:

@@ -22,7 +22,10 @@ from treadle.tools.faults import contained
 T = TypeVar("T")
 
 MAX_THREADS = 32
-"""How many calls run in threads at the same time; more wait for a free thread."""
+"""How many calls run in threads at the same time; more wait for a free thread.
+
+A call that runs an agent, and so waits for calls of that agent's, lends its place to one of them after the other.
+"""
 
 MAX_ABANDONED = 16
 """With this many abandoned calls still running, no new call starts in a thread."""
@@ -50,7 +53,10 @@ class _Outcome(Generic[T]):
 class Job(Generic[T]):
     """One call on its way through a thread. Its work asks `stopping` now and then, and ends early when true."""
 
-    __slots__ = ("context", "future", "loop", "names", "outcome", "started", "stopping", "work")
+    __slots__ = (
+        *("context", "future", "loop", "names", "outcome", "started", "stopping", "work"),
+        *("caller", "lends_to", "on_loan"),
+    )
 
     def __init__(self, work: Callable[[Job[T]], T], names: tuple[str, str, str]) -> None:
         self.work = work
@@ -61,6 +67,15 @@ class Job(Generic[T]):
         self.started = False
         self.stopping = False
         self.outcome: _Outcome[T] | None = None
+        caller = current_job.get()
+        self.caller = caller if caller is not None and caller.outcome is None else None
+        """the call whose work, in its own thread, came to this one: it waits for it"""
+
+        self.lends_to: Job[Any] | None = None
+        """the call that runs in its place"""
+
+        self.on_loan = False
+        """whether it runs in the place of its caller, and not in one of the pool's"""
 
     def run(self) -> _Outcome[T]:
         """Do the work in the calling thread; whatever it raises is an outcome."""
@@ -95,6 +110,7 @@ class _Pool:
         self._wake = threading.Condition()
         self._waiting: deque[Job[Any]] = deque()
         self._threads = 0
+        self._on_loan = 0
         self._idle = 0
         self._abandoned: dict[Job[Any], AbandonedCall] = {}
 
@@ -107,7 +123,8 @@ class _Pool:
                     f"({names}), so no further one is started; restart the process to be rid of them"
                 )
             self._waiting.append(job)
-            self._serve()
+            if not self._serve() and job.caller is not None:
+                self._lend(job.caller)
 
     def withdraw(self, job: Job[Any]) -> bool:
         """Take back a job that no thread has begun."""
@@ -122,7 +139,10 @@ class _Pool:
         with self._wake:
             if job.outcome is None:
                 self._abandoned[job] = AbandonedCall(*job.names, since=time.monotonic())
-                self._threads -= 1
+                if job.on_loan:
+                    self._give_back(job)
+                else:
+                    self._threads -= 1
                 self._serve()
             return job.outcome
 
@@ -132,15 +152,37 @@ class _Pool:
 
     def at_work(self) -> int:
         with self._wake:
-            return len(self._waiting) + self._threads - self._idle
+            return len(self._waiting) + self._threads + self._on_loan - self._idle
 
-    def _serve(self) -> None:
-        """See to it that what waits gets a thread; the lock is held."""
+    def _serve(self) -> bool:
+        """See to it that what waits gets a thread; whether there is one for all of it. The lock is held."""
         if self._idle >= len(self._waiting):
             self._wake.notify()
         elif self._waiting and self._threads < MAX_THREADS:
             self._threads += 1
             threading.Thread(target=self._work, name="treadle-tools", daemon=True).start()
+        else:
+            return not self._waiting
+        return True
+
+    def _lend(self, caller: Job[Any]) -> None:
+        """Begin a call in the place of the one that waits for it; the lock is held.
+
+        Without that, calls that wait for calls of their own could take all places, and none would ever end.
+        """
+        job = next((job for job in self._waiting if job.caller is caller), None)
+        if job is not None and caller.outcome is None and caller.lends_to is None:
+            self._waiting.remove(job)
+            job.started, job.on_loan, caller.lends_to = True, True, job
+            self._on_loan += 1
+            threading.Thread(target=self._work_on_loan, args=(job,), daemon=True).start()
+
+    def _give_back(self, job: Job[Any]) -> None:
+        """Give a place back to the call that lent it; the lock is held."""
+        self._on_loan -= 1
+        if job.caller is not None:
+            job.caller.lends_to = None
+            self._lend(job.caller)
 
     def _next(self) -> Job[Any] | None:
         with self._wake:
@@ -161,14 +203,25 @@ class _Pool:
         while (job := self._next()) is not None:
             me.name = f"treadle-tools: {job.names[0]} {job.names[2]}"
             outcome = job.run()
-            with self._wake:
-                job.outcome = outcome
-                given_up = self._abandoned.pop(job, None) is not None
-            if given_up:
+            if self._is_given_up(job, outcome):
                 return  # its place in the pool was given away
             job.report(outcome)
             me.name = "treadle-tools"
             del job, outcome  # an idle thread holds on to nothing
+
+    def _work_on_loan(self, job: Job[Any]) -> None:
+        threading.current_thread().name = f"treadle-tools: {job.names[0]} {job.names[2]}"
+        outcome = job.run()
+        if not self._is_given_up(job, outcome):
+            with self._wake:
+                self._give_back(job)
+            job.report(outcome)
+
+    def _is_given_up(self, job: Job[T], outcome: _Outcome[T]) -> bool:
+        """Take down what a job came to; whether it was given up before."""
+        with self._wake:
+            job.outcome = outcome
+            return self._abandoned.pop(job, None) is not None
 
 
 _pool: _Pool | None = None
@@ -202,11 +255,19 @@ def at_work() -> int:
     return _pool.at_work() if _pool is not None else 0
 
 
-async def in_thread(work: Callable[[Job[T]], T], *, tool: str, task_id: str, call_id: str) -> T:
+async def in_thread(
+    work: Callable[[Job[T]], T],
+    *,
+    tool: str,
+    task_id: str,
+    call_id: str,
+    on_left_behind: Callable[[Callable[[], bool]], None] | None = None,
+) -> T:
     """Return `work(job)`, done in a thread with the caller's context variables.
 
     When cancelled it tells the job to stop and goes on waiting, so that what the thread did is known; when
-    cancelled again it gives up and lists the call as abandoned. Work no thread has begun is withdrawn at once.
+    cancelled again it gives up and lists the call as abandoned; `on_left_behind` is then told how to ask whether it
+    still runs. Work no thread has begun is withdrawn at once.
 
     Raises:
         ToolError: too many abandoned calls still run.
@@ -225,6 +286,8 @@ async def in_thread(work: Callable[[Job[T]], T], *, tool: str, task_id: str, cal
         except asyncio.CancelledError:
             outcome = pool.abandon(job)
             if outcome is None:
+                if on_left_behind is not None:
+                    on_left_behind(lambda: job.outcome is None)
                 raise
         if isinstance(outcome.error, asyncio.CancelledError):
             raise  # the work stopped because it was asked to
