@@ -14,6 +14,12 @@ from treadle.core.observation import scrubbed
 RAW_KEPT: Final = 2_000
 """Characters kept of what a model wrote as arguments that no record could hold."""
 
+MAX_CALLS: Final = 1_000
+"""How many calls one answer may ask for. Of an answer with more none is made, and the model is told."""
+
+SURPLUS: Final = "it was one of"
+"""How the problem of a call begins that was one of too many."""
+
 FINISHES: Final = frozenset(get_args(Finish))
 
 _COUNTS: Final = [item.name for item in fields(Usage) if item.name.endswith("_tokens")]
@@ -89,7 +95,8 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
 
     A provider's own ids may be empty, doubled or reused; places are none of these, and the same after a crash. A call
     in an answer that was cut off, filtered or refused is marked, so that it never becomes an action; so is one whose
-    arguments no record could hold. Half characters of its words become question marks.
+    arguments no record could hold. Of an answer with more calls than one may have, the first is kept, and says so. Half
+    characters of its words become question marks.
 
     Args:
         message: as the adapter assembled it.
@@ -97,7 +104,7 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
         finish: why the model stopped.
         first: number of the first call, when the step has calls from an earlier answer.
     """
-    parts = [_whole(part) for part in message.parts]
+    parts = [_whole(part) for part in _bounded(message)]
     number = first
     for index, part in enumerate(parts):
         if type(part) is ToolCall:
@@ -113,3 +120,26 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
     if number == first and message.role == "assistant" and all(map(is_, parts, message.parts)):
         return message
     return Message("assistant", tuple(parts), message.meta)
+
+
+def _bounded(message: Message) -> list[Part]:
+    """Return a message's parts; of too many calls only the first, as one that is not to be made."""
+    asked = sum([type(part) is ToolCall for part in message.parts])
+    if asked <= MAX_CALLS:
+        return list(message.parts)
+    problem = f"{SURPLUS} {asked:,} calls in one answer, and {MAX_CALLS:,} are the most"
+    parts: list[Part] = []
+    for part in message.parts:
+        if not isinstance(part, ToolCall):
+            parts.append(part)
+        elif asked:
+            parts.append(ToolCall(part.id, part.name, part.arguments, part.raw, problem, part.meta))
+            asked = 0
+    return parts
+
+
+def problem_clause(problem: str) -> str:
+    """Return what is wrong with a call as a clause, and what to do about it as a sentence."""
+    if problem.startswith(SURPLUS):
+        return f"{problem}. None of them was run. Ask for fewer at a time"
+    return f"its arguments were {problem}. Send the whole call again"

@@ -15,6 +15,7 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from treadle.core import events as e
+from treadle.core.answer import SURPLUS, problem_clause
 from treadle.core.effects import (
     CallModel,
     CallTool,
@@ -220,14 +221,16 @@ class Flights:
         call = effect.call
         tool = stage.kit.tools.get(call.name)
         dialect = stage.kit.agent.dialect
-        if call.problem is not None and dialect is not None:
+        if call.problem is not None and call.problem.startswith(SURPLUS):
+            text = f"{call.name} was not run: {problem_clause(call.problem)}."
+        elif call.problem is not None and dialect is not None:
             text = dialect.correction(call.problem)
         elif tool is None:
             text = unknown_tool_text(call.name, stage.kit.tools if call.offered is None else call.offered)
         elif call.offered is not None and call.name not in call.offered:
             text = not_offered_text(call.name, call.offered)
         elif call.problem is not None:
-            text = f"{call.name} was not run: its arguments were {call.problem}. Send the whole call again."
+            text = f"{call.name} was not run: {problem_clause(call.problem)}."
         else:
             try:
                 # A tool may change what it is given; the journal keeps what the model asked for.

@@ -55,6 +55,9 @@ CLOSING: Final = "its driver was closed"
 UNSUBMITTED: Final = 12
 """How many events may wait while effects end as soon as they start: about two steps."""
 
+BREATH: Final = 16
+"""How many events in a row are recorded, none of them awaited, before other tasks of the event loop have their turn."""
+
 PATIENCE: Final = 60.0
 """Seconds that a task is kept for while it waits for a timer; for longer it is given back, and the process may end."""
 
@@ -268,6 +271,7 @@ class Drive:
         state, terms = self.state, self._terms
         if state.graph is not None:
             self._fire_timers()
+        recorded = 0
         while True:
             if self.step_done is not None and not state.cancelling:
                 return await self._park(resting_word(state))
@@ -292,6 +296,10 @@ class Drive:
             self._record(decision)
             if type(decision) is e.StepCompleted and terms.goal == "step" and self._desk is None:
                 self.step_done = state.steps[-1]
+            recorded += 1
+            if recorded == BREATH:
+                await asyncio.sleep(0)
+                return False
         if type(decision) is Wait:
             if decision.reason == "ended" and self._writer.released:
                 return True
@@ -536,10 +544,13 @@ class Drive:
             for key, flight in flights.aloft.items():
                 if key not in ids:
                     flights.cut(flight, "interrupted")
-        over = False
+        over = 0
         for effect in wanted:
             if effect.id not in flights.aloft and not flights.start(effect):
-                over = True  # it ended without starting: what was to wait for that may begin
+                over += 1  # it ended without starting: what was to wait for that may begin
+                if over == BREATH:
+                    await asyncio.sleep(0)
+                    return
         if flights.aloft and not over:
             await self._next_end()
 

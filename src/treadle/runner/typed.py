@@ -12,6 +12,7 @@ from typing import Any, Final
 from treadle.agents.agent import Agent, OutputMode
 from treadle.agents.output import OutputType
 from treadle.core import events as e
+from treadle.core.answer import problem_clause
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message
 from treadle.core.model import Finish
@@ -51,7 +52,7 @@ class TypedAnswers:
         read: list[e.TypedAnswer] = []
         for call in giving:
             if call.problem is not None:
-                read.append(_rejected(f"its arguments were {call.problem}", call.id))
+                read.append(_rejected(problem_clause(call.problem), call.id))
                 continue
             try:
                 return e.TypedAnswer(self.output.read(call.arguments), None, call.id)
