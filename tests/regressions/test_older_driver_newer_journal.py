@@ -21,7 +21,6 @@ pytestmark = pytest.mark.anyio
 
 KNOWS = getattr(e, "JOURNAL_FORMAT", 1)
 EACH = ["sqlite", "postgresql"]
-SAMPLE = ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)]
 
 
 @pytest.fixture
@@ -89,7 +88,8 @@ async def test_two_versions_drive_one_store_and_the_older_leaves_alone_what_it_d
     assert paid(tmp_path) == 1
 
 
-@pytest.mark.parametrize("store", SAMPLE, indirect=True)
+@pytest.mark.parametrize("store", EACH, indirect=True)
+@pytest.mark.full
 async def test_a_parent_is_left_alone_while_a_child_of_it_needs_a_newer_version(store, tmp_path):
     await next_version("leave_child", store, tmp_path)
     async with Runner(store, agents=[parent(tmp_path)]) as runner:

@@ -94,7 +94,7 @@ def out() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("log", ["without a log", "with a log"])
+@pytest.mark.parametrize("log", ["without a log", pytest.param("with a log", marks=pytest.mark.full)])
 async def test_commands_that_read_work_on_a_file_that_may_only_be_read(
     folder: Path, tmp_path: Path, out: Path, log: str
 ) -> None:
@@ -115,6 +115,7 @@ async def test_commands_that_read_work_on_a_file_that_may_only_be_read(
     assert "the store is read-only here" in " ".join(forking[1].split())
 
 
+@pytest.mark.full
 async def test_a_read_only_file_of_an_older_format_says_what_brings_it_up_to_date(
     folder: Path, tmp_path: Path, out: Path
 ) -> None:
