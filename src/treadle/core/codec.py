@@ -439,6 +439,15 @@ def _later(time: int, pause: Any) -> int:
     return time + pause
 
 
+def check_fit(event: Event) -> None:
+    """Raise `UnreadableRecord` for an event that could be written and not be read again: a field is of another type."""
+    plan = _plan(type(event))
+    try:
+        plan.decode(plan.encode(event, {}))
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
+        raise UnreadableRecord(str(error)) from error
+
+
 def as_document(event: Event) -> dict[str, Any]:
     """Return an event as plain JSON data with its sequence number and time, for surfaces to show."""
     head: dict[str, Any] = {"seq": event.seq, "time": event.time, "kind": event.kind}

@@ -20,7 +20,15 @@ from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.journal import check_format, check_known, missing_tail, unfold
 from treadle.core.state import TaskState, start
-from treadle.errors import Fenced, JournalCorrupt, TaskBusy, TaskNotFound, TaskTooNew, ThreadBusy
+from treadle.errors import (
+    Fenced,
+    JournalCorrupt,
+    StoreUnavailable,
+    TaskBusy,
+    TaskNotFound,
+    TaskTooNew,
+    ThreadBusy,
+)
 from treadle.ports import (
     AT_ONCE,
     Claim,
@@ -307,7 +315,10 @@ class Desk:
         """
         if self.is_owned(task_id) and self.owned[task_id].writer.loop is asyncio.get_running_loop():
             return None
-        self.watch_store()
+        with suppress(
+            StoreUnavailable
+        ):  # closed under a watcher, which hears from its own task that it is over
+            self.watch_store()
         return DRIVER_LOOK
 
     async def commit(self, commit: Commit) -> Committed:

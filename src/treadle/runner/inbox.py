@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from treadle.core import events as e
-from treadle.core.codec import decode_part
+from treadle.core.codec import check_fit, decode_part
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.state import TaskState
 from treadle.errors import NotFound, TaskStateError
@@ -19,7 +19,9 @@ SURVIVED: Final = "survived"
 def as_event(state: TaskState, item: InboxItem) -> e.Event:
     """Return the event that an inbox item is for a task in this state; `CommandRejected` if it does not fit."""
     try:
-        return _event(state, item)
+        event = _event(state, item)
+        check_fit(event)
+        return event
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         # A foreign hand, or another version, wrote it: the task must not fail of it, each time it is taken up.
         return e.CommandRejected(item.kind, f"it cannot be read: {error!r}", item.item_id)

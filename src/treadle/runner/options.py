@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import field, fields
 from decimal import Decimal
 from functools import cache
-from typing import Any, Literal, cast, get_args, get_type_hints
+from typing import Any, Final, Literal, cast, get_args, get_type_hints
 
 from treadle.agents.agent import Agent
 from treadle.agents.setup import ModelFailurePolicy, OnLimit, OnUnknownOutcome, Setup, ToolFailurePolicy
@@ -37,6 +37,16 @@ class FailurePolicy:
         _check_words(self)
 
 
+NEVER_PAUSE: Final = frozenset(
+    {
+        *("task_created", "task_forked", "messages_imported", "summary_requested", "result_replaced"),
+        *("thread_awaited", "thread_entered", "instructions_set", "version_changed", "options_changed"),
+        *("input_edited", "call_edited", "task_reopened", "task_ended"),
+    }
+)
+"""Events recorded before a task is driven, beside that, or as its end: no breakpoint can pause after them."""
+
+
 @frozen(kw_only=True)
 class Breakpoint:
     """A condition that pauses a task: give exactly one.
@@ -44,7 +54,8 @@ class Breakpoint:
     Args:
         before_tool: name of a tool, or `*` for any: pause when the model has asked for it, before it starts.
         after_step: pause after the step of this index; 0 means after each step.
-        event: the tag of an event, such as `tool_ended`: pause once it is journalled.
+        event: the tag of an event that happens while a task is driven, such as `tool_ended`: pause once it is
+            journalled.
     """
 
     before_tool: str | None = None
@@ -61,8 +72,8 @@ class Breakpoint:
             raise ConfigurationError(f"Breakpoint.before_tool must be the name of a tool, got {tool!r}")
         if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
             raise ConfigurationError(f"Breakpoint.after_step must be a whole number from 0 up, got {step!r}")
-        if event is not None and event not in EVENTS:
-            known = ", ".join(EVENTS)
+        if event is not None and (not isinstance(event, str) or event not in EVENTS or event in NEVER_PAUSE):
+            known = ", ".join([kind for kind in EVENTS if kind not in NEVER_PAUSE])
             raise ConfigurationError(f"Breakpoint.event must be one of {known}, got {event!r}")
 
 
@@ -212,7 +223,9 @@ def from_json(document: Json) -> RunOptions:
     if "on_failure" in values:
         values["on_failure"] = _kept(FailurePolicy, values["on_failure"])
     if "break_on" in values:
-        values["break_on"] = tuple(_kept(Breakpoint, item) for item in values["break_on"])
+        # The first release took breakpoints that could never pause.
+        able = [item for item in values["break_on"] if item.get("event") not in NEVER_PAUSE]
+        values["break_on"] = tuple([_kept(Breakpoint, item) for item in able])
     return RunOptions(**values)
 
 

@@ -10,17 +10,19 @@ from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.fold import UNDO_SUFFIX
-from treadle.core.messages import Json
+from treadle.core.messages import Json, copied
 from treadle.core.state import CallState, TaskState
 from treadle.core.stop_requests import StopKind
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import (
+    AgentUnknown,
     AlreadyDecided,
     CallNotFound,
     ConfigurationError,
     StepNotFound,
     TaskBusy,
     TaskFinished,
+    ToolArgumentsInvalid,
 )
 from treadle.runner import results
 from treadle.runner.given import parts_of
@@ -107,9 +109,15 @@ class Steering(Views):
     async def edit_call(
         self, task: Ref, call_id: str, arguments: dict[str, Json], *, by: str | None = None
     ) -> None:
-        """Change the arguments of a call that has not begun; both versions are kept."""
-        if not isinstance(arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"edit_call: arguments must be a dict, got {arguments!r}")
+        """Change the arguments of a call that has not begun; both versions are kept.
+
+        A runner that was given the task's agent checks them against the tool's schema. For any other they are checked
+        when the call is to start, and the model is told what is wrong.
+
+        Raises:
+            ConfigurationError: the arguments do not fit the schema.
+            CallNotFound: there is no such call, or it has begun.
+        """
         async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             if state.ended is not None and state.ended != "failed":
@@ -117,7 +125,23 @@ class Steering(Views):
             call = state.open_call(call_id)
             if call is None or call.status != "proposed" or call.in_doubt or call.answers:
                 raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
+            self._check_arguments(state, call, arguments)
             owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
+
+    def _check_arguments(self, state: TaskState, call: CallState, arguments: dict[str, Json]) -> None:
+        """Raise `ConfigurationError` for arguments that do not fit a tool, if the task's agent is known here."""
+        try:
+            agent = self._driving.agents.of(state.agent, None, state.task_id)
+        except AgentUnknown:
+            return
+        tool = next((tool for tool in agent.tools if tool.spec.name == call.name), None)
+        if tool is None:
+            return
+        try:
+            tool.validate(copied(arguments))
+        except ToolArgumentsInvalid as error:
+            why = f"edit_call: arguments do not fit the tool {call.name} of call {call.id}: {error}"
+            raise ConfigurationError(why) from error
 
     @verb
     async def skip_step(self, task: Ref, *, step: str | None = None, by: str | None = None) -> None:
