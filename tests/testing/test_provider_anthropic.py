@@ -1,10 +1,12 @@
 """The Anthropic wire, as the official client understands it."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import anthropic
 import pytest
 
+from tests.lazily import anthropic
 from treadle.testing.provider import ProviderServer, Usage, call, raw_call, reasoning, refusal, text, turn
 
 ADD: Any = {

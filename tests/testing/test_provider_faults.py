@@ -1,5 +1,7 @@
 """Faults of a provider, as the official clients meet them."""
 
+from __future__ import annotations
+
 import email.utils
 import json
 import logging
@@ -8,11 +10,10 @@ import threading
 import time
 from typing import Any
 
-import anthropic
 import httpx2
-import openai
 import pytest
 
+from tests.lazily import anthropic, openai
 from treadle.testing.provider import ProviderServer, call, fail, hang_up, raw, text, turn
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]

@@ -1,11 +1,12 @@
 """The wire of Google's Gemini API, as the official client understands it."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest
-from google import genai
-from google.genai import errors, types
 
+from tests.lazily import errors, genai, types
 from treadle.llm.connections import tls
 from treadle.testing.provider import (
     ProviderServer,
@@ -19,18 +20,18 @@ from treadle.testing.provider import (
     turn,
 )
 
-ADD = types.Tool(
-    function_declarations=[
-        types.FunctionDeclaration(
-            name="add",
-            parameters_json_schema={
+ADD = {
+    "function_declarations": [
+        {
+            "name": "add",
+            "parameters_json_schema": {
                 "type": "object",
                 "properties": {"a": {"type": "number"}},
                 "required": ["a"],
             },
-        )
+        }
     ]
-)
+}
 HELLO: list[Any] = [{"role": "user", "parts": [{"text": "Hello"}]}]
 
 

@@ -1,11 +1,13 @@
 """The OpenAI wire, as the official client understands it."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 
-import openai
 import pytest
 
+from tests.lazily import openai
 from treadle.testing.provider import ProviderServer, Usage, call, raw_call, reasoning, refusal, text, turn
 
 ADD = {

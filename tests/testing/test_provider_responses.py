@@ -1,10 +1,12 @@
 """The wire of OpenAI's Responses, as the official client understands it."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import openai
 import pytest
 
+from tests.lazily import openai
 from treadle.testing.provider import (
     ProviderServer,
     Usage,

@@ -1,5 +1,7 @@
 """Scripts as data: the rule that picks a response, scripts in JSON, and the provider as a process."""
 
+from __future__ import annotations
+
 import json
 import signal
 import subprocess
@@ -7,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
+from tests.lazily import openai
 from treadle.errors import ConfigurationError
 from treadle.testing.provider import (
     OutOfScript,

@@ -1,0 +1,21 @@
+"""Packages of providers, imported when a test first uses them: each takes up to a second, in every worker."""
+
+from importlib import import_module
+from typing import Any
+
+
+class Lazy:
+    """A module that is imported when it is first asked for something."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
+anthropic: Any = Lazy("anthropic")
+openai: Any = Lazy("openai")
+genai: Any = Lazy("google.genai")
+errors: Any = Lazy("google.genai.errors")
+types: Any = Lazy("google.genai.types")
