@@ -418,15 +418,20 @@ def test_a_result_of_a_second_try_can_be_replaced_in_a_fork() -> None:
 
 
 def test_a_reopened_task_has_no_output_of_the_attempt_before() -> None:
-    state = told(step(), e.TaskEnded("degraded", "part", None, ("limit",)), e.TaskReopened(2, "resume"))
+    stopped = e.ModelStopped("s1", "interrupted")
+    state = told(
+        step(), stopped, e.TaskEnded("degraded", "part", None, ("limit",)), e.TaskReopened(2, "resume")
+    )
     assert (state.output, state.output_text, state.ended) == (None, "", None)
 
 
 def test_a_closing_note_leaves_the_conversation_when_the_task_is_reopened() -> None:
-    state = told(step(), e.TaskEnded("failed", kept=True))
+    stopped = e.ModelStopped("s1", "interrupted")
+    state = told(step(), stopped, e.TaskEnded("failed", kept=True))
     assert "failed" in state.messages[-1].text
     assert (
-        told(step(), e.TaskEnded("failed", kept=True), e.TaskReopened(2, "resume")).messages[-1].text == "go"
+        told(step(), stopped, e.TaskEnded("failed", kept=True), e.TaskReopened(2, "resume")).messages[-1].text
+        == "go"
     )
 
 
