@@ -253,6 +253,17 @@ def test_a_start_that_never_reached_the_tool_leaves_only_earlier_ones_in_doubt()
     assert (known and known.in_doubt, again and again.in_doubt) == (False, True)
 
 
+@pytest.mark.parametrize("harmless", [False, True])
+def test_a_subagent_that_is_run_anew_may_have_changed_something_before(harmless: bool) -> None:
+    run = e.ToolStarted("s1", "s1-0", "agent", child="t.s1-0")
+    error = e.Failure("subagent", "error", "clerk failed: no", "s1-0")
+    failed = e.ToolEnded("s1", "s1-0", "error", error=error, harmless=harmless)
+    again = [e.StepFailed("s1", error), e.StepStarted("s1", 1, 2)]
+    anew = fold(start("t"), story(run, failed, *again)).find_call("s1-0r2")
+    assert anew is not None
+    assert anew.in_doubt != harmless
+
+
 def story(*then: e.Event) -> list[e.Event]:
     """Return the events of a task whose model asked for a booking, and what followed."""
     asked = Message("assistant", (ToolCall("s1-0", "book", {}),))

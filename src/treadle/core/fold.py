@@ -551,7 +551,7 @@ def _propose_again(state: TaskState, step: StepState) -> None:
     for call in failed:
         base, _, tries = call.id.partition(RETRY_MARK)
         again = CallState(f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments)
-        again.effect, again.cut_off = call.effect, call.cut_off
+        again.effect, again.cut_off = call.effect, call.doubts
         step.calls[step.calls.index(call)] = again
         step.open[again.id] = again
         state.tool_calls += 1

@@ -411,7 +411,7 @@ def _call_again(state: TaskState, node: Node, step: StepState, call: CallState) 
         f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments, call.problem
     )
     again.asked, again.offered = call.asked, call.offered
-    again.effect, again.cut_off = call.effect, call.cut_off
+    again.effect, again.cut_off = call.effect, call.doubts
     step.calls[step.calls.index(call)] = step.open[again.id] = again
     if call.outcome != "refused":
         _count(state, node)

@@ -94,6 +94,11 @@ class CallState:
         return self.cut_off > 0 and self.effect != "read"
 
     @property
+    def doubts(self) -> int:
+        """How many of its attempts may have done what is not known, for a call that is made in its place."""
+        return self.cut_off or int(self.child is not None and self.effect != "read")
+
+    @property
     def failed(self) -> bool:
         """Whether it failed, and may be tried again when its step is: with the same idempotency key."""
         if self.outcome == "unknown":

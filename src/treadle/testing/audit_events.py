@@ -412,7 +412,7 @@ def _call_event(
                 "one_end", task, event.seq, f"{event.call} is given up though it is {call.status}"
             )
         call.status = "lost" if call.effect == "write" else "proposed"
-        call.doubts += event.reason != "error"
+        call.doubts += event.reason != "error" and not call.is_task
     else:
         unentered = call.effect == "idempotent" and call.doubts and event.by == "runner"
         if call.status != "lost" and not unentered:
@@ -449,7 +449,7 @@ def _ended(task: str, event: e.ToolEnded, call: _Call) -> Iterator[Violation]:
     call.status, call.outcome = "ended", outcome
     if outcome == "ok":
         call.doubts = 0
-    elif outcome in ("timeout", "abandoned", "unknown"):
+    elif outcome in ("timeout", "abandoned", "unknown") or (call.is_task and not event.harmless):
         call.doubts += 1
 
 
