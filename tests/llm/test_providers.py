@@ -16,7 +16,6 @@ from treadle.core.messages import File, Image, Message, Text, ToolCall, ToolResu
 from treadle.core.model import ModelAnswer, ModelRequest, ModelSettings, TextDelta, ToolCallDelta, Usage
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError
-from treadle.llm.mapping import wire_id
 from treadle.models import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel
 from treadle.testing.conformance.model import PNG, ask, identified, request, results
 from treadle.testing.provider import (
@@ -432,6 +431,8 @@ async def test_a_foreign_signature_is_not_sent_to_another_provider():
 @every
 @pytest.mark.anyio
 async def test_calls_go_out_under_our_ids_with_their_results_in_order(made):
+    from treadle.llm.mapping import wire_id
+
     script = [turn(call("add", a=1, b=2), call("add", a=3, b=4)), text("Done.")]
     with scripted(made, *script) as (server, model):
         first = identified((await ask(model, request()))[1].message)
@@ -463,6 +464,8 @@ async def test_calls_go_out_under_our_ids_with_their_results_in_order(made):
 
 
 def test_ids_that_no_provider_takes_are_made_so_and_stay_apart():
+    from treadle.llm.mapping import wire_id
+
     assert wire_id("s1-c0") == "s1-c0"
     assert wire_id("call_9") == "call_9"
     odd = [wire_id(x) for x in ("a.b", "a:b", "a/b", "", "x" * 41, "x" * 42, "é")]
