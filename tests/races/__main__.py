@@ -1,6 +1,7 @@
 """Races of two callers on one task: `make races`.
 
     python -m tests.races [--pairs 2000] [--store memory|sqlite|postgres|URL] [--processes 1|2] [--seed N]
+                          [--only VERB ...]
 
 Without `--store` and `--processes`: all of them, so many pairs each.
 """
@@ -24,11 +25,11 @@ from treadle.stores.memory import MemoryStore
 from treadle.testing.postgres import PostgresServer
 
 
-async def race(store: str, processes: int, pairs: int, seed: int) -> Report:
+async def race(store: str, processes: int, pairs: int, seed: int, only: list[str]) -> Report:
     """Race on a store that is given by its URL, or is `memory`."""
     at = MemoryStore() if store == "memory" else store
     async with Runner(at, agents=list(AGENTS.values())) as runner:
-        return await Races(runner, seed, store if processes == 2 else None).run(pairs)
+        return await Races(runner, seed, store if processes == 2 else None, only=only).run(pairs)
 
 
 def places(wanted: str | None, processes: int | None, stack: ExitStack) -> Iterator[tuple[str, str, int]]:
@@ -53,6 +54,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=2_000, help="of verbs, on each store")
     parser.add_argument("--store", help="memory, sqlite, postgres, or a URL; by default all three")
     parser.add_argument("--processes", type=int, choices=(1, 2), help="by default both")
+    parser.add_argument("--only", nargs="+", default=[], metavar="VERB", help="such as: cancel run_step")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     given = parser.parse_args()
     good = True
@@ -60,7 +62,7 @@ def main() -> int:
         for name, url, processes in places(given.store, given.processes, stack):
             print(f"{name}, processes: {processes}, seed {given.seed}", flush=True)
             began = time.monotonic()
-            report = asyncio.run(race(url, processes, given.pairs, given.seed))
+            report = asyncio.run(race(url, processes, given.pairs, given.seed, given.only))
             print(f"{report}\n{time.monotonic() - began:.0f} s\n", flush=True)
             good = good and report.good
     return 0 if good else 1

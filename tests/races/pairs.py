@@ -18,7 +18,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import asdict, dataclass, field
 from itertools import count, cycle, product
 from typing import Self
@@ -161,9 +161,18 @@ class Races:
         seed: what all chance comes from; the machine adds its own.
         second: URL of the store for the second process, None for one process.
         soon: seconds within which a stop is to be reached.
+        only: these verbs alone, such as `cancel` and `run_step`; all others of the same sort by default.
     """
 
-    def __init__(self, runner: Runner, seed: int, second: str | None = None, *, soon: float = SOON) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        seed: int,
+        second: str | None = None,
+        *,
+        soon: float = SOON,
+        only: Collection[str] = (),
+    ) -> None:
         self._soon = soon
         self._runner = runner
         self._dice = random.Random(seed)
@@ -171,7 +180,8 @@ class Races:
         self._second = second
         self._far: Far | None = None
         self._near = Side(runner)
-        kinds = list(product(STOPS, OTHERS))
+        stops = [verb for verb in STOPS if verb in only] or STOPS
+        kinds = list(product(stops, [verb for verb in OTHERS if verb in only] or OTHERS))
         self._dice.shuffle(kinds)
         self._kinds = cycle(kinds)
         self._number = count()
