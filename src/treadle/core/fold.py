@@ -485,8 +485,6 @@ def _nothing(state: TaskState, event: e.Event) -> None:
 
 
 def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
-    if state.in_flight():
-        raise IllegalEvent(f"task {state.task_id}: it ended while a call was under way")
     closing = scheduling.leave(state, state.graph) if state.graph is not None else []
     state.ended, state.end_seq = event.state, event.seq
     state.thread_version = event.thread_version

@@ -162,6 +162,8 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
             await asyncio.sleep(0)
     if head == 0:
         raise reader.refuse(f"task {row.task_id} has no event", task.line)
+    if state.unknown is None and not row.deleted and (differs := loading.contradicts(row, state)) is not None:
+        raise reader.refuse(f"task {row.task_id}: {differs}", task.line)
     if (head, digest) != (row.head, task.digest) and not (row.head == head == row.base_seq):
         raise reader.refuse(
             f"task {row.task_id} should end at event {row.head} and ends at {head}", task.line

@@ -6,6 +6,7 @@ from treadle.core import events as e
 from treadle.core.journal import apply_stored
 from treadle.core.state import TaskState
 from treadle.errors import JournalCorrupt, TreadleError
+from treadle.ports import TaskRow
 from treadle.runner.options import from_json
 
 
@@ -25,9 +26,25 @@ def take(state: TaskState, event: e.Event, epoch: int = 0) -> None:
             f"task {state.task_id}, event {event.seq}: a journal begins with task_created, and has no other"
         )
         raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
+    if type(event) is e.TaskEnded and state.in_flight():
+        message = f"task {state.task_id}, event {event.seq}: it ended while a call was under way"
+        raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
     apply_stored(state, event, epoch)
     if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)) and event.options:
         _check_options(state.task_id, event, event.options)
+
+
+def contradicts(row: TaskRow, state: TaskState) -> str | None:
+    """Return in what a task's row is of another task than its journal, None if in nothing."""
+    for name, here, there in (
+        ("agent", row.agent, state.agent),
+        ("thread", row.thread_id, state.thread),
+        ("base", row.base, state.forked_from),
+        ("base_seq", row.base_seq, state.fork_seq),
+    ):
+        if here != there:
+            return f"the row says {name} {here!r}, the journal {there!r}"
+    return None
 
 
 def _check_options(task_id: str, event: e.Event, options: dict[str, object]) -> None:
