@@ -78,7 +78,7 @@ DAMAGE: dict[str, tuple[str, str, str]] = {
     ),
     "a missing beginning": (f"DELETE FROM records WHERE pos = {RECORD.format('two', 'ASC')}", "journal", ""),
     "an epoch is not chained, but a record's place is": (
-        f"UPDATE records SET count = 7 WHERE pos = {RECORD.format('two', 'DESC')}",
+        f"UPDATE records SET count = count + 1 WHERE pos = {RECORD.format('two', 'DESC')}",
         "journal",
         "",
     ),
