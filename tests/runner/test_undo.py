@@ -36,6 +36,7 @@ from treadle.core.messages import Text
 from treadle.errors import (
     AgentUnknown,
     AlreadyFinalized,
+    ConfigurationError,
     IrreversibleStep,
     StepFailed,
     StepNotFound,
@@ -246,7 +247,17 @@ async def test_there_is_nothing_to_take_back_before_the_first_step(runner: Runne
     assert (await runner.get_task(task)).driven is False
 
 
-@pytest.mark.parametrize("to", [-1, 4, 3, "s9", "s3", True, 1.5])
+@pytest.mark.parametrize("to", [True, 1.5])
+async def test_what_names_no_step_is_refused(runner: Runner, to: Any) -> None:
+    task = await runner.create_task(calculator(), "?")
+    await step_to_answer(runner, task)
+    before = await journal(runner, task)
+    with pytest.raises(ConfigurationError, match="undo_step: to must be an id or a whole number"):
+        await runner.undo_step(task, to=to)
+    assert await journal(runner, task) == before
+
+
+@pytest.mark.parametrize("to", [-1, 4, 3, "s9", "s3"])
 async def test_a_step_that_cannot_be_kept_is_named(runner: Runner, to: Any) -> None:
     task = await runner.create_task(calculator(), "?")
     await step_to_answer(runner, task)

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from operator import attrgetter, is_
 from typing import Any, Final, cast, get_args
 
-from treadle.core.codec import flaw, is_writable
+from treadle.core.codec import NO_JSON, flaw, is_writable
 from treadle.core.messages import File, Image, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import NO_USAGE, Finish, ModelAnswer, SideCall, Usage
 from treadle.core.observation import scrubbed
@@ -74,6 +74,7 @@ def is_usage(usage: Any) -> bool:
 def _check_part(part: Any) -> None:
     if isinstance(part, ToolCall):
         sound = type(part.name) is str and type(part.arguments) is dict  # pyright: ignore[reportUnnecessaryComparison]
+        sound = sound and flaw(part.arguments) != NO_JSON
     elif isinstance(part, (Text, Reasoning)):
         sound = type(part.text) is str  # pyright: ignore[reportUnnecessaryComparison]
     else:

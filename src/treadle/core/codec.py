@@ -39,6 +39,8 @@ WHOLE: Final = 1 << 63
 MAX_DEPTH: Final = 100
 """How deep lists and objects may lie in each other in what comes from outside: every JSON reader can take this."""
 
+NO_JSON: Final = "no JSON data"
+
 MAX_CHARACTERS: Final = 32_000_000
 """How many characters a value from outside may hold in all: it is copied a few times until it is stored."""
 
@@ -349,7 +351,7 @@ def _unwritable(value: Any) -> str | None:
     try:
         _json().to_json(value, inf_nan_mode="constants")
     except (ValueError, RecursionError) as error:
-        return "text with half a character" if "surrogate" in str(error) else "no JSON data"
+        return "text with half a character" if "surrogate" in str(error) else NO_JSON
     return None
 
 

@@ -13,6 +13,7 @@ from treadle.core.state import StepState, TaskState, start
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
 from treadle.ports import JournalStore
 from treadle.runner import loading
+from treadle.runner.given import shown
 from treadle.runner.results import Difference, StepInfo, all_steps, resting_word, step_output
 
 
@@ -36,7 +37,9 @@ async def fork_point(
     if replace:
         return await _end_of_calls(store, state, at, replace)
     if isinstance(at, bool) or not isinstance(at, (int, str, type(None))):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"at must be a step id or the sequence number of an event, got {at!r}")
+        raise ConfigurationError(
+            f"fork: at must be a step id or the sequence number of an event, got {shown(at)}"
+        )
     if isinstance(at, int):
         if not 1 <= at <= state.seq:
             raise StepNotFound(f"task {state.task_id} has events 1 to {state.seq}, not {at}")

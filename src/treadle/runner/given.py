@@ -264,10 +264,10 @@ def words(name: str, given: Any) -> None:
 
 
 def place(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this may name a step, or an event, by id or number."""
-    whole = isinstance(given, int) and not isinstance(given, bool) and 0 <= given < WHOLE
+    """Raise `ConfigurationError` unless this may name a step by id or number; whether there is one is seen later."""
+    whole = isinstance(given, int) and not isinstance(given, bool) and -WHOLE < given < WHOLE
     if not whole and not isinstance(given, str):
-        raise ConfigurationError(f"{name} must be an id or a whole number from 0 up, got {shown(given)}")
+        raise ConfigurationError(f"{name} must be an id or a whole number, got {shown(given)}")
     if isinstance(given, str):
         words(name, given)
 
@@ -327,7 +327,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "task_id": _new_id,
     **dict.fromkeys(("by", "reason", "call_id", "request_id", "artifact_id", "cursor"), words),
     **dict.fromkeys(("input", "message"), _input),
-    **dict.fromkeys(("at", "to", "step"), place),
+    **dict.fromkeys(("to", "step"), place),
     **dict.fromkeys(("force", "raw", "deltas", "dry_run"), flag),
     "arguments": json_object,
     "replace": _replace,
