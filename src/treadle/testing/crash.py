@@ -111,7 +111,8 @@ class Crash:
         elif self._do == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self._do == "raise":
-            raise StoreUnavailable(f"a fault was asked for at {places[0]!r}")
+            asked = next(place for place in places if place in self.at)
+            raise StoreUnavailable(f"a fault was asked for at {asked!r}")
         else:
             time.sleep(float(self._do))
 
