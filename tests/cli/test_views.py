@@ -215,6 +215,7 @@ def test_doctor_finds_a_store_of_a_newer_version(treadle, project):
     treadle("run", "math", "hi", "--store", "newer.db")
     connection = apsw.Connection(str(project / "newer.db"))
     connection.pragma("user_version", 999)
+    connection.execute("UPDATE compatible SET opens = 999")
     connection.close()
     ended = treadle("doctor", "--store", "newer.db")
     assert (ended.code, "format 999" in ended.out) == (1, True)

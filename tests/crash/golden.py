@@ -206,7 +206,7 @@ async def _carry_on(store: Path, variant: str) -> None:
             for pending in waiting:
                 asked = pending.request_id
                 ledger().note("settled by hand", call=asked)
-                happened = ledger().happened(f"{TASK}/{asked}")
+                happened = ledger().happened(pending.idempotency_key)
                 verdict = Happened(OUTPUTS[pending.tool]) if happened else NotHappened()
                 await runner.settle(TASK, asked, verdict)
 

@@ -121,7 +121,7 @@ async def script(runner: TaskRunner, agent: Agent[Any], task_id: str) -> RunResu
         try:
             if result.pending:
                 for pending in result.pending:
-                    there = happened(f"{task_id}/{pending.request_id}")
+                    there = happened(str(pending.idempotency_key))
                     verdict = Happened(f"{pending.tool} done") if there else NotHappened()
                     await runner.settle(task_id, pending.request_id, verdict)
             elif not done["rewound"] and done["step_completed"]:

@@ -143,8 +143,9 @@ def _effects(ledger: Sequence[Entry], end: Journal) -> Iterator[str]:
     for event in end.of(e.ToolEnded):
         if event.outcome == "ok" and not done[event.call]:
             yield f"effects: {event.call} is journalled as done and did not happen"
+    incarnation = next(event.incarnation for event in end.of(e.TaskCreated))
     for entry in ledger:
-        if entry.kind == "start" and entry.key != f"{golden.TASK}/{entry.call}":
+        if entry.kind == "start" and entry.key != f"{golden.TASK}/{incarnation}/{entry.call}":
             yield f"effects: {entry.call} was given the key {entry.key}"
 
 

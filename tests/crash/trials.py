@@ -151,7 +151,7 @@ class Trial:
         for request in pending:
             asked = request["request_id"]
             self.ledger.note("settled by hand", call=asked)
-            happened = self.ledger.happened(f"{golden.TASK}/{asked}")
+            happened = self.ledger.happened(request["idempotency_key"])
             output = json.dumps(golden.OUTPUTS[request["tool"]])
             verdict = ["--happened", output] if happened else ["--not-happened"]
             assert self.command("settle", asked, *verdict) == COMPLETED, self.trouble

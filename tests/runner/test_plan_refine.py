@@ -459,6 +459,11 @@ def assert_ended_well(world: World, result: RunResult) -> None:
     assert [message.text for message in result.messages] == ["go", "All is booked."]
 
 
+def places(keys: list[str]) -> list[str]:
+    """Return the calls that were started, without what tells the task from others of its id."""
+    return sorted([key.rpartition("/")[2] for key in keys])
+
+
 async def test_after_a_crash_within_the_second_plan_nothing_that_ended_is_run_again() -> None:
     whole, _, _ = await lived_through()
     inside = next(n for n, request in enumerate(whole.asked) if request in whole.asked_in("2.sum"))
@@ -466,8 +471,8 @@ async def test_after_a_crash_within_the_second_plan_nothing_that_ended_is_run_ag
     world, first, result = await lived_through(dies_at=reached)
     assert first is None
     assert_ended_well(world, result)
-    assert sorted(world.starts()) == sorted(whole.starts())
-    assert sorted(world.starts("read")) == sorted(whole.starts("read"))
+    assert places(world.starts()) == places(whole.starts())
+    assert places(world.starts("read")) == places(whole.starts("read"))
     assert [len(world.asked_in(name)) for name in ("1.look", "1.book", "2.fail", "2.sum")] == [2, 2, 2, 2]
     assert len(world.planning) == 3
 

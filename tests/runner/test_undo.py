@@ -35,6 +35,7 @@ from treadle.core.events import TaskCreated
 from treadle.core.messages import Text
 from treadle.errors import (
     AgentUnknown,
+    AlreadyDecided,
     AlreadyFinalized,
     ConfigurationError,
     IrreversibleStep,
@@ -656,6 +657,12 @@ async def test_a_compensation_that_was_cut_is_not_repeated_but_settled(store: An
         (rewound,) = await only(runner, task_id, "rewound")
         assert [undone.verdict for undone in rewound.calls] == ["compensated"]
         assert (await runner.get_task(task_id)).steps == 0
+        assert pending[0].idempotency_key == f"{task_id}/s1-0-undo"
+        await runner.settle(task_id, "s1-0-undo", verdict)  # said twice is heard once
+        with pytest.raises(AlreadyDecided, match="s1-0-undo is settled as"):
+            await runner.settle(
+                task_id, "s1-0-undo", Happened() if isinstance(verdict, NotHappened) else NotHappened()
+            )
 
 
 def clerk_whose_undo_waits() -> tuple[Agent[Any], asyncio.Event, asyncio.Event]:

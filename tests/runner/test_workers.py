@@ -394,7 +394,7 @@ async def test_a_crash_at_any_commit_and_in_any_call_leaves_a_task_that_ends_as_
                 deaths += 1
             at += 1
     assert result.messages == plain.messages
-    assert deaths > 20
+    assert deaths >= 20
 
 
 @pytest.mark.parametrize("way", WORKERS.values(), ids=WORKERS)

@@ -313,7 +313,8 @@ class Demo:
         for pending in (await self.runner.result(self.task_id)).pending:
             if pending.kind != "settlement":
                 continue
-            key = f"{self.task_id}/{pending.request_id}"
+            key = pending.idempotency_key
+            assert key is not None, "a settlement is about a call"
             gone = demo_agent.taken_back(pending.tool, pending.arguments, key)
             verdict = Happened() if gone else NotHappened()
             await self.runner.settle(self.task_id, pending.request_id, verdict, by="treadle demo")

@@ -66,6 +66,7 @@ def pending(screen: Screen, waiting: tuple[Pending, ...], task_id: str, store: s
             screen.line(("    look at it:      ", "dim"), command_line("show", item.request_id, store=store))
             continue
         screen.line(("  ? ", "yellow"), f"{item.tool}({arguments(item.arguments)}): {item.text}")
+        screen.line(("    it had the key:  ", "dim"), item.idempotency_key or "")
         settle = command_line("settle", task_id, item.request_id, store=store)
         screen.line(("    it took effect:  ", "dim"), f"{settle} --happened '<JSON of its result>'")
         screen.line(("    it did not:      ", "dim"), f"{settle} --not-happened")

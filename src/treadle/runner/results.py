@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.family import SpentBy, by_agent
+from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Content, Json, Message
 from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
@@ -149,7 +150,8 @@ class SubagentExecution:
 class Pending:
     """Something a task waits for: a person who settles a call (`request_id` is what `settle` takes), or a time.
 
-    Of a `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
+    Of a `settlement`, `idempotency_key` is what the tool was given: look it up in the service that the tool calls. Of a
+    `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
     `request_id` is the id of that task: what it waits for is decided there.
     """
 
@@ -159,6 +161,7 @@ class Pending:
     arguments: dict[str, Json]
     text: str
     due: int | None = None
+    idempotency_key: str | None = None
 
 
 @frozen
@@ -491,7 +494,7 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
             call.stopped.message if call.stopped is not None else "it was cut off before its end was recorded"
         )
         text = f"{call.name} began and its outcome is not known: {why}"
-        waiting.append(Pending(call.id, "settlement", call.name, call.arguments, text))
+        waiting.append(_settlement(state, call, call.id, text))
     for call in _resting(state):
         assert call.stopped is not None, "it rests"
         task_id = str(call.child)
@@ -500,10 +503,15 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
         for call in state.undo.queue:
             if call.undo_status == "lost":
                 text = f"the compensation of {call.name} began and its outcome is not known"
-                waiting.append(Pending(f"{call.id}-undo", "settlement", call.name, call.arguments, text))
+                waiting.append(_settlement(state, call, f"{call.id}{UNDO_SUFFIX}", text))
     if state.ended is None:
         waiting += [_timer(timer) for timer in state.timers()]
     return tuple(waiting)
+
+
+def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -> Pending:
+    key = state.key_of(request_id)
+    return Pending(request_id, "settlement", call.name, call.arguments, text, idempotency_key=key)
 
 
 def _timer(timer: Timer) -> Pending:

@@ -10,6 +10,7 @@ from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.journal import unfold
 from treadle.core.messages import Json, copied
 from treadle.core.state import CallState, TaskState
 from treadle.core.stop_requests import StopKind
@@ -215,7 +216,7 @@ class Steering(Views):
             )
         state = await self._state(task)
         if request_id not in [p.request_id for p in results.pending_of(state) if p.kind == "settlement"]:
-            _check_same(state, request_id, verdict)
+            await self._check_settled(state, request_id, verdict)
             return
         happened = isinstance(verdict, Happened)
         data: dict[str, Json] = {
@@ -230,16 +231,33 @@ class Steering(Views):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._driving.answer(state.task_id, item_id, after=seq)
             if isinstance(answer, e.CommandRejected):  # somebody else was faster
-                _check_same(await self._state(task), request_id, verdict)
+                await self._check_settled(await self._state(task), request_id, verdict)
         if state.parent is not None:
             await self._driving.tell_parents(await self._driving.row(state.task_id))
 
+    async def _check_settled(
+        self, state: TaskState, request_id: str, verdict: Happened | NotHappened
+    ) -> None:
+        """Raise unless a call, of which nothing is to be settled any more, was settled like this."""
+        call = state.find_call(request_id.removesuffix(UNDO_SUFFIX))
+        if call is not None:
+            _check_same(state, call, request_id, verdict)
+            return
+        # An undo that has ended took the call away with its step; the journal still tells how it was settled.
+        settled: e.OutcomeSettled | None = None
+        for _, found in unfold(state.task_id, await self._driving.store.read(state.task_id)):
+            for event in found:
+                if isinstance(event, e.OutcomeSettled) and event.call == request_id:
+                    settled = event
+        if settled is None:
+            raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
+        if settled.verdict != ("happened" if isinstance(verdict, Happened) else "not_happened"):
+            message = f"task {state.task_id}: call {request_id} is settled as {settled.verdict}"
+            raise AlreadyDecided(message, task_id=state.task_id)
 
-def _check_same(state: TaskState, request_id: str, verdict: Happened | NotHappened) -> None:
-    """Raise unless a call, of which nothing is to be settled any more, was settled like this."""
-    call = state.find_call(request_id.removesuffix(UNDO_SUFFIX))
-    if call is None:
-        raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
+
+def _check_same(state: TaskState, call: CallState, request_id: str, verdict: Happened | NotHappened) -> None:
+    """Raise unless a call was settled like this."""
     undoes = request_id.endswith(UNDO_SUFFIX)
     if _was_undone(call, verdict) if undoes else _was_settled(call, verdict):
         return

@@ -145,9 +145,9 @@ class ToTheEnd:
             if pending.kind == "subagent":
                 await self._settle(runner, await runner.result(pending.request_id))
             elif pending.kind == "settlement":
-                verdict = self._verdict(result.task_id, pending.request_id)
+                verdict = self._verdict(pending.idempotency_key)
                 await runner.settle(result.task_id, pending.request_id, verdict)
 
-    def _verdict(self, task_id: str, call: str) -> Happened | NotHappened:
-        done = self._ledger.done(f"{task_id}/{call}")
+    def _verdict(self, key: str | None) -> Happened | NotHappened:
+        done = self._ledger.done(key) if key is not None else None
         return NotHappened() if done is None else Happened(json.loads(done.text))
