@@ -116,3 +116,23 @@ async def test_a_file_with_a_journal_of_wrong_types_is_refused_before_a_task_is_
         with pytest.raises(ImportRefused, match="task bad, event"):
             await runner.import_tasks(tmp_path / "bad.jsonl")
         assert (await runner.list_tasks()).items == ()
+
+
+async def test_a_task_whose_journal_calls_it_a_fork_and_whose_row_does_not_is_not_driven(
+    tmp_path: Path,
+) -> None:
+    def only_made_and_forked(events: list[dict[str, Any]]) -> None:
+        forked = {"k": "task_forked", "d": 0, "parent": "other", "agent": "weather", "thread": "talk"}
+        events[:] = [of_kind(events, "task_created"), forked]
+
+    async with Runner(tmp_path / "journal.db", agents=[AGENT]) as runner:
+        row, record = await written(runner.store, only_made_and_forked)
+        row.state = "running"
+        await runner.store.restore(row, [record])
+        for verb in (runner.resume, runner.run_step, runner.resume):
+            with pytest.raises(
+                JournalCorrupt, match="the row says base None, the journal 'other'"
+            ) as noticed:
+                await verb("bad")
+            assert (noticed.value.task_id, noticed.value.seq) == ("bad", 2)
+        assert (await runner.store.row("bad")).driver is None

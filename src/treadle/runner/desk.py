@@ -266,6 +266,7 @@ class Desk:
             if loaded.state.seq != claim.head or loaded.digest != (claim.digest or loaded.digest):
                 loaded = await self._take(task_id)
             await self._check_known(loaded.state)
+            await self._check_fork(loaded.state)
             owned = self.begin(loaded.state, Ownership(epoch, loaded.digest, wanted=claim.wanted))
         except BaseException as error:
             # The next try is to find the task free, or to take it up again.
@@ -290,6 +291,15 @@ class Desk:
                 row = await self.store.row(str(call.child))
                 check_format(state.task_id, row.format, f"its child, task {row.task_id}, is at work")
                 await self._check_known((await self.load(row.task_id, row)).state)
+
+    async def _check_fork(self, state: TaskState) -> None:
+        """Raise `JournalCorrupt` if the journal of a task says that it is a fork, and its row of another or of none."""
+        if state.forked_from is None:
+            return
+        if (differs := loading.contradicts(await self.store.row(state.task_id), state)) is not None:
+            raise JournalCorrupt(
+                f"task {state.task_id}: {differs}", task_id=state.task_id, seq=state.fork_seq + 1
+            )
 
     async def _still_owned(self, task_id: str) -> Claim | None:
         """Return the claim on a task that this process owns, drives no longer and could not give back."""
