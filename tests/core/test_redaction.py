@@ -161,6 +161,10 @@ def test_secrets_are_known_by_the_names_of_variables_headers_and_parameters():
     assert named_secrets(
         {"OPENAI_API_KEY": "a", "Authorization": "Bearer b", "x": {"password": "c"}, "HOME": "d"}
     ) == {*("a", "Bearer b", "b", "c")}
+    places = ["/app/key.json", "/run/secrets/db_password", "~/.ssh/id_rsa", "./key.pem", "C:\\keys\\a.json"]
+    assert named_secrets({f"{n}_API_KEY": place for n, place in enumerate(places)}) == set()
+    near = ["/a9/Xb+C/d", "/pass.word1", "ab/cd.ef/gh"]  # base64 may begin like this; no absolute paths
+    assert named_secrets({f"{n}_API_KEY": value for n, value in enumerate(near)}) == set(near)
     url = "https://me:pa%24s@host/v1?key=k1&api-key=k2&alt=sse"
     assert url_secrets(url) == {"pa%24s", "pa$s", "k1", "k2", base64.b64encode(b"me:pa$s").decode()}
     assert url_secrets("https://token@host") == {"token"}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.core.answer import WITHHELD
 from treadle.core.messages import Message, Reasoning, Text, ToolCall
 from treadle.core.model import ModelAnswer, RawDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.core.redaction import SECRET, Secrets
@@ -91,7 +92,7 @@ def test_an_answer_is_stored_without_keys_in_any_of_its_parts():
     assert text.text == f"Your key is {SECRET}."
     assert (thought.meta, plain) == ({"id": "m1"}, parts[4])  # a signature is under what was written
     assert (call.arguments, call.meta) == ({"a": [SECRET, 1], SECRET: None}, {"call_id": "x"})
-    assert broken.problem == "unparsable"
+    assert (call.problem, broken.problem) == (WITHHELD, "unparsable")
 
 
 @pytest.mark.parametrize("secrets", [Secrets(), SECRETS])

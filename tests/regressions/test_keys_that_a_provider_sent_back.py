@@ -7,12 +7,12 @@ import pytest
 
 from tests.llm.key_matrix import FORMS, another_host
 from tests.llm.wires import SECRET, WHOLE, WIRES, scripted
-from treadle import Agent, Runner
+from treadle import Agent, Runner, tool
 from treadle.errors import ModelError
 from treadle.models import Retry
 from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.conformance.model import ask, request
-from treadle.testing.provider import fail, raw
+from treadle.testing.provider import call, fail, raw, text
 
 every = pytest.mark.parametrize("made", (WIRES | WHOLE).values(), ids=WIRES | WHOLE)
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -60,3 +60,42 @@ async def test_what_led_to_an_error_of_a_provider_does_not_hang_on_it(made):
         await ask(model, request())
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+@every
+@pytest.mark.anyio
+async def test_a_call_with_a_key_in_its_arguments_does_not_run_with_something_else_in_its_place(made):
+    paths: list[str] = []
+
+    @tool
+    def remove(path: str) -> str:
+        """Remove a folder."""
+        paths.append(path)
+        return "removed"
+
+    script = [call("remove", path=f"/data/{SECRET}"), call("remove", path="/data/x"), text("Done.")]
+    with scripted(made, *script) as (_, model):
+        async with Runner("memory:") as runner:
+            result = await runner.run(Agent(model, tools=[remove]), "go")
+            assert await audit_store(runner.store, Evidence(secrets=[SECRET])) == []
+    assert (result.state, paths) == ("completed", ["/data/x"])
+    assert [one.outcome for one in result.tool_executions] == ["invalid", "ok"]
+    told = "its arguments held a secret of this process, now [secret]. Ask for it without the secret"
+    assert told in str(result.messages)
+
+
+@pytest.mark.anyio
+async def test_the_file_in_which_a_key_lies_may_be_opened(monkeypatch):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/app/service-account.json")
+    paths: list[str] = []
+
+    @tool(read_only=True)
+    def read(path: str) -> str:
+        """Read a file."""
+        paths.append(path)
+        return "{}"
+
+    with scripted(WIRES["chat"], call("read", path="/app/service-account.json"), text("Done.")) as (_, model):
+        async with Runner("memory:") as runner:
+            await runner.run(Agent(model, tools=[read]), "go")
+    assert paths == ["/app/service-account.json"]

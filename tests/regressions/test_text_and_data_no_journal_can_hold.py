@@ -8,7 +8,7 @@ import pytest
 
 from treadle import Agent, NextStep, Runner, ScriptedModel, StepContext, StepResult, ToolOutput, tool
 from treadle.errors import ConfigurationError
-from treadle.llm.scripted import call, text
+from treadle.llm.scripted import call, call_raw, text
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +40,16 @@ async def test_arguments_nested_too_deep_are_told_to_the_model_and_the_task_goes
         assert [(one.outcome, one.arguments) for one in result.tool_executions] == [("invalid", {})]
         assert "nested deeper than 100 levels" in str(result.messages)
         assert (await runner.verify()).findings == ()
+
+
+@pytest.mark.parametrize("levels", [150, 600, 900])
+async def test_arguments_that_an_adapter_could_not_walk_through_are_told_to_the_model(levels: int) -> None:
+    written = '{"value": ' + '{"a":' * levels + "1" + "}" * levels + "}"
+    agent = Agent(ScriptedModel([call_raw("keep", written), text("I see.")]), name="a", tools=[keep])
+    async with Runner("memory:", agents=[agent]) as runner:
+        result = await runner.run(agent, "go")
+    assert (result.state, result.final_text) == ("completed", "I see.")
+    assert "nested deeper than 100 levels" in str(result.messages)
 
 
 @pytest.mark.parametrize("levels", [120, 230, 280, 2_000])

@@ -10,6 +10,7 @@ from treadle.core.codec import NO_JSON, flaw, is_writable
 from treadle.core.messages import File, Image, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import NO_USAGE, Finish, ModelAnswer, SideCall, Usage
 from treadle.core.observation import scrubbed
+from treadle.core.redaction import SECRET
 
 RAW_KEPT: Final = 2_000
 """Characters kept of what a model wrote as arguments that no record could hold."""
@@ -19,6 +20,9 @@ MAX_CALLS: Final = 1_000
 
 SURPLUS: Final = "it was one of"
 """How the problem of a call begins that was one of too many."""
+
+WITHHELD: Final = "its arguments held a secret of this process"
+"""The problem of a call in which a secret was hidden: what is left is not what the model asked for."""
 
 FINISHES: Final = frozenset(get_args(Finish))
 
@@ -143,4 +147,6 @@ def problem_clause(problem: str) -> str:
     """Return what is wrong with a call as a clause, and what to do about it as a sentence."""
     if problem.startswith(SURPLUS):
         return f"{problem}. None of them was run. Ask for fewer at a time"
+    if problem == WITHHELD:
+        return f"{problem}, now {SECRET}. Ask for it without the secret"
     return f"its arguments were {problem}. Send the whole call again"

@@ -54,6 +54,11 @@ _HIDDEN: Final = (
 )
 _HIDDEN_NAME: Final = re.compile(rf"(?:^|[_\W]|(?<=[a-z])(?=[A-Z]))(?:{_HIDDEN})$", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"(?:^|[_-])(?:key|token|sig|signature|secret|password)$", re.IGNORECASE)
+_PLACE: Final = re.compile(
+    r"(?:~|\.{1,2}|[A-Za-z]:)(?:[\\/][\w.@+ -]+)+|(?=.*[._-])(?:/[\w.@+-]+){2,}", re.ASCII
+)
+"""The path of a file: where a secret lies, as in `GOOGLE_APPLICATION_CREDENTIALS`, and none itself."""
+
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
 
 
@@ -63,12 +68,15 @@ def is_secret_name(name: str) -> bool:
 
 
 def named_secrets(values: Mapping[str, Any]) -> set[str]:
-    """Return the values, of environment variables, headers or settings, whose names say that they are secret."""
+    """Return the values, of environment variables, headers or settings, whose names say that they are secret.
+
+    The path of a file is no secret: a tool may be asked to open it.
+    """
     found: set[str] = set()
     for name, value in values.items():
         if isinstance(value, Mapping):
             found |= named_secrets(cast("Mapping[str, Any]", value))
-        elif isinstance(value, str) and is_secret_name(name):
+        elif isinstance(value, str) and is_secret_name(name) and not _PLACE.fullmatch(value):
             found |= {value, _SCHEME.sub("", value, count=1)}
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from treadle.core.answer import RAW_KEPT
+from treadle.core.codec import MAX_DEPTH, flaw
 from treadle.core.messages import Json, ToolCall
 from treadle.core.objects import parse_object
 
@@ -22,4 +24,7 @@ def parsed_call(call_id: str, name: str, raw: str, *, truncated: bool = False, m
         arguments = parse_object(raw)
     except (ValueError, RecursionError):
         return ToolCall(call_id, name, {}, raw=raw, problem="unparsable", meta=meta)
+    if raw.count("{") + raw.count("[") > MAX_DEPTH and (beyond := flaw(arguments)) is not None:
+        # Marked here already, before arguments are copied or searched level by level.
+        return ToolCall(call_id, name, {}, raw=raw[:RAW_KEPT], problem=beyond, meta=meta)
     return ToolCall(call_id, name, arguments, meta=meta)

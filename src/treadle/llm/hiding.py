@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, cast
 
+from treadle.core.answer import WITHHELD
 from treadle.core.messages import Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import ModelAnswer, ModelDelta, RawDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from treadle.core.redaction import SECRET, Secrets
@@ -71,7 +72,7 @@ class HiddenDeltas:
 
 
 def hidden_answer(answer: ModelAnswer, secrets: Secrets) -> ModelAnswer:
-    """Return an answer without secrets."""
+    """Return an answer without secrets; a call that held one is marked, so that it does not run without it."""
     if not secrets:
         return answer
     message = answer.message
@@ -88,12 +89,13 @@ def _hidden_part(part: Part, secrets: Secrets) -> Part:
     if not isinstance(part, ToolCall):
         return part
     arguments = secrets.hide_json(part.arguments)
+    problem = part.problem or (WITHHELD if arguments != part.arguments else None)
     return ToolCall(
         secrets.hide(part.id),
         secrets.hide(part.name),
         arguments,
         raw=None if part.raw is None else secrets.hide(part.raw),
-        problem=None if part.problem is None else secrets.hide(part.problem),
+        problem=None if problem is None else secrets.hide(problem),
         meta=meta if arguments == part.arguments else _unsigned(meta),
     )
 
