@@ -44,6 +44,13 @@ def with_events(change: Callable[[list[e.Event]], None], **evidence: object) -> 
     return [(1, event) for event in numbered(*events)], Evidence(**evidence)  # type: ignore[arg-type]
 
 
+def with_a_time(seq: int, time: int) -> list[tuple[int, e.Event]]:
+    """The honest journal, one event of which has another time."""
+    events = honest()
+    events[seq - 1].time = time
+    return [(1, event) for event in events]
+
+
 def seen(**evidence: object) -> Case:
     return with_events(lambda events: None, **evidence)
 
@@ -87,6 +94,7 @@ PLANTED: dict[str, tuple[str, str, int, Case]] = {
         6,
         ([(1, event) for event in honest() if event.seq != 5], Evidence()),
     ),
+    "an event is earlier than the one before it": ("I1", "times_go_on", 5, (with_a_time(4, 9), Evidence())),
     "a call ends twice": (
         "I2",
         "one_end",

@@ -7,7 +7,7 @@ from typing import Any
 from treadle.agents.agent import Agent
 from treadle.core import codec
 from treadle.core import events as e
-from treadle.core.journal import check_format, check_known
+from treadle.core.journal import check_format, check_known, unfold
 from treadle.core.messages import Json
 from treadle.errors import TaskBusy, TaskFinished, TaskStateError
 from treadle.ports import Commit, NewTask, TaskRow
@@ -185,7 +185,8 @@ class History(Views):
     async def _write_fork(self, row: TaskRow, seq: int, thread: str, agent: str, first: list[e.Event]) -> str:
         """Write a fork's row and first record: nothing of the parent's journal is copied or folded."""
         cut = (await self._store.read(row.task_id, after=seq - 1, upto=seq))[-1]
-        now = self._driving.parts.clock()
+        ((_, shared),) = unfold(row.task_id, [cut], after=seq - 1, previous=None)
+        now = max(shared[-1].time, self._driving.parts.clock())  # the clock may have been set back since
         new = NewTask(new_id(), agent, thread, now, base=row.task_id, base_seq=seq, labels=row.labels)
         for offset, event in enumerate(first, 1):
             event.seq, event.time = seq + offset, now

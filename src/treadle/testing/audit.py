@@ -44,6 +44,7 @@ from treadle.testing.audit_events import (
     ran_as_told,
     stopped,
     taken_over,
+    times_go_on,
     well_formed,
 )
 from treadle.testing.audit_family import families
@@ -150,7 +151,11 @@ def audit(
     found = [*gap_free(task, events), *one_end(task, events), *one_task_end(task, events)]
     if found and found[0].name == "gap_free":
         return found  # nothing can be said of places
-    found += [*epochs_grow(task, journal.entries), *taken_over(task, journal.entries)]
+    found += [
+        *epochs_grow(task, journal.entries),
+        *taken_over(task, journal.entries),
+        *times_go_on(task, events),
+    ]
     found += [*stopped(task, events), *limits(task, events), *offers_stay(task, events), *prefixes(journal)]
     if seen.ended:
         found += ended(task, events)

@@ -20,6 +20,7 @@ from treadle.core.words import RETRY_MARK
 
 Invariant = Literal[
     "gap_free",
+    "times_go_on",
     "one_end",
     "unknown_iff_lost",
     "one_task_end",
@@ -49,6 +50,7 @@ Invariant = Literal[
 
 NUMBERS: Final[dict[Invariant, str]] = {
     "gap_free": "I1",
+    "times_go_on": "I1",
     "chain": "I1",
     "prefix_folds": "I1",
     "refold": "I1",
@@ -125,6 +127,16 @@ def gap_free(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             return
         if (expected == 1) != (type(event) is e.TaskCreated):
             yield Violation("gap_free", task, event.seq, f"{event.kind} at place {expected}")
+
+
+def times_go_on(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+    """No event is earlier than the one before it, whatever the clock was set to; nor is a fork than its fork point."""
+    last = 0
+    for event in events:
+        if event.time < last:
+            text = f"{event.kind} is {(last - event.time) / 1e6} s earlier than the event before"
+            yield Violation("times_go_on", task, event.seq, text)
+        last = event.time
 
 
 def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:

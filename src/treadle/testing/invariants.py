@@ -1,6 +1,6 @@
 """The fourteen invariants that the auditor knows by number: what each says, what it needs to see, what checks it.
 
-    I1   events are numbered without a gap, records are chained, every prefix is a valid task
+    I1   events are numbered without a gap, their times go on, records are chained, every prefix is a valid task
     ...
     I14  what was done to one task touches no other
 
@@ -36,7 +36,10 @@ class Rule:
 
 
 RULES: Final = (
-    Rule("I1", "events are numbered without a gap, records are chained, every prefix is a valid task"),
+    Rule(
+        "I1",
+        "events are numbered without a gap, their times go on, records are chained, every prefix is a valid task",
+    ),
     Rule("I2", "each begin has at most one end, and each requested call exactly one"),
     Rule("I3", "a writing call starts at most once per begin it was allowed, always under one key", "ledger"),
     Rule(
