@@ -165,7 +165,9 @@ class Channel:
         self.end = 0
         """how many items were published"""
 
-        self.watchers: set[Watcher] = set()
+        self.watchers: dict[Watcher, None] = {}
+        """who watches, in the order in which they came and are woken"""
+
         self.listeners = False
         """whether somebody wants deltas"""
 
@@ -225,7 +227,7 @@ class Channel:
             self._bells = (*self._bells, bell)
         bell.watchers += 1
         watcher = Watcher(self, bell, raw=raw)
-        self.watchers.add(watcher)
+        self.watchers[watcher] = None
         self._look_for_listeners()
         return watcher
 
@@ -245,7 +247,7 @@ class Channel:
         """Forget a watcher, if it is there; of what nobody watches nothing is kept."""
         if watcher not in self.watchers:
             return
-        self.watchers.remove(watcher)
+        del self.watchers[watcher]
         watcher.bell.watchers -= 1
         if not watcher.bell.watchers:
             self._bells = tuple(bell for bell in self._bells if bell is not watcher.bell)
