@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from treadle.errors import StoreUnavailable, TreadleError
 from treadle.ports import TaskRow
 from treadle.testing import clock
 from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
+from treadle.testing.audit_witnesses import stopped_for_good
 
 RULES = {
     "create": 3,
@@ -167,7 +168,7 @@ class Story:
     async def settle(self, process: Process, task: str) -> None:
         waits = (await process.runner.result(task)).pending
         for pending in [one for one in waits if one.kind == "settlement"][:1]:
-            verdict = self.world.chance("settle", task, pending.request_id).choice(
+            verdict = self.world.chance("settle", self.world.name(task), pending.request_id).choice(
                 [Happened("so"), NotHappened()]
             )
             await process.runner.settle(task, pending.request_id, verdict)
@@ -283,13 +284,17 @@ class Story:
         for request in world.model.scripted.requests:
             requests.setdefault(request.task_id, []).append(request.messages)
         evidence = Evidence(
-            ledger=world.ledger,
+            # Without times: the clock was set, so what is earlier in the world may be later in a journal.
+            ledger=[replace(entry, time=0) for entry in world.ledger],
             requests=requests,
             acknowledged=[one for one in self.told if await self.is_there(one.task)],
             streams=self.streams,
             ended=True,
         )
         found: list[Violation] = await audit_store(world.store, evidence)
+        for task in self.cancelled:
+            entries = [entry for entry in world.ledger if entry.task == task]
+            found += stopped_for_good(task, [one for one in self.told if one.task == task], entries)
         self.wrong += [*map(str, found), *world.early]
         self.fired["fenced commit"] += world.store.fenced
         for row in await self.rows():

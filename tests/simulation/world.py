@@ -241,7 +241,9 @@ class Process:
         self.dead = self.stalled = self.lapsed = False
         self.woke_at = -UNAWARE
         self.held: list[Callable[[], None]] = []
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        """what it is at, in the order in which it began: a set would have another order in each run"""
+
         self.wakes: list[Callable[[Sequence[str]], None]] = []
         self.context = copy_context()
         self.context.run(DRIVER.set, self)
@@ -254,8 +256,8 @@ class Process:
     def do(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a verb as this process does, and remember it."""
         task = asyncio.get_running_loop().create_task(work, context=self.context)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks[task] = None
+        task.add_done_callback(self.tasks.pop)
         return task
 
     def later(self, seconds: float, then: Callable[[], None]) -> None:
@@ -455,7 +457,7 @@ def _world() -> World:
     return me.world
 
 
-@tool(read_only=True, retries=1)
+@tool(read_only=True, retries=1, timeout=2)
 async def look(n: int, ctx: ToolContext) -> str:
     return await _world().act(ctx, "read", n)
 
