@@ -244,7 +244,7 @@ async def test_a_task_whose_store_could_not_be_watched_is_not_taken_for_driven(c
     await runner.aclose()
 
 
-@pytest.mark.parametrize("n", range(1, 6))
+@pytest.mark.parametrize("n", range(1, 5))
 async def test_a_store_that_refuses_even_to_take_a_commit_keeps_nobody_waiting(n: int) -> None:
     class Refusing(Failing):
         def commit(self, commit: Commit, done: CommitDone) -> None:
