@@ -7,6 +7,7 @@ one looked, was told as `running` or as whatever came of the task much later.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,23 @@ async def test_what_reaches_a_task_while_its_driver_leaves_is_read_by_that_drive
         await runner.run_step(task)
         assert await inside.inbox(task.task_id) == []
         assert "input_received" in [event.kind for event in await journal(runner, task)]
+
+
+class Role(StrEnum):
+    """A caller's own kind of text."""
+
+    OPERATOR = "operator"
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"), [("pause", "paused"), ("interrupt", "interrupted"), ("cancel", "cancelled")]
+)
+async def test_a_stop_is_obeyed_whatever_kind_of_text_names_the_caller(
+    inside: JournalStore, verb: str, state: str
+) -> None:
+    agent = Agent(ScriptedModel([text("done")]), name="a")
+    async with Runner(inside, agents=[agent]) as runner:
+        task = await runner.create_task(agent, "go")
+        async with asyncio.timeout(10):
+            stopped = await getattr(runner, verb)(task, by=Role.OPERATOR, reason=Role.OPERATOR)
+        assert stopped.state == state

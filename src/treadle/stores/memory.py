@@ -7,6 +7,7 @@ them together.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from bisect import bisect_left, bisect_right
@@ -359,12 +360,15 @@ class MemoryStore(JournalStore):
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
+        kept = replace(
+            item, data=json.loads(json.dumps(item.data))
+        )  # plain data, and nothing the sender goes on with
         with self._lock:
             task = self._task(task_id)
             if item.item_id in task.seen:
                 return False
             task.seen.add(item.item_id)
-            task.waiting[item.item_id] = item
+            task.waiting[item.item_id] = kept
         self._tell((task_id,))
         return True
 

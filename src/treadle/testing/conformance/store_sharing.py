@@ -63,6 +63,19 @@ class SharingConformance(StoreSubject):
             assert await store.post("t", item("i", **data))
             assert (await store.inbox("t"))[0].data == data
 
+    async def test_an_item_holds_plain_data_of_its_own(self, tmp_path: Path) -> None:
+        class Name(str):
+            __slots__ = ()
+
+        async with self.opened(tmp_path) as store:
+            await (await Owner.create(store, "t")).release()
+            parts = ["a"]
+            await store.post("t", item("i", by=Name("me"), parts=parts))
+            parts.append("b")
+            (kept,) = await store.inbox("t")
+            assert kept.data == {"by": "me", "parts": ["a"]}
+            assert type(kept.data["by"]) is str
+
     # ------------------------------------------------------------------------------------------------ threads
 
     async def test_a_thread_grows_by_reference_and_only_from_the_expected_version(
