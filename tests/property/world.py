@@ -232,6 +232,9 @@ class Host:
             await self.runner.resume(task, options=RunOptions(limits=Limits(seconds=0.05)))
             return
         running = asyncio.ensure_future(self.runner.resume(task))
+        # What is stopped before it is resumed goes on all the same.
+        while not (running.done() or self.runner.desk.is_owned(task)):  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0)
         for _ in range(50):
             await asyncio.sleep(0)
         await getattr(self.runner, how)(task)
