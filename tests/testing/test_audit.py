@@ -10,6 +10,9 @@ from treadle.core import events as e
 from treadle.core import scheduling
 from treadle.core.messages import Message, Text, ToolCall, ToolResult, user
 from treadle.llm.scripted import call, text
+from treadle.ports import Commit, NewTask
+from treadle.runner.writer import encode_record
+from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import (
     Evidence,
     Invariant,
@@ -275,3 +278,23 @@ def test_words_that_no_step_read_and_none_is_to_read_are_seen(monkeypatch: pytes
 def test_a_step_that_ends_twice_is_seen() -> None:
     events = fan_of_steps()
     assert found(numbered(*events[:7], e.StepCompleted("s3"), *events[7:])) == {"prefix_folds"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("driver", ["gave it back", "died"])
+async def test_a_recorded_cancel_is_to_be_carried_out_by_whoever_gives_the_task_back(driver: str) -> None:
+    """A driver that died has given nothing back: the next one ends the task."""
+    store, answers = MemoryStore(), list[object]()
+    await store.open()
+    events = numbered(e.TaskCreated("math", (Text("go"),), "talk"), e.CancelRequested())
+    made = NewTask("t", "math", "talk", 1)
+    record = encode_record(events, 1, b"")
+    store.commit(
+        Commit("t", 1, record, made, "running", release=driver == "gave it back", wanted=0), answers.append
+    )
+    if driver == "died":
+        await store.close()
+        await store.open()
+    assert (await store.row("t")).driver is None
+    found = {violation.name for violation in await audit_store(store)}
+    assert found == ({"stopped"} if driver == "gave it back" else set()), answers

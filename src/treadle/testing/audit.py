@@ -26,7 +26,7 @@ from treadle.core.scheduling import words_of
 from treadle.core.state import TaskState, start
 from treadle.core.words import spoken
 from treadle.errors import JournalCorrupt
-from treadle.ports import JournalStore, Record, TaskFilter, TaskRow
+from treadle.ports import AT_ONCE, JournalStore, Record, TaskFilter, TaskRow
 from treadle.runner.thread_history import ThreadHistory
 from treadle.testing.audit_events import (
     Invariant,
@@ -516,7 +516,7 @@ async def audit_store(
         )
     for task, journal in journals.items():
         row, parent = now[task][0], journals.get(journal.parent or "")
-        if row.driver is None:
+        if row.driver is None and row.wanted != AT_ONCE:  # else its driver died, and the next one ends it
             found += given_back(task, journal.events)
         found += audit(journal, seen.of(task), live=live(task), parent=parent)
     found += families({task: journal.events for task, journal in journals.items()})
