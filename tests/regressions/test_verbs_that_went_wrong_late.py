@@ -15,7 +15,7 @@ from treadle.runner.options import from_json, to_json
 pytestmark = pytest.mark.anyio
 
 
-@tool
+@tool(idempotent=True)  # a close may cut it off: it is run again, and no person is asked what came of it
 def book(city: str, nights: int) -> str:
     """Book a room."""
     return f"{nights} nights in {city}"
