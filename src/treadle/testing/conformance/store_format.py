@@ -48,14 +48,13 @@ class FormatConformance(StoreSubject):
             assert await store.post("t", item("i"))
             assert [waiting.item_id for waiting in await store.inbox("t")] == ["i"]
 
-    async def test_a_driver_that_knows_the_format_claims_the_task(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_a_driver_that_knows_the_format_claims_the_task(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             await owner.write(format=NEWER, release=True)
-            monkeypatch.setattr(events, "JOURNAL_FORMAT", NEWER)
-            assert (await Owner.claim(store, "t")).epoch == 2
+            with pytest.MonkeyPatch.context() as newer:
+                newer.setattr(events, "JOURNAL_FORMAT", NEWER)
+                assert (await Owner.claim(store, "t")).epoch == 2
 
     async def test_a_refused_commit_leaves_the_format_as_it_was(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
