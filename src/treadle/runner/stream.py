@@ -57,11 +57,11 @@ async def watch(
                 if isinstance(item, Ephemeral):
                     if not watcher.raw and isinstance(item, RawChunk):
                         continue
-                    if deltas and item.after <= last:
+                    if deltas and item.after == last:
                         yield item
-                    elif deltas:
+                    elif deltas and item.after > last:
                         held.append(item)
-                    continue
+                    continue  # of a delta before `last`, what it announced was read from the journal already
                 if isinstance(item, Stopped):
                     stopped, final = True, item.seq
                 elif item.seq == last + 1:
