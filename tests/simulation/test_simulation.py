@@ -132,7 +132,7 @@ def a_commit_whose_acknowledgement_is_lost_is_taken_for_refused(patch: pytest.Mo
     fail = JournalWriter._fail
 
     def forgiving(self: JournalWriter, error: Exception) -> None:
-        if self._in_flight or self._pending:
+        if self._in_flight or self.pending:
             fail(self, error)
 
     patch.setattr(JournalWriter, "_fail", forgiving)
