@@ -74,3 +74,27 @@ async def test_a_child_that_is_paused_after_the_resume_stays_paused() -> None:
         await asyncio.sleep(0.01)
         assert (await runner.pause("job.s1-0")).state == "paused"
         assert (await resuming).state == "waiting"
+
+
+async def test_a_resume_that_comes_while_a_pause_reaches_a_child_lifts_it_there_too() -> None:
+    resting = asyncio.Event()
+
+    @tool(read_only=True)
+    async def rest() -> str:
+        """Rest."""
+        resting.set()
+        await asyncio.sleep(0.1)
+        return "rested"
+
+    leaf = Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+    stem = Agent(ScriptedModel([call("leaf", input="go"), "a stem"]), name="stem", subagents=[leaf])
+    root = Agent(ScriptedModel([call("stem", input="go"), "a poem"]), name="root", subagents=[stem])
+    async with Runner(MemoryStore(), agents=[root]) as runner:
+        handle = await runner.start(root, "Write.", task_id="job")
+        await resting.wait()
+        pausing = asyncio.ensure_future(runner.pause("job"))
+        await asyncio.sleep(0.02)  # the leaf is told to pause, and still waits for its tool
+        assert (await runner.resume("job")).state == "completed"
+        assert (await handle.result()).state == "completed"
+        assert (await pausing).state == "completed"
+        assert (await runner.verify()).findings == ()

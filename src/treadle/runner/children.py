@@ -110,6 +110,14 @@ class Family:
         with suppress(TaskTooNew):  # a newer driver has it, and finds the pause
             await self._driving.attend(str(call.child))  # it may have come to rest just before
 
+    async def rests(self, call: CallState, state: TaskState) -> None:
+        """Note that a call's task stopped of its own; one that stopped for its parent's pause goes on with it."""
+        told = self._told.pop(call.id, None)
+        if told is not None:
+            await told  # so that the pause comes before the child is driven on, and not after
+        if told is None or not state.pausing:
+            self.resting.add(call.id)
+
     async def passed_on(self) -> None:
         """Return once the pause of the parent is with all its children."""
         if self._told:
@@ -285,7 +293,7 @@ async def _run_agent(
         return e.ToolStopped(call.step, call.id, "parked", why, family.spent_by(call))
     if state.ended is not None:
         return _end(call, state, stage.kit.max_chars)
-    family.resting.add(call.id)
+    await family.rests(call, state)
     return e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))
 
 
