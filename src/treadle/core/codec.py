@@ -44,6 +44,12 @@ NO_JSON: Final = "no JSON data"
 MAX_CHARACTERS: Final = 32_000_000
 """How many characters a value from outside may hold in all: it is copied a few times until it is stored."""
 
+NUMBERS: Final = frozenset[type[Any]]({int, bool, float})
+
+FEW: Final = 100
+SHORT: Final = 10_000
+"""How many fields an object may have, and characters each, to be seen at a glance to have no flaw."""
+
 END_OF_TIME: Final = 253_402_300_800_000_000
 """Microseconds from 1970 to the year 10000, UTC: events happen before that, so that each has a date."""
 
@@ -320,11 +326,28 @@ def flaw(value: Any) -> str | None:
     The one rule for all data that comes from outside: JSON types, at most `MAX_DEPTH` lists and objects in each other,
     at most `MAX_CHARACTERS` in all, and no text with half a character (a lone surrogate).
     """
-    if value is None or type(value) in (int, bool, float):
+    if value is None or type(value) in NUMBERS:
         return None
     if type(value) is str and value.isascii() and len(value) <= MAX_CHARACTERS:
         return None
+    if type(value) is dict and _is_plain(cast("dict[Any, Any]", value)):
+        return None
     return _outgrown(value) or _unwritable(value)
+
+
+def _is_plain(value: dict[Any, Any]) -> bool:
+    """Whether an object is what most are, a few short texts and numbers by name: then it has no flaw."""
+    if len(value) > FEW:
+        return False
+    for name, item in value.items():
+        if type(item) is str:
+            if len(item) > SHORT or not item.isascii():
+                return False
+        elif item is not None and type(item) not in NUMBERS:
+            return False
+        if type(name) is not str or not name.isascii():
+            return False
+    return True
 
 
 def _outgrown(value: Any) -> str | None:
