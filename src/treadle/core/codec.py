@@ -282,15 +282,17 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     start = previous = events[0].time
     documents: list[dict[str, Any]] = []
     for event in events:
+        time = event.time
         if type(event) is UnknownEvent:
             document, ignorable = {"k": event.tag, **event.data}, event.inert
         else:
-            document, ignorable = _plan(type(event)).encode(event, {"k": event.kind}), event.ignorable
+            write = _WRITERS.get(type(event)) or _writer(type(event))
+            document, ignorable = write(event, {"k": event.kind}), event.ignorable
         if ignorable:
             document["i"] = 1
-        if event.time != previous:
-            document["d"] = event.time - previous
-            previous = event.time
+        if time != previous:
+            document["d"] = time - previous
+            previous = time
         documents.append(document)
     record: dict[str, Any] = {"v": VERSION, "t": start, "e": documents}
     try:
@@ -305,6 +307,15 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     if not blobs:
         return data, {}
     return json_.to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
+
+
+_WRITERS: dict[type[Event], Callable[[Any, dict[str, Any]], dict[str, Any]]] = {}
+
+
+def _writer(kind: type[Event]) -> Callable[[Any, dict[str, Any]], dict[str, Any]]:
+    """Return how an event of this class is written, compiled at its first use."""
+    write = _WRITERS[kind] = _plan(kind).encode
+    return write
 
 
 @cache
