@@ -262,7 +262,7 @@ class Flights:
         if self._lone is not flight:
             self._take_down(flight, ends)
             return None
-        self._lone = flight.task = None
+        self._lone = None
         if flight.timer is not None:
             flight.timer.cancel()
         return ends

@@ -15,9 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from sys import getrefcount
-from typing import TYPE_CHECKING, Any, Final, Literal
-from weakref import getweakrefcount
+from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.agents import lifecycle
 from treadle.agents.setup import Setup
@@ -146,9 +144,6 @@ class Drive:
         self._context: Context | None = None
         """the caller's context variables: whoever wakes the drive has others"""
 
-        self._lent = False
-        """whether a tool was awaited in the carrier's task"""
-
         self._submits_soon = False
         self._finish: asyncio.Future[None] | None = None
         self._fault: BaseException | None = None
@@ -234,10 +229,9 @@ class Drive:
 
     async def _carry(self) -> None:
         """Take turn after turn until the drive is over, or another carrier has it."""
-        me, over, held = self._carrier, False, None
+        me, over = self._carrier, False
         if me is not None:
             me.remove_done_callback(self._carried)
-            held = _holds_on(me)
         try:
             while self._carrier is me and not over:
                 try:
@@ -246,10 +240,6 @@ class Drive:
                     # The event loop ends, or something that a tool left behind hit the wrong task.
                     self._ask_to_leave("caller", "the event loop was stopped")
                     over = self._writer.released or self.state.ended is not None
-                if self._lent and self._carrier is me and not over:
-                    self._lent = False
-                    if _holds_on(me) != held:
-                        self._hand_over()
         except BaseException as error:
             if self._carrier is not me or self._loop.is_closed():
                 raise
@@ -578,8 +568,9 @@ class Drive:
         if ends is not None:
             for event in ends:
                 self._record(event)
-            # Tools are anybody's code: what one leaves behind, such as a timer, is not to hit what comes after it.
-            self._lent = type(effect) is not CallModel
+            if type(effect) is not CallModel:
+                # Tools are anybody's code: what one leaves behind, such as a timer, is not to hit what comes after it.
+                self._hand_over()
 
     async def _next_end(self) -> None:
         """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""
@@ -670,15 +661,6 @@ class Drive:
         state, seconds = self.state, self._terms.setup.limits.seconds
         if seconds is not None and state.ended is None and state.limit != "seconds" and not state.answered:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
-
-
-def _holds_on(task: Any) -> tuple[int, int, bool]:
-    """Return what holds on to a task: how many references, how many weak ones, and whether something waits in it.
-
-    If that is the same before and after a tool ran in the task, the tool left nothing behind that could reach it.
-    """
-    left = bool(task._must_cancel or task._callbacks)  # noqa: SLF001  they have no other name
-    return getrefcount(task), getweakrefcount(task), left
 
 
 def _meets(stop: Breakpoint, event: e.Event, state: TaskState) -> bool:
