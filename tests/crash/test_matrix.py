@@ -115,5 +115,7 @@ def test_a_writing_tool_that_is_started_twice_is_noticed(trials: Trials) -> None
 
 @pytest.mark.parametrize("trials", ["hasty"], indirect=True)
 def test_an_acknowledged_event_that_is_lost_is_noticed(trials: Trials) -> None:
-    death = trials.new().dies("script", "before tool_ended s1-1-undo")
-    assert any("tool_ended s1-2-undo was acknowledged" in found for found in lost(death, death.journal))
+    # The process may die before it wrote down what it was told: one of three is enough.
+    deaths = [trials.new().dies("script", "before tool_ended s1-1-undo") for _ in range(3)]
+    found = [text for death in deaths for text in lost(death, death.journal)]
+    assert any("tool_ended s1-2-undo was acknowledged" in text for text in found)
