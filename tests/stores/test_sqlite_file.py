@@ -146,7 +146,7 @@ async def test_an_older_format_is_brought_up_to_date(tmp_path: Path, monkeypatch
     path = tmp_path / "j.db"
     async with opened(path) as store:
         await Owner.create(store, "t")
-    steps = sqlite_schema._steps()
+    steps = dict(sqlite_schema._steps())
     newest = max(steps) + 1
     steps[newest] = "CREATE TABLE one(x); CREATE TABLE two(x)"
     monkeypatch.setattr(sqlite_schema, "_steps", lambda: steps)
@@ -188,7 +188,7 @@ async def test_a_migration_that_fails_changes_nothing(
     path = tmp_path / "j.db"
     async with opened(path):
         pass
-    steps = sqlite_schema._steps()
+    steps = dict(sqlite_schema._steps())
     steps[max(steps) + 1] = "CREATE TABLE one(x); CREATE TABLE one(x)"
     with monkeypatch.context() as patch:
         patch.setattr(sqlite_schema, "_steps", lambda: steps)

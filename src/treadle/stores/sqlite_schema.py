@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -243,7 +244,8 @@ def check_not_newer(connection: Connection, path: Path) -> None:
         )
 
 
-def _steps() -> dict[int, str]:
-    """The migrations by the format they lead to."""
+@cache
+def _steps() -> Mapping[int, str]:
+    """Return the migrations by the format they lead to; read once, since a process may lose access to its packages."""
     folder = resources.files("treadle.stores.migrations")
     return {int(f.name[:4]): f.read_text() for f in folder.iterdir() if f.name.endswith(".sql")}
