@@ -188,7 +188,11 @@ def main() -> int:
         }
         for done in as_completed(work):
             kind, fault, case = work[done]
-            found = done.result()
+            if (error := done.exception()) is not None:
+                print(f"{kind} {fault} {case}: could not be tried: {error!r}", flush=True)
+                found = Counter(findings=1)
+            else:
+                found = done.result()
             sums.setdefault((kind, fault), Counter()).update(found)
             sums[kind, fault]["tests"] += 1
             if found["skipped"]:
