@@ -13,9 +13,8 @@ import time
 from typing import Any
 
 from treadle.ports import InboxItem
-from treadle.stores import postgres_writer
-from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres_journal import Group
+from treadle.stores.postgres import PostgresStore, writer
+from treadle.stores.postgres.journal import Group
 from treadle.testing.conformance.owner import Owner
 from treadle.testing.postgres import PostgresServer
 
@@ -28,7 +27,7 @@ def tell(way: str) -> None:
     """Have the writers of this process tell others in this way."""
     if way == "after":
         return
-    postgres_writer.PostgresWriter._wrote = lambda self, **what: None  # type: ignore[method-assign]
+    writer.PostgresWriter._wrote = lambda self, **what: None  # type: ignore[method-assign]
     if way == "inside":
         write = Group.write
 

@@ -21,45 +21,45 @@ from treadle.core.model import (
     Usage,
 )
 from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown
+from treadle.engine.options import Breakpoint, FailurePolicy, RunOptions
+from treadle.engine.results import RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
 from treadle.llm.scripted import ScriptedModel
 from treadle.policy.limits import Limits
 from treadle.ports import ToolContext, ToolOutput
 from treadle.runner.handle import RunHandle
-from treadle.runner.options import Breakpoint, FailurePolicy, RunOptions
-from treadle.runner.results import RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
 from treadle.tools.function import tool
 from treadle.wiring import Runner
 
 if TYPE_CHECKING:
-    from treadle.agents.dialect import Reading
-    from treadle.agents.node import Ask, NodeContext
-    from treadle.agents.offer import RequestContext
-    from treadle.agents.pipeline import Node, Pipeline
-    from treadle.agents.plan_refine import PlanRefine
-    from treadle.agents.planner import Planner
-    from treadle.agents.react import React
-    from treadle.agents.step_context import StepContext
-    from treadle.agents.worker import AgentWorker, Decider, Quorum, StepResult
+    from treadle.agents.dialects.dialect import Reading
+    from treadle.agents.dialects.planner import Planner
+    from treadle.agents.dialects.react import React
+    from treadle.agents.tool_selection import RequestContext
+    from treadle.agents.workers.node import Ask, NodeContext
+    from treadle.agents.workers.pipeline import Node, Pipeline
+    from treadle.agents.workers.plan_refine import PlanRefine
+    from treadle.agents.workers.step_context import StepContext
+    from treadle.agents.workers.worker import AgentWorker, Decider, Quorum, StepResult
     from treadle.core.events import NextStep
     from treadle.tools.index import ToolIndex
 
 _HOMES = {  # what few agents need is imported by those that do
-    "AgentWorker": "treadle.agents.worker",
-    "Decider": "treadle.agents.worker",
-    "Ask": "treadle.agents.node",
+    "AgentWorker": "treadle.agents.workers.worker",
+    "Decider": "treadle.agents.workers.worker",
+    "Ask": "treadle.agents.workers.node",
     "NextStep": "treadle.core.events",
-    "Node": "treadle.agents.pipeline",
-    "NodeContext": "treadle.agents.node",
-    "Pipeline": "treadle.agents.pipeline",
-    "PlanRefine": "treadle.agents.plan_refine",
-    "Planner": "treadle.agents.planner",
-    "React": "treadle.agents.react",
-    "Quorum": "treadle.agents.worker",
-    "Reading": "treadle.agents.dialect",
-    "RequestContext": "treadle.agents.offer",
+    "Node": "treadle.agents.workers.pipeline",
+    "NodeContext": "treadle.agents.workers.node",
+    "Pipeline": "treadle.agents.workers.pipeline",
+    "PlanRefine": "treadle.agents.workers.plan_refine",
+    "Planner": "treadle.agents.dialects.planner",
+    "React": "treadle.agents.dialects.react",
+    "Quorum": "treadle.agents.workers.worker",
+    "Reading": "treadle.agents.dialects.dialect",
+    "RequestContext": "treadle.agents.tool_selection",
     "ToolIndex": "treadle.tools.index",
-    "StepContext": "treadle.agents.step_context",
-    "StepResult": "treadle.agents.worker",
+    "StepContext": "treadle.agents.workers.step_context",
+    "StepResult": "treadle.agents.workers.worker",
 }
 
 __all__ = [

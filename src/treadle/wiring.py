@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from treadle.agents.agent import Agent, ModelText
+from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Message, Text
+from treadle.drivers.driver import Parts, system_time
+from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.llm.prices import Price, PriceFunction, pricing
 from treadle.llm.registry import resolve, shown
-from treadle.memory.recall import Recall
 from treadle.ports import JournalStore, Notice, Observer
-from treadle.runner.driving import Parts, system_time
-from treadle.runner.options import RunOptions
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
 
@@ -176,7 +176,7 @@ def open_store(
     if separator and scheme != "sqlite":
         known = "a path, sqlite:///path, postgresql://... and memory:"
         raise ConfigurationError(f"store {_without_secrets(text)!r}: this version knows {known}")
-    from treadle.stores.drivers import LEASE_SECONDS
+    from treadle.stores.processes import LEASE_SECONDS
     from treadle.stores.sqlite import SQLiteStore
 
     if not separator:
@@ -190,7 +190,7 @@ def _lease(url: str, asked: str, instead: float | None) -> float:
     """Return how long a lease is that a store's URL asks for; raises `ConfigurationError` for what it cannot ask."""
     from urllib.parse import parse_qsl
 
-    from treadle.stores.drivers import LEASE_SECONDS, checked_lease
+    from treadle.stores.processes import LEASE_SECONDS, checked_lease
 
     settings = dict(parse_qsl(asked, keep_blank_values=True))
     given = settings.pop("lease", None)

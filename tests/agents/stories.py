@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from treadle.agents import function_calling, lifecycle
-from treadle.agents.setup import Setup
+from treadle.agents.decide import function_calling, lifecycle
+from treadle.agents.decide.rules import Setup
 from treadle.core import events as e
-from treadle.core.answer import with_places
 from treadle.core.effects import Decision
 from treadle.core.fold import apply, fold
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
+from treadle.core.model_answer import with_places
 from treadle.core.state import TaskState, start
 from treadle.core.tools import ToolSpec
 from treadle.policy.limits import Limits

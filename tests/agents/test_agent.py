@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from treadle import Agent, FailurePolicy, Limits, ModelSettings, RunOptions, ScriptedModel, tool
+from treadle.engine.options import Breakpoint, from_json, setup_for, to_json
 from treadle.errors import ConfigurationError
-from treadle.runner.options import Breakpoint, from_json, setup_for, to_json
 
 
 @tool(read_only=True)

@@ -9,15 +9,15 @@ import pytest
 
 from tests.agents.stories import recorded, setup, told
 from treadle import Agent, Limits, React, Reading, Runner, RunOptions, ScriptedModel, tool
-from treadle.agents.dialect import UNREADABLE, Dialect, TextDialect
-from treadle.agents.planner import HEADER as PLANNER_HEADER
-from treadle.agents.planner import Planner, read_call
-from treadle.agents.react import HEADER, read_text
-from treadle.agents.transcript import IN_WORDS, UNSEEN, Transcript
+from treadle.agents.dialects.dialect import UNREADABLE, Dialect, TextDialect
+from treadle.agents.dialects.planner import HEADER as PLANNER_HEADER
+from treadle.agents.dialects.planner import Planner, read_call
+from treadle.agents.dialects.react import HEADER, read_text
+from treadle.agents.dialects.transcript import IN_WORDS, UNSEEN, Transcript
 from treadle.core import events as e
-from treadle.core.answer import with_places
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult, user
 from treadle.core.model import Finish, ModelAnswer, ModelRequest, ModelSettings, Usage
+from treadle.core.model_answer import with_places
 from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.scripted import text, turn

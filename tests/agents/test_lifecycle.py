@@ -20,9 +20,9 @@ from tests.agents.stories import (
     told,
 )
 from treadle.core import events as e
+from treadle.core.children import SpentBy
 from treadle.core.effects import CallModel, UndoCall, Wait
 from treadle.core.events import IllegalEvent
-from treadle.core.family import SpentBy
 from treadle.core.fold import apply, fold
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text

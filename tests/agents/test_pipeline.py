@@ -30,14 +30,14 @@ from treadle import (
     ToolContext,
     tool,
 )
-from treadle.agents.react import React
+from treadle.agents.dialects.react import React
 from treadle.core.events import Delta, Event
 from treadle.core.model import ModelRequest, ModelSettings
 from treadle.errors import ConfigurationError, StoreError
 from treadle.llm.scripted import Turn, call, fail, text, turn
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
-from treadle.testing.compare import assert_same_journal, journal_of
+from treadle.testing.replay.journals import assert_same_journal, journal_of
 
 pytestmark = pytest.mark.anyio
 

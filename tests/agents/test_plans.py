@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle.agents.plans import Answer, Plan, SubTask, WrongPlan, read, told
+from treadle.agents.workers.plans import Answer, Plan, SubTask, WrongPlan, read, told
 
 MOST = 20
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.agents.transcripts import PLANNER, REACT, Case
-from treadle.agents.dialect import Listener, Reading
-from treadle.agents.planner import Planner, read_call
-from treadle.agents.react import React, read_text
+from treadle.agents.dialects.dialect import Listener, Reading
+from treadle.agents.dialects.planner import Planner, read_call
+from treadle.agents.dialects.react import React, read_text
 from treadle.core.messages import Message, Reasoning, Text, ToolCall
 from treadle.core.model import (
     ModelAnswer,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.agents.dialect import Reading
+from treadle.agents.dialects.dialect import Reading
 
 
 @dataclass(frozen=True)

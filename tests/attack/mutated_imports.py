@@ -43,8 +43,8 @@ from treadle.errors import (
 )
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.ports import Mark, Record, TaskFilter, TaskRow, ThreadMember
-from treadle.runner.exporting import _history
-from treadle.runner.portable import FORMAT, ExportWriter
+from treadle.transfer.export_format import FORMAT, ExportWriter
+from treadle.transfer.exporting import _history
 
 JOURNALS = Path(__file__).parents[1] / "journals"
 

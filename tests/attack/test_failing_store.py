@@ -15,10 +15,10 @@ from tests.attack.failing import Failing
 from tests.runner.acts import Gate, until
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.tools import Happened
+from treadle.drivers import ownership
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.llm.scripted import call, fail, turn
 from treadle.ports import Commit, CommitDone, JournalStore
-from treadle.runner import owning
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
@@ -84,7 +84,7 @@ async def test_a_task_whose_commit_failed_goes_on_once_the_store_is_healed(
 async def test_a_task_that_could_not_be_given_back_can_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    monkeypatch.setattr(owning, "GIVING_BACK", (3600.0,))
+    monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
     failing: Any = Failing(SQLiteStore(tmp_path / "journal.db"), lambda k: k >= 2, written=False)
     agent = booking(Counter())
     async with asyncio.timeout(5), Runner(failing, agents=[agent]) as runner:
@@ -99,7 +99,7 @@ async def test_a_task_that_could_not_be_given_back_can_be_deleted(
 async def test_closing_gives_back_what_could_not_be_given_back_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owning, "GIVING_BACK", (3600.0,))
+    monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
     failing: Any = Failing(SQLiteStore(tmp_path / "journal.db"), lambda k: k >= 2, written=False)
     agent = booking(Counter())
     runner = Runner(failing, agents=[agent])
@@ -122,7 +122,7 @@ async def test_a_task_that_cannot_be_given_back_is_tried_again_as_often_as_it_ta
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody asks for it meanwhile; and the same again, when its store fails another time."""
-    monkeypatch.setattr(owning, "GIVING_BACK", (0.0, 0.01))
+    monkeypatch.setattr(ownership, "GIVING_BACK", (0.0, 0.01))
     inner = MemoryStore()
     failing: Any = Failing(inner, lambda k: k >= 2, written=False)
     agent = booking(Counter())
@@ -141,7 +141,7 @@ async def test_a_task_that_cannot_be_given_back_is_tried_again_as_often_as_it_ta
 async def test_a_task_that_was_claimed_and_could_neither_be_read_nor_given_back_is_free_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(owning, "GIVING_BACK", (0.0, 0.01))
+    monkeypatch.setattr(ownership, "GIVING_BACK", (0.0, 0.01))
 
     class Unreadable(Failing):
         away = False
@@ -174,7 +174,7 @@ async def test_a_task_that_was_claimed_and_could_neither_be_read_nor_given_back_
 async def test_whoever_asks_how_a_task_stands_is_answered_while_it_cannot_be_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(owning, "GIVING_BACK", (3600.0,))
+    monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
     failing: Any = Failing(MemoryStore(), lambda k: k >= 3, written=False)
     agent = booking(Counter())
     async with Runner(failing, agents=[agent]) as runner:

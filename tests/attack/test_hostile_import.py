@@ -14,7 +14,7 @@ from treadle.core import codec
 from treadle.errors import ImportRefused, TreadleError
 from treadle.llm.scripted import text
 from treadle.ports import InboxItem, Mark, Record, TaskFilter, TaskRow
-from treadle.runner.portable import FORMAT, ExportWriter
+from treadle.transfer.export_format import FORMAT, ExportWriter
 
 pytestmark = pytest.mark.anyio
 

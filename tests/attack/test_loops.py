@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle.context.recall import Recall
+from treadle.drivers.driver import Parts
+from treadle.engine.options import Breakpoint
 from treadle.llm.registry import resolve
 from treadle.llm.scripted import call
-from treadle.memory.recall import Recall
-from treadle.runner.driving import Parts
-from treadle.runner.options import Breakpoint
 from treadle.runner.runner import TaskRunner
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store

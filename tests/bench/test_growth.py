@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.bench.growth import Talker, bytes_at, long_task
-from treadle.agents.function_calling import decide
-from treadle.agents.setup import Setup
+from treadle.agents.decide.function_calling import decide
+from treadle.agents.decide.rules import Setup
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.fold import apply

@@ -9,7 +9,7 @@ import pytest
 from treadle.cli.ending import usage_words
 from treadle.cli.json_form import as_document
 from treadle.cli.screen import dollars
-from treadle.runner.results import TaskUsage
+from treadle.engine.results import TaskUsage
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.crash.trials import ROOT, Trials
-from treadle.testing.forks import ForkServer
+from treadle.testing.crash.fork_server import ForkServer
 
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[ForkServer]:
-    server = ForkServer("tests.crash.golden", "treadle.cli.main", "treadle.testing.lives:warm_up", cwd=ROOT)
+    server = ForkServer(
+        "tests.crash.golden", "treadle.cli.main", "treadle.testing.crash.child:warm_up", cwd=ROOT
+    )
     yield server
     server.close()
 

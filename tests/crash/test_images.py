@@ -19,8 +19,8 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import TreadleError
 from treadle.llm.scripted import call, text
 from treadle.ports import TaskFilter
-from treadle.runner.verifying import VerifyReport
 from treadle.stores.sqlite import SQLiteStore
+from treadle.transfer.verifying import VerifyReport
 
 pytestmark = pytest.mark.anyio
 

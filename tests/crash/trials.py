@@ -15,7 +15,7 @@ from typing import Any
 from tests.crash import golden
 from tests.crash.invariants import Death, Journal, audit, expected_answer
 from treadle.testing.crash import places_in
-from treadle.testing.forks import KILLED, ForkServer
+from treadle.testing.crash.fork_server import KILLED, ForkServer
 from treadle.testing.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]

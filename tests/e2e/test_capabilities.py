@@ -32,7 +32,7 @@ from treadle import (
     ToolOutput,
     tool,
 )
-from treadle.agents import function_calling
+from treadle.agents.decide import function_calling
 from treadle.llm.scripted import call, call_raw, text, turn
 from treadle.testing.audit import audit_store
 

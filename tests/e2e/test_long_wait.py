@@ -20,7 +20,7 @@ print(result.state, result.pending[0].due)
 LATER = """
 import asyncio, json, sys
 from treadle import Agent, Runner
-from treadle.runner.driving import system_time
+from treadle.drivers.driver import system_time
 
 async def main(hours):
     agent = Agent("openai:scripted", name="patient")

@@ -32,10 +32,10 @@ from treadle import (
 )
 from treadle.core import events as e
 from treadle.core.messages import ToolCall
+from treadle.engine.journal_writer import encode_record
 from treadle.errors import StepFailed, TaskTooNew
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.ports import Commit
-from treadle.runner.writer import encode_record
 
 Story = Callable[[Runner], Awaitable[None]]
 Taking = Callable[[], Awaitable[Any]] | None

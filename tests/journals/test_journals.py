@@ -32,8 +32,8 @@ from treadle.telemetry import (
     OpenTelemetry,
 )
 from treadle.testing.audit import audit_store
-from treadle.testing.compare import journal_of
 from treadle.testing.replay import record, replay
+from treadle.testing.replay.journals import journal_of
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.core.answer import WITHHELD
 from treadle.core.messages import Message, Reasoning, Text, ToolCall
 from treadle.core.model import ModelAnswer, RawDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from treadle.core.model_answer import WITHHELD
 from treadle.core.redaction import SECRET, Secrets
 from treadle.llm.hiding import HiddenDeltas, hidden_answer
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from treadle.context.summaries import PART_CHARS, transcript
+from treadle.context.window import Shown
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.tokens import PER_PICTURE, message_tokens, request_tokens, text_tokens
 from treadle.core.tools import ToolSpec
-from treadle.memory.summaries import PART_CHARS, transcript
-from treadle.memory.window import Shown
 
 
 @pytest.mark.parametrize(

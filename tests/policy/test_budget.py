@@ -5,7 +5,7 @@ import pytest
 from tests.agents.stories import answered, began, ended, step, told
 from treadle import Limits
 from treadle.core import events as e
-from treadle.core.family import SpentBy, by_agent
+from treadle.core.children import SpentBy, by_agent
 from treadle.core.messages import Message, ToolCall
 from treadle.core.model import Usage
 from treadle.policy.budget import Account, calls_made, summed

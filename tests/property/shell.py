@@ -5,24 +5,24 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from treadle.agents import function_calling, lifecycle
-from treadle.agents.setup import Setup
+from treadle.agents.decide import function_calling, lifecycle
+from treadle.agents.decide.rules import Setup
 from treadle.core import codec
 from treadle.core import events as e
-from treadle.core.answer import with_places
 from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, UndoCall, Wait
 from treadle.core.ends import failed_end, withheld_end
 from treadle.core.fold import apply
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
+from treadle.core.model_answer import with_places
 from treadle.core.state import CallState, TaskState, start
 from treadle.core.tools import ToolSpec
+from treadle.drivers.driver import idle
+from treadle.drivers.task_cache import Owned, recover
+from treadle.engine import undo_plan
+from treadle.engine.inbox import as_event
 from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished
 from treadle.ports import InboxItem
-from treadle.runner import undoing
-from treadle.runner.desk import Owned, recover
-from treadle.runner.driving import idle
-from treadle.runner.inbox import as_event
 from treadle.testing.audit import Evidence, JournalOf, LedgerEntry, audit
 
 SPECS = {
@@ -299,7 +299,7 @@ class Shell:
         if self.flights or state.ended == "cancelled" or state.cancelling:
             return
         try:
-            plan = undoing.plan(state, None if choice % 3 else 0, force=choice % 2 == 0, by="me")
+            plan = undo_plan.plan(state, None if choice % 3 else 0, force=choice % 2 == 0, by="me")
         except (StepNotFound, IrreversibleStep, UndoUnfinished) as error:
             self.fired[type(error).__name__] += 1
             return

@@ -15,7 +15,7 @@ from tests.property.graph_world import GraphWorld
 from tests.property.world import FIRED, Host
 from treadle import FailurePolicy, Happened, Limits, NotHappened, RunOptions
 from treadle.core import events as e
-from treadle.core.scheduling import ITSELF, UNNEEDED
+from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.errors import AlreadyFinalized, StepNotFound
 from treadle.testing.audit import all_rows, journal_of, well_formed
 

@@ -9,11 +9,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.property.shell import SPECS, Shell
-from treadle.agents.setup import Setup
+from treadle.agents.decide.rules import Setup
 from treadle.core import events as e
-from treadle.core.answer import with_places
 from treadle.core.effects import Wait
 from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.model_answer import with_places
 from treadle.policy.limits import Limits
 
 SETUPS = st.builds(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.property.thread_algebra import Ground
-from treadle.runner.thread_history import ThreadHistory
+from treadle.drivers.thread_history import ThreadHistory
 from treadle.stores import retention
 
 

@@ -19,10 +19,10 @@ from typing import Any
 from treadle import Agent, Message, Runner, ScriptedModel, tool
 from treadle.core.messages import Text
 from treadle.core.model import ModelRequest
+from treadle.drivers.adoption import Adopter, Adoption
 from treadle.errors import TreadleError
 from treadle.llm.scripted import Turn, call, turn
 from treadle.ports import AT_ONCE, Commit, JournalStore
-from treadle.runner.adopting import Adopter, Adoption
 
 HANGS = 10.0
 """Seconds after which a verb is given up."""

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, tool
 from treadle.core import events, fold
 from treadle.core.data import mutable
+from treadle.drivers.task_cache import Owned
 from treadle.models import call, text, turn
 from treadle.ports import ToolContext
-from treadle.runner.desk import Owned
 from treadle.testing.ledger import Ledger
 
 TASK = "order"

@@ -23,9 +23,9 @@ from treadle.core import events as e
 from treadle.core.fold import fold
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.state import start
+from treadle.engine import undo_plan
 from treadle.errors import CallNotFound, ForkPointBusy, IrreversibleStep
 from treadle.llm.scripted import call
-from treadle.runner import undoing
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 
@@ -288,11 +288,11 @@ def test_an_older_journal_that_calls_it_not_run_is_not_believed_by_an_undo(outco
     ended = e.ToolEnded("s1", "s1-0", outcome, error=error)
     state = fold(start("t"), story(begun, *cut, ended, e.StepCompleted("s1")))
     with pytest.raises(IrreversibleStep, match="book"):
-        undoing.plan(state, None, force=False, by=None)
+        undo_plan.plan(state, None, force=False, by=None)
 
 
 async def test_what_a_person_found_not_to_have_happened_can_be_undone() -> None:
     begun, lost = e.ToolStarted("s1", "s1-0", "write"), e.ToolStopped("s1", "s1-0", "crash")
     settled = e.OutcomeSettled("s1", "s1-0", "not_happened", by="me")
     state = fold(start("t"), story(begun, lost, settled))
-    assert undoing.plan(state, None, force=False, by=None).event.calls == ()
+    assert undo_plan.plan(state, None, force=False, by=None).event.calls == ()

@@ -23,7 +23,7 @@ from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
 from treadle.testing.postgres import PostgresServer
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from tests.runner.cases import sayer
 from treadle import Runner
 from treadle.ports import TaskRow
 from treadle.stores.memory import MemoryStore
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
 
 pytestmark = pytest.mark.anyio
 

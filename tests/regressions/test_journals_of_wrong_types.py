@@ -12,7 +12,7 @@ from treadle.core import codec
 from treadle.errors import ImportRefused, JournalCorrupt
 from treadle.llm.scripted import call, text
 from treadle.ports import JournalStore, Mark, Record, ThreadMember
-from treadle.runner.portable import FORMAT, ExportWriter
+from treadle.transfer.export_format import FORMAT, ExportWriter
 
 pytestmark = pytest.mark.anyio
 

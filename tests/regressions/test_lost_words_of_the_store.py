@@ -12,7 +12,7 @@ from treadle.ports import Commit, CommitDone, Committed, TaskRow
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.crash import names_of
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
 
 pytestmark = pytest.mark.anyio
 

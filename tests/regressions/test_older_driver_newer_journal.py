@@ -12,9 +12,9 @@ import pytest
 from tests.regressions.next_version import TASK, agent, parent
 from treadle import Runner, errors
 from treadle.core import events as e
+from treadle.drivers.adoption import Adopter
+from treadle.engine.journal_writer import encode_record
 from treadle.ports import Commit, InboxItem
-from treadle.runner.adopting import Adopter
-from treadle.runner.writer import encode_record
 
 pytestmark = pytest.mark.anyio
 

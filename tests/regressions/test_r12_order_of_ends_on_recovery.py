@@ -11,7 +11,7 @@ from treadle.ports import Commit, CommitDone
 from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
 
 
 class Cut(WrappedStore):

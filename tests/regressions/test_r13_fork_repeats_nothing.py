@@ -6,8 +6,8 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.llm.scripted import call, text
+from treadle.testing.crash.instrumented import watched
 from treadle.testing.ledger import Ledger
-from treadle.testing.watched import watched
 
 pytestmark = pytest.mark.anyio
 

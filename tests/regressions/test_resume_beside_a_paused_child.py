@@ -8,7 +8,7 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call
 from treadle.ports import Commit, CommitDone
 from treadle.stores.memory import MemoryStore
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,8 @@
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel
+from treadle.engine.journal_writer import Ownership
 from treadle.errors import TaskBusy
-from treadle.runner.writer import Ownership
 
 
 @pytest.mark.anyio

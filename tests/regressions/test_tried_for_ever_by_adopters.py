@@ -7,13 +7,13 @@ import pytest
 
 from tests.races.acts import leave_behind
 from treadle import Agent, Runner, ScriptedModel
+from treadle.drivers import adoption as adopting
+from treadle.drivers.adoption import Adoption
 from treadle.errors import StoreUnavailable
 from treadle.ports import Claim
-from treadle.runner import adopting
-from treadle.runner.adopting import Adoption
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,10 @@ import pytest
 
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.events import EVENTS
+from treadle.engine.options import from_json, to_json
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, text
 from treadle.ports import InboxItem
-from treadle.runner.options import from_json, to_json
 
 pytestmark = pytest.mark.anyio
 

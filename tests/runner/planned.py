@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.property.mortal import MortalStore
 from treadle import Agent, ScriptedModel, ToolContext, Usage, tool
-from treadle.agents.plan_refine import WORKING, PlanRefine
+from treadle.agents.workers.plan_refine import WORKING, PlanRefine
 from treadle.core.model import ModelRequest
 from treadle.core.tools import EffectClass
 from treadle.llm.scripted import Turn, call, text, turn

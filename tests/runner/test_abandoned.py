@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.engine import abandoned
+from treadle.engine.abandoned import MAX_ABANDONED
 from treadle.models import call, text
-from treadle.runner import abandoned
-from treadle.runner.abandoned import MAX_ABANDONED
 
 pytestmark = pytest.mark.anyio
 

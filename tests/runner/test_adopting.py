@@ -11,10 +11,10 @@ import pytest
 from tests.interruptible import interruptible
 from tests.runner.acts import until
 from treadle import Agent, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
+from treadle.drivers.adoption import PAGE
 from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.models import call, text
 from treadle.ports import InboxItem
-from treadle.runner.adopting import PAGE
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store

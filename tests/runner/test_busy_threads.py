@@ -17,9 +17,9 @@ from tests.runner.cases import (
 )
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.journal import unfold
+from treadle.drivers import ownership
 from treadle.errors import StoreUnavailable, ThreadBusy
 from treadle.llm.scripted import call
-from treadle.runner import owning
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
 
@@ -412,7 +412,7 @@ async def test_whoever_has_run_a_task_waits_for_its_thread_like_anybody(runner: 
 async def test_a_task_that_could_not_be_given_back_keeps_its_thread_no_longer_than_its_store_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(owning, "GIVING_BACK", (3600.0,))
+    monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
     failing: Any = Failing(MemoryStore(), lambda k: k >= 2, written=False)
     async with Runner(failing) as runner:
         with pytest.raises(StoreUnavailable):

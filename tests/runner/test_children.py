@@ -23,6 +23,8 @@ from treadle import (
 )
 from treadle.core.events import ChildEvent, Delta, Event
 from treadle.core.model import Usage
+from treadle.drivers import adoption
+from treadle.engine import in_flight
 from treadle.errors import (
     ChildTask,
     ConfigurationError,
@@ -35,7 +37,6 @@ from treadle.errors import (
 )
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.ports import AT_ONCE, Commit
-from treadle.runner import adopting, flights
 from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.owner import send
 
@@ -491,7 +492,7 @@ async def test_whoever_adopts_tasks_goes_on_with_the_root_when_a_child_was_settl
 async def test_a_child_that_may_go_on_below_a_task_that_a_person_stopped_is_not_claimed_over_and_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(adopting, "SCAN_SECONDS", 0.25)
+    monkeypatch.setattr(adoption, "SCAN_SECONDS", 0.25)
     tree, store = Tree(), MemoryStore()
     async with Runner(store, agents=[tree.root]) as runner:
         root = await tree.begun(runner)
@@ -767,8 +768,8 @@ async def test_a_child_is_paused_with_its_parent_as_often_as_that_is_paused(runn
 async def test_only_the_call_that_ignores_its_cancellation_is_given_up_and_not_the_agents_above_it(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flights, "GRACE", 0.05)
-    monkeypatch.setattr(flights, "INSIST", 0.02)
+    monkeypatch.setattr(in_flight, "GRACE", 0.05)
+    monkeypatch.setattr(in_flight, "INSIST", 0.02)
     begun, end = asyncio.Event(), asyncio.Event()
 
     @tool(read_only=True)

@@ -17,7 +17,7 @@ from treadle.errors import (
     ThreadNotFound,
 )
 from treadle.llm.scripted import call, fail, text, turn
-from treadle.runner import remembering
+from treadle.runner import threads
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
@@ -429,7 +429,7 @@ async def test_words_of_a_conversation_that_goes_on_are_not_pruned(runner: Runne
 
 
 async def test_a_store_is_pruned_page_by_page(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembering, "PAGE", 2)
+    monkeypatch.setattr(threads, "PAGE", 2)
     ids = {(await runner.run(sayer(), "?")).task_id for _ in range(5)}
     assert set((await runner.prune(0)).tasks) == ids
 

@@ -30,10 +30,10 @@ from treadle import (
     Unknown,
     tool,
 )
+from treadle.engine import in_flight
 from treadle.errors import AlreadyDecided, TaskFinished
 from treadle.llm.scripted import call, text, turn
 from treadle.ports import Commit, CommitDone, InboxItem
-from treadle.runner import flights
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -460,7 +460,7 @@ async def test_cancel_while_tools_run_closes_every_call(runner: Runner) -> None:
 async def test_a_tool_that_ignores_its_cancellation_is_given_up_named_and_blocks_nobody(
     runner: Runner, declared: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flights, "GRACE", 0.4)
+    monkeypatch.setattr(in_flight, "GRACE", 0.4)
     entered, ignored, stop = asyncio.Event(), list[float](), asyncio.Event()
 
     @tool(**declared)
@@ -505,7 +505,7 @@ async def test_a_thread_that_ignores_its_cancellation_is_listed_as_abandoned(
 ) -> None:
     from treadle.tools.threads import abandoned
 
-    monkeypatch.setattr(flights, "GRACE", 0.2)
+    monkeypatch.setattr(in_flight, "GRACE", 0.2)
 
     entered, stop = threading.Event(), threading.Event()
 

@@ -16,10 +16,10 @@ import pytest
 from tests.interruptible import interruptible
 from tests.runner.acts import Gate, assert_journal_makes_sense, kinds, only
 from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.engine import in_flight
 from treadle.errors import TaskBusy
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit, CommitDone
-from treadle.runner import flights
 from treadle.runner.stream import Stream
 from treadle.stores.memory import MemoryStore
 
@@ -268,7 +268,7 @@ async def test_closing_a_runner_interrupts_what_it_drives(store: Any) -> None:
 async def test_closing_a_runner_with_a_stubborn_tool_takes_the_grace_and_not_longer(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flights, "GRACE", 0.4)
+    monkeypatch.setattr(in_flight, "GRACE", 0.4)
     entered, stop = asyncio.Event(), asyncio.Event()
 
     @tool

@@ -29,7 +29,7 @@ from treadle.llm.layers.hedge import Hedge
 from treadle.llm.scripted import call, text, turn
 from treadle.models import OpenAIChat, Price
 from treadle.stores.memory import MemoryStore
-from treadle.testing.audit_events import limits as audited_limits
+from treadle.testing.audit.events import limits as audited_limits
 from treadle.testing.provider import ProviderServer
 from treadle.testing.provider import turn as provider_turn
 

@@ -9,7 +9,7 @@ from treadle.core import events as e
 from treadle.core.fold import fold
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.state import TaskState, start
-from treadle.runner.forking import difference
+from treadle.drivers.fork_point import difference
 
 
 def given(words: str, *events: Any) -> TaskState:

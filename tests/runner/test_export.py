@@ -16,13 +16,13 @@ from treadle.core import events as e
 from treadle.errors import ImportRefused, StoreUnavailable, TaskConflict, TaskNotFound
 from treadle.llm.scripted import call, text
 from treadle.ports import AT_ONCE, InboxItem, JournalStore, TaskFilter
-from treadle.runner.exporting import Selection
-from treadle.runner.portable import FORMAT
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import Owner, add, dump, remove
 from treadle.testing.postgres import PostgresServer
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
+from treadle.transfer.export_format import FORMAT
+from treadle.transfer.exporting import Selection
 from treadle.wiring import open_store
 
 pytestmark = pytest.mark.anyio

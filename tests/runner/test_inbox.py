@@ -9,8 +9,8 @@ from treadle.core import events as e
 from treadle.core.codec import encode_part
 from treadle.core.messages import Text
 from treadle.core.state import TaskState
+from treadle.engine.inbox import as_event
 from treadle.ports import InboxItem
-from treadle.runner.inbox import as_event
 
 BOOKED: list[Any] = [step(), answered("book", "book"), began(0, name="book"), ended(0), began(1, name="book")]
 DONE: list[Any] = [*BOOKED, ended(1)]

@@ -4,9 +4,9 @@ import pytest
 
 from treadle.core import events as e
 from treadle.core.state import start
+from treadle.engine.thread_queue import INSIDE, Entrance, Line, Ways
 from treadle.errors import ThreadBusy
 from treadle.ports import OnBusyThread, Place
-from treadle.runner.line import INSIDE, Entrance, Line, Ways
 
 pytestmark = pytest.mark.anyio
 

@@ -34,7 +34,7 @@ from treadle.errors import ConfigurationError, StoreError
 from treadle.llm.scripted import call, fail, turn
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.compare import journal_of
+from treadle.testing.replay.journals import journal_of
 
 pytestmark = pytest.mark.anyio
 

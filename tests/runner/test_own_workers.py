@@ -28,7 +28,7 @@ from treadle import (
     Text,
     tool,
 )
-from treadle.agents import function_calling
+from treadle.agents.decide import function_calling
 from treadle.core.events import Delta, Event, ModelReturned
 from treadle.core.model import ModelRequest
 from treadle.errors import ConfigurationError, ModelError, StoreError, ToolCallFailed

@@ -17,7 +17,7 @@ from treadle.errors import ConfigurationError, StoreError, TreadleError
 from treadle.llm.scripted import call, text, turn
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.compare import assert_same_journal, journal_of
+from treadle.testing.replay.journals import assert_same_journal, journal_of
 
 pytestmark = pytest.mark.anyio
 

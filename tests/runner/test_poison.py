@@ -13,11 +13,11 @@ from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.core.fold import RUNNER
+from treadle.drivers import adoption as adopting
+from treadle.engine.inbox import SURVIVED
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.models import call, text
 from treadle.ports import InboxItem
-from treadle.runner import adopting
-from treadle.runner.inbox import SURVIVED
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
 

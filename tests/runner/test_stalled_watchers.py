@@ -9,7 +9,7 @@ import time
 import pytest
 
 from treadle.core.events import Delta
-from treadle.runner.channel import BUFFER, REST, Channel, Stopped
+from treadle.engine.broadcast import BUFFER, REST, Channel, Stopped
 
 pytestmark = pytest.mark.anyio
 

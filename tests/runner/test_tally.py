@@ -3,7 +3,7 @@
 from treadle.core.messages import Message, MessageView, Text, user
 from treadle.core.model import ModelRequest, ModelSettings
 from treadle.core.tokens import estimated_usage
-from treadle.runner.paying import Tally
+from treadle.engine.metering import Tally
 
 
 def request(messages, instructions="Be brief."):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.runner.cases import calculator, said, sayer
 from treadle import Agent, Message, Runner, ScriptedModel, Text
-from treadle.runner.thread_history import ThreadHistory
+from treadle.drivers.thread_history import ThreadHistory
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

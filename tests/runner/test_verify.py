@@ -10,16 +10,16 @@ import pytest
 from tests.runner.cases import calculator
 from treadle import Agent, Message, Runner, ScriptedModel, ToolCall, tool
 from treadle.core import events as e
+from treadle.drivers.task_cache import Desk
+from treadle.engine.journal_writer import encode_record
 from treadle.errors import ForkPointBusy, JournalCorrupt, TaskNotFound
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit
-from treadle.runner import verifying
-from treadle.runner.desk import Desk
-from treadle.runner.verifying import pages, size_of
-from treadle.runner.writer import encode_record
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.conformance.owner import Owner
+from treadle.transfer import verifying
+from treadle.transfer.verifying import pages, size_of
 
 pytestmark = pytest.mark.anyio
 

@@ -12,9 +12,11 @@ from tests.runner.acts import Gate, until
 from tests.runner.cases import sayer
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.tools import NotHappened
+from treadle.drivers import adoption as adopting
+from treadle.drivers import task_cache
+from treadle.drivers.adoption import Adoption
+from treadle.engine import drive
 from treadle.llm.scripted import call
-from treadle.runner import adopting, desk, loop
-from treadle.runner.adopting import Adoption
 
 pytestmark = pytest.mark.anyio
 
@@ -23,8 +25,8 @@ HOUR = 3600.0
 
 @pytest.fixture(autouse=True)
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "DRIVER_LOOK", HOUR)
-    monkeypatch.setattr(loop, "LOOK", HOUR)
+    monkeypatch.setattr(task_cache, "DRIVER_LOOK", HOUR)
+    monkeypatch.setattr(drive, "LOOK", HOUR)
     monkeypatch.setattr(adopting, "SCAN_SECONDS", HOUR)
 
 

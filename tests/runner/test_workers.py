@@ -29,8 +29,8 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.agents.offer import RequestContext
-from treadle.agents.plan_refine import WORKING
+from treadle.agents.tool_selection import RequestContext
+from treadle.agents.workers.plan_refine import WORKING
 from treadle.core.events import Delta, Event
 from treadle.core.messages import Message
 from treadle.core.model import ModelRequest
@@ -39,8 +39,8 @@ from treadle.errors import StoreError, TreadleError
 from treadle.llm.scripted import Turn, call, text, turn
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
-from treadle.testing.compare import assert_same_journal, journal_of
 from treadle.testing.replay import record, replay
+from treadle.testing.replay.journals import assert_same_journal, journal_of
 
 pytestmark = pytest.mark.anyio
 

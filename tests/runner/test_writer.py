@@ -9,10 +9,10 @@ from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.messages import Text
 from treadle.core.state import start
+from treadle.engine.broadcast import Channel
+from treadle.engine.journal_writer import JournalWriter, Ownership
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import Commit, CommitDone, Committed, InboxWaiting, NewTask, Place, ThreadMoved
-from treadle.runner.channel import Channel
-from treadle.runner.writer import JournalWriter, Ownership
 
 pytestmark = pytest.mark.anyio
 

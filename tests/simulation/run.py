@@ -18,7 +18,7 @@ from treadle.errors import StoreUnavailable, TreadleError
 from treadle.ports import TaskRow
 from treadle.testing import clock
 from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
-from treadle.testing.audit_witnesses import stopped_for_good
+from treadle.testing.audit.external_evidence import stopped_for_good
 
 RULES = {
     "create": 3,

@@ -14,10 +14,11 @@ import pytest
 
 from tests.simulation.coverage import missing
 from tests.simulation.run import simulate
-from treadle.agents import lifecycle
+from treadle.agents.decide import lifecycle
 from treadle.core import events as e
 from treadle.core import fold
-from treadle.runner import desk, perform
+from treadle.drivers import task_cache
+from treadle.engine import perform
 from treadle.stores.memory import MemoryStore
 
 RUNS = 400
@@ -62,17 +63,17 @@ def the_store_takes_a_stale_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_a_dead_driver_left_open_is_not_marked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(desk, "recover", lambda owned: None)
+    patch.setattr(task_cache, "recover", lambda owned: None)
 
 
 def what_a_dead_driver_left_open_is_called_failed(patch: pytest.MonkeyPatch) -> None:
-    def recover(owned: desk.Owned) -> None:
+    def recover(owned: task_cache.Owned) -> None:
         for call in owned.state.begun():
             if call.undo_status != "begun":
                 failure = e.Failure("tool", "error", "the driver died", call.id)
                 owned.writer.record(e.ToolEnded(call.step, call.id, "error", error=failure))
 
-    patch.setattr(desk, "recover", recover)
+    patch.setattr(task_cache, "recover", recover)
 
 
 def a_writing_tool_starts_before_its_begin_is_durable(patch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def results_come_in_the_order_the_calls_ended(patch: pytest.MonkeyPatch) -> None
 
 
 def a_commit_whose_acknowledgement_is_lost_is_taken_for_refused(patch: pytest.MonkeyPatch) -> None:
-    from treadle.runner.writer import JournalWriter
+    from treadle.engine.journal_writer import JournalWriter
 
     fail = JournalWriter._fail
 

@@ -39,7 +39,7 @@ from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
 from treadle.testing.audit import LedgerEntry
 from treadle.testing.crash import names_of
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
 
 LEASE = 5.0
 """Virtual seconds that a stalled process is still taken for alive."""

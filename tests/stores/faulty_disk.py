@@ -14,12 +14,11 @@ from typing import Any, Literal, cast
 import apsw
 
 from treadle.ports import Record
-from treadle.stores import sqlite_reading, sqlite_schema
-from treadle.stores.drivers import this_process
-from treadle.stores.sqlite import SQLiteStore
-from treadle.stores.sqlite_journal import Journal
-from treadle.stores.sqlite_schema import Connection
-from treadle.stores.sqlite_writer import Writer
+from treadle.stores.processes import this_process
+from treadle.stores.sqlite import SQLiteStore, reading, schema
+from treadle.stores.sqlite.journal import Journal
+from treadle.stores.sqlite.schema import Connection
+from treadle.stores.sqlite.writer import Writer
 
 VFS_NAME = "treadle-faulty"
 
@@ -91,12 +90,12 @@ def _connect(path: Path) -> Connection:
     try:
         opened = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=VFS_NAME)
         connection = cast(Connection, opened)
-        sqlite_schema.pragma(connection, "locking_mode", "exclusive")
-        sqlite_schema._settle(connection)
+        schema.pragma(connection, "locking_mode", "exclusive")
+        schema._settle(connection)
     except apsw.Error as error:
         if opened is not None:
             opened.close(True)
-        raise sqlite_schema.unavailable(path, error) from error
+        raise schema.unavailable(path, error) from error
     return connection
 
 
@@ -125,7 +124,7 @@ class OneConnectionStore(SQLiteStore):
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         def pages(connection: Connection) -> list[Record]:
-            return [r for page in sqlite_reading.pages(connection, task_id, after, upto) for r in page]
+            return [r for page in reading.pages(connection, task_id, after, upto) for r in page]
 
         return await self._ask(pages)
 

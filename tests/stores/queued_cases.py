@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import StoreUnavailable
-from treadle.stores.queued import QueuedStore
+from treadle.stores.write_behind import QueuedStore
 from treadle.testing.conformance.owner import Owner, new_task, until
 from treadle.testing.conformance.store_succession import SuccessionConformance, lease
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from treadle.errors import ConfigurationError
-from treadle.stores.drivers import alive, lease_from_now, start_of, this_process
+from treadle.stores.processes import alive, lease_from_now, start_of, this_process
 from treadle.stores.sqlite import SQLiteStore
 from treadle.wiring import open_store
 
@@ -90,7 +90,7 @@ def test_elsewhere_only_the_lease_can_tell() -> None:
 
 FORKING = """
 import os, time
-from treadle.stores.drivers import start_of, this_process
+from treadle.stores.processes import start_of, this_process
 this_process()
 time.sleep(0.05)  # the kernel counts starts in hundredths of a second
 child = os.fork()

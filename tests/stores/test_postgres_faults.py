@@ -17,9 +17,10 @@ import pytest
 from tests.stores.proxy import BEGIN, Moment, Proxy
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable, TaskBusy, TaskNotFound
 from treadle.ports import AT_ONCE, Committed, InboxItem, TaskFilter
-from treadle.stores import postgres_journal, postgres_readers, postgres_schema, postgres_writer
-from treadle.stores.postgres import PostgresStore
-from treadle.stores.writing import Item
+from treadle.stores.postgres import PostgresStore, journal, readers
+from treadle.stores.postgres import schema as postgres_schema
+from treadle.stores.postgres import writer as postgres_writer
+from treadle.stores.writer_thread import Item
 from treadle.testing.conformance.owner import Owner, add, dump, item, new_task, send, until
 from treadle.testing.postgres import PostgresServer
 
@@ -330,7 +331,7 @@ async def test_readers_kept_away_from_a_server_that_was_back(own_server: Postgre
 async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_closes(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_readers, "REST_SECONDS", 0.2)
+    monkeypatch.setattr(readers, "REST_SECONDS", 0.2)
     with psycopg.connect(url.partition("&schema")[0], autocommit=True) as other:
 
         async def sessions() -> int:
@@ -350,7 +351,7 @@ async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_cl
             assert await sessions() == 1
             await asyncio.gather(*(store.rows(TaskFilter()) for _ in range(40)))
             await until(none, 5)
-            monkeypatch.setattr(postgres_readers, "REST_SECONDS", 60.0)
+            monkeypatch.setattr(readers, "REST_SECONDS", 60.0)
             assert (await store.row("t")).head == 1
         await until(none, 5)
 
@@ -544,7 +545,7 @@ IDLE = """
 import asyncio, sys
 from treadle.stores import postgres_journal
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.writing import Item
+from treadle.stores.writer_thread import Item
 
 async def main():
     store = PostgresStore(sys.argv[1])
@@ -925,7 +926,7 @@ async def test_who_was_stopped_behind_an_open_pipeline_kept_others_waiting(
             stopped.execute("SET idle_in_transaction_session_timeout = 100")
             stopped.commit()
             with stopped.pipeline():
-                stopped.execute(postgres_journal.SHARED, (f"treadle {schema}",))
+                stopped.execute(journal.SHARED, (f"treadle {schema}",))
                 held = stopped.execute("SELECT 1 FROM tasks WHERE key = 't' FOR UPDATE").fetchone()
                 assert held == (1,)
                 stopped.execute("SELECT 1")
@@ -952,15 +953,15 @@ async def claimed(store: PostgresStore, key: str) -> None:
 async def test_a_driver_that_was_forgotten_while_it_claimed_left_a_task_that_nobody_ever_found(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    going_on, claiming, begin = Event(), Event(), postgres_journal.Group.begin
+    going_on, claiming, begin = Event(), Event(), journal.Group.begin
 
-    def stop_in_claim(self: postgres_journal.Group, items: list[Item], before: Any) -> None:
+    def stop_in_claim(self: journal.Group, items: list[Item], before: Any) -> None:
         begin(self, items, before)
         if items[0].operation == "claim":
             claiming.set()
             going_on.wait(10)
 
-    monkeypatch.setattr(postgres_journal.Group, "begin", stop_in_claim)
+    monkeypatch.setattr(journal.Group, "begin", stop_in_claim)
     async with opened(url, lease_seconds=0.5) as stopped, opened(url, lease_seconds=0.5) as other:
         await Owner(stopped, "t").write(create=new_task("t"), release=True, wanted=1)
         await Owner(other, "held").write(create=new_task("held"))  # so that it goes on saying that it lives
@@ -987,7 +988,7 @@ async def test_a_driver_that_came_to_own_a_task_while_the_dead_were_looked_for_i
 
         def and_then(self, statement: Any, *values: Any) -> Any:
             found = self.connection.execute(statement, *values)
-            if statement == postgres_journal._DEAD:
+            if statement == journal._DEAD:
                 found = found.fetchall()
                 assert len(found) == 1
                 self.connection.execute("UPDATE tasks SET driver = (SELECT id FROM drivers)")
@@ -996,10 +997,10 @@ async def test_a_driver_that_came_to_own_a_task_while_the_dead_were_looked_for_i
     with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
         connection.execute(f'SET search_path = "{schema}"'.encode())
         between: Any = Between(connection)
-        postgres_journal.forget_dead(between)
+        journal.forget_dead(between)
         assert connection.execute("SELECT count(*) FROM drivers").fetchone() == (1,)
         connection.execute("UPDATE tasks SET driver = NULL")
-        postgres_journal.forget_dead(connection)
+        journal.forget_dead(connection)
         assert connection.execute("SELECT count(*) FROM drivers").fetchone() == (0,)
 
 
@@ -1022,8 +1023,8 @@ async def test_a_claim_of_a_process_that_was_idle_prolongs_its_lease_in_the_same
 async def test_a_process_that_is_stopped_within_a_transaction_does_not_keep_its_locks(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_journal, "AT_MOST", "SET LOCAL transaction_timeout = 200")
-    going_on, taken = Event(), postgres_journal.Group._take_heads
+    monkeypatch.setattr(journal, "AT_MOST", "SET LOCAL transaction_timeout = 200")
+    going_on, taken = Event(), journal.Group._take_heads
     stopped = Event()
 
     def stop_once(self: Any, *heads: Any) -> None:
@@ -1032,7 +1033,7 @@ async def test_a_process_that_is_stopped_within_a_transaction_does_not_keep_its_
             going_on.wait(10)
         taken(self, *heads)
 
-    monkeypatch.setattr(postgres_journal.Group, "_take_heads", stop_once)
+    monkeypatch.setattr(journal.Group, "_take_heads", stop_once)
     open_ones = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
     async with opened(url) as store:
         making = asyncio.ensure_future(make(store))

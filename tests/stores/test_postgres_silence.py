@@ -15,9 +15,8 @@ import pytest
 
 from tests.stores.proxy import Proxy
 from treadle.errors import ConfigurationError, StoreUnavailable
-from treadle.stores import postgres_readers, postgres_writer
-from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres_schema import address
+from treadle.stores.postgres import PostgresStore, readers, writer
+from treadle.stores.postgres.schema import address
 from treadle.testing.conformance.owner import Owner, item
 from treadle.testing.postgres import PostgresServer
 
@@ -100,8 +99,8 @@ async def test_a_commit_whose_answer_never_comes_is_sent_again_and_written_once(
 async def test_a_store_whose_server_is_silent_is_closed_all_the_same(
     proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_writer, "CLOSING_SECONDS", 0.3)
-    monkeypatch.setattr(postgres_readers, "CLOSING_SECONDS", 0.3)
+    monkeypatch.setattr(writer, "CLOSING_SECONDS", 0.3)
+    monkeypatch.setattr(readers, "CLOSING_SECONDS", 0.3)
     store = PostgresStore(url.replace(f"answer_timeout={ANSWER}", "answer_timeout=60"), patience=60.0)
     await store.open()
     owner = await Owner.create(store, "t")

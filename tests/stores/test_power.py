@@ -15,10 +15,10 @@ import apsw
 import pytest
 
 from treadle.ports import Commit, NewTask, Record
-from treadle.stores import sqlite_schema
-from treadle.stores.drivers import this_process
-from treadle.stores.sqlite_journal import Journal
-from treadle.stores.sqlite_schema import Connection
+from treadle.stores.processes import this_process
+from treadle.stores.sqlite import schema
+from treadle.stores.sqlite.journal import Journal
+from treadle.stores.sqlite.schema import Connection
 
 VFS_NAME = "treadle-power"
 
@@ -110,9 +110,9 @@ def connect(path: Path, vfs: str) -> Connection:
     """Open as the store does; one connection alone, for the layer has no shared memory."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     connection = cast(Connection, apsw.Connection(str(path), flags=flags, vfs=vfs))
-    sqlite_schema.pragma(connection, "locking_mode", "exclusive")
-    sqlite_schema._settle(connection)
-    sqlite_schema._migrate(connection, path)
+    schema.pragma(connection, "locking_mode", "exclusive")
+    schema._settle(connection)
+    schema._migrate(connection, path)
     return connection
 
 
@@ -137,7 +137,7 @@ def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, vfs: str, tr
         DISK[:] = [Disk(chance, 10**9)]
         connection = connect(path, vfs)
         # Half of them copy from the log into the file now and then, so that cuts fall into that, too.
-        sqlite_schema.pragma(connection, "wal_autocheckpoint", chance.choice([8, 1_000]))
+        schema.pragma(connection, "wal_autocheckpoint", chance.choice([8, 1_000]))
         DISK[0].left = chance.randrange(1, 400)
         acknowledged: list[tuple[str, bytes]] = []
         with suppress(PowerCut, apsw.Error):

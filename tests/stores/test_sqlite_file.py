@@ -20,8 +20,7 @@ import pytest
 
 from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
 from treadle.ports import AT_ONCE, Commit, Committed, Mark, Record, TaskFilter, ThreadChange
-from treadle.stores import sqlite_schema
-from treadle.stores.sqlite import SQLiteStore
+from treadle.stores.sqlite import SQLiteStore, schema
 from treadle.testing.conformance.owner import Owner, new_task, send, until
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +56,7 @@ def writing_process(path: Path, task_id: str) -> subprocess.Popen[bytes]:
         "-m",
         module,
         "write",
-        "treadle.stores.sqlite:SQLiteStore",
+        "treadle.stores.sqlite.store:SQLiteStore",
         str(path),
         task_id,
         "3",
@@ -79,8 +78,8 @@ async def test_a_connection_that_writes_is_safe_against_power_cuts(tmp_path: Pat
     async with opened(tmp_path / "j.db") as store:
         connection = writing_connection(store)
         wanted = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "secure_delete": 1}
-        assert {name: sqlite_schema.pragma(connection, name) for name in wanted} == wanted
-        assert sqlite_schema.pragma(connection, "busy_timeout") >= 5_000
+        assert {name: schema.pragma(connection, name) for name in wanted} == wanted
+        assert schema.pragma(connection, "busy_timeout") >= 5_000
         with store._reader() as reader, pytest.raises(apsw.ReadOnlyError):
             reader.execute("DELETE FROM tasks")
 
@@ -124,7 +123,7 @@ async def test_another_format_is_refused_with_what_to_do(
     with pytest.raises(StoreFormatError, match="upgrade treadle"):
         await SQLiteStore(path).open()
     sql(path, "PRAGMA user_version = 1")
-    monkeypatch.setattr(sqlite_schema, "_steps", lambda: {99: "CREATE TABLE more(x)"})
+    monkeypatch.setattr(schema, "_steps", lambda: {99: "CREATE TABLE more(x)"})
     with pytest.raises(StoreFormatError, match="export"):
         await SQLiteStore(path).open()
 
@@ -146,10 +145,10 @@ async def test_an_older_format_is_brought_up_to_date(tmp_path: Path, monkeypatch
     path = tmp_path / "j.db"
     async with opened(path) as store:
         await Owner.create(store, "t")
-    steps = dict(sqlite_schema._steps())
+    steps = dict(schema._steps())
     newest = max(steps) + 1
     steps[newest] = "CREATE TABLE one(x); CREATE TABLE two(x)"
-    monkeypatch.setattr(sqlite_schema, "_steps", lambda: steps)
+    monkeypatch.setattr(schema, "_steps", lambda: steps)
     async with opened(path) as store:
         assert (await store.row("t")).head == 1
     assert sql(path, "PRAGMA user_version", "SELECT count(*) FROM two") == [[(newest,)], [(0,)]]
@@ -188,10 +187,10 @@ async def test_a_migration_that_fails_changes_nothing(
     path = tmp_path / "j.db"
     async with opened(path):
         pass
-    steps = dict(sqlite_schema._steps())
+    steps = dict(schema._steps())
     steps[max(steps) + 1] = "CREATE TABLE one(x); CREATE TABLE one(x)"
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_schema, "_steps", lambda: steps)
+        patch.setattr(schema, "_steps", lambda: steps)
         with pytest.raises(StoreUnavailable, match=r"j\.db.*one"):
             await SQLiteStore(path).open()
     async with opened(path) as store:
@@ -245,8 +244,8 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(tmp_path:
     async with opened(tmp_path / "j.db") as store:
         big, small = await Owner.create(store, "big"), await Owner.create(store, "small")
         connection = writing_connection(store)
-        pages = sqlite_schema.pragma(connection, "page_count")
-        sqlite_schema.pragma(connection, "max_page_count", pages + 3)
+        pages = schema.pragma(connection, "page_count")
+        schema.pragma(connection, "max_page_count", pages + 3)
         sent = [
             send(store, big.commit(big.record(1, b"x" * 100_000))),
             send(store, small.commit(small.record(1, b"x"))),
@@ -255,7 +254,7 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(tmp_path:
         assert isinstance(results[0], StoreUnavailable)
         assert "full" in str(results[0])
         assert results[1] == Committed()
-        sqlite_schema.pragma(connection, "max_page_count", 1_000_000)
+        schema.pragma(connection, "max_page_count", 1_000_000)
         await big.write(1, b"x" * 100_000)
         assert {row.head for row in await store.rows(TaskFilter())} == {2}
 
@@ -289,7 +288,7 @@ async def test_a_commit_waits_while_another_program_holds_the_lock(tmp_path: Pat
 async def test_a_lock_that_is_held_too_long_is_an_error_and_not_a_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_schema, "BUSY_MS", 100)
+    monkeypatch.setattr(schema, "BUSY_MS", 100)
     async with opened(tmp_path / "j.db") as store:
         owner = await Owner.create(store, "t")
         other = apsw.Connection(str(store.path))
@@ -402,13 +401,13 @@ async def test_a_record_costs_little_more_than_its_data(tmp_path: Path) -> None:
     async with opened(path) as store:
         owner = await Owner.create(store, "t")
         await asyncio.gather(*(Owner.create(store, f"t{n}") for n in range(50)))
-        before = sqlite_schema.pragma(writing_connection(store), "page_count")
+        before = schema.pragma(writing_connection(store), "page_count")
         for _ in range(1_000):
             record = owner.record(3, b"x" * 300)
             store.commit(owner.commit(record), lambda _: None)
             owner.seq, owner.digest = record.seq, record.digest
         await store.row("t")
-        pages = sqlite_schema.pragma(writing_connection(store), "page_count") - before
+        pages = schema.pragma(writing_connection(store), "page_count") - before
         assert pages * 4096 / 1_000 <= 400
 
 

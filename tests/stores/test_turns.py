@@ -6,7 +6,7 @@ import pytest
 
 from treadle.errors import ThreadBusy
 from treadle.ports import OnBusyThread, Place
-from treadle.stores.turns import Other, entry
+from treadle.stores.thread_queue import Other, entry
 
 LIVING, DEAD = 1, 2
 

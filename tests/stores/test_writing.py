@@ -7,7 +7,7 @@ import pytest
 
 from treadle.errors import StoreUnavailable
 from treadle.stores.sqlite import SQLiteStore
-from treadle.stores.sqlite_journal import Journal
+from treadle.stores.sqlite.journal import Journal
 from treadle.testing.conformance.owner import Owner, until
 
 pytestmark = pytest.mark.anyio

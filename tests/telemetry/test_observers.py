@@ -15,12 +15,12 @@ from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.core.messages import Message, Text
 from treadle.core.model import SideCall
+from treadle.engine import observers as observing
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, fail, text, turn
-from treadle.runner import observing
 from treadle.telemetry import Callback, Console, DriveBegan, DriveEnded, JsonLines, Missed, Notice
 from treadle.telemetry.redaction import LONGEST, Redaction
-from treadle.testing.compare import journal_of
+from treadle.testing.replay.journals import journal_of
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,11 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
-from treadle.core import scheduling
+from treadle.core import schedule
 from treadle.core.messages import Message, Text, ToolCall, ToolResult, user
+from treadle.engine.journal_writer import encode_record
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit, NewTask
-from treadle.runner.writer import encode_record
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import (
     Evidence,
@@ -265,13 +265,13 @@ def test_words_that_are_kept_nowhere_are_seen(monkeypatch: pytest.MonkeyPatch) -
     events.insert(4, e.InputReceived((Text("and?"),)))
     events[7], events[8] = e.StepCompleted("s3", True, "done"), e.StepSkipped("s2", "join")
     assert found(numbered(*events)) == set()
-    monkeypatch.setattr(scheduling, "words_of", lambda node: node.said if node.status == "completed" else [])
+    monkeypatch.setattr(schedule, "words_of", lambda node: node.said if node.status == "completed" else [])
     assert "well_formed" in found(numbered(*events))
 
 
 def test_words_that_no_step_read_and_none_is_to_read_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     events = fan_of_steps()
-    monkeypatch.setattr(scheduling, "_read", lambda state, node, step: state.unread.clear())
+    monkeypatch.setattr(schedule, "_read", lambda state, node, step: state.unread.clear())
     assert found(numbered(*events)) == {"well_formed"}
 
 

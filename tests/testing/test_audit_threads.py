@@ -6,7 +6,7 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.messages import user
-from treadle.runner.thread_history import ThreadHistory, Words
+from treadle.drivers.thread_history import ThreadHistory, Words
 from treadle.stores import retention
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store

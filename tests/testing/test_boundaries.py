@@ -8,10 +8,10 @@ import pytest
 from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.stores.memory import MemoryStore
-from treadle.testing import boundaries, lives
+from treadle.testing import boundaries
 from treadle.testing.boundaries import CrashReport
-from treadle.testing.crash import Crash, CrashingStore
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.crash import Crash, CrashingStore, child
+from treadle.testing.wrappers import WrappedStore
 
 pytest_plugins = ["treadle.testing.plugin"]
 
@@ -31,8 +31,8 @@ agent = Agent(ScriptedModel([call("price", item="tea") + call("pay", cents=250),
               tools=[price, pay])
 """
 FORGETFUL = """
-import treadle.runner.desk
-treadle.runner.desk.recover = lambda owned: None
+import treadle.drivers.task_cache
+treadle.drivers.task_cache.recover = lambda owned: None
 """
 
 
@@ -85,7 +85,7 @@ def test_an_agent_that_is_not_there_is_named(shop: Callable[[str], Path], agent:
 
 
 def test_what_is_no_agent_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert lives.live(str(tmp_path), "t", [], "treadle.models:text", "Tea?", "memory:", "") == lives.NOT_THERE
+    assert child.live(str(tmp_path), "t", [], "treadle.models:text", "Tea?", "memory:", "") == child.NOT_THERE
     assert "treadle.models:text is no Agent, but <function text" in capsys.readouterr().err
 
 

@@ -9,7 +9,7 @@ from tests.runner.cases import calculator, journal, step_to_answer, stepped
 from treadle import Runner
 from treadle.core.events import EVENTS, Event, InputReceived
 from treadle.core.messages import Message, Text
-from treadle.testing.compare import IGNORED, assert_same_journal, facts, first_difference, journal_of
+from treadle.testing.replay.journals import IGNORED, assert_same_journal, facts, first_difference, journal_of
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from treadle.testing.audit import (
     audit_store,
     kept,
 )
-from treadle.testing.audit_witnesses import found_secrets
-from treadle.testing.invariants import NOT_YET, RULES
+from treadle.testing.audit.external_evidence import found_secrets
+from treadle.testing.audit.invariants import NOT_YET, RULES
 from treadle.testing.ledger import Entry, Ledger
 
 STARTED = LedgerEntry("s1-0", "t/s1-0", "write", "start", "t", 1, "100", 50)

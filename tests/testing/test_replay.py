@@ -10,8 +10,8 @@ from treadle.errors import AgentUnknown, ConfigurationError, ImportRefused
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.models import ReplayModel
-from treadle.testing.compare import journal_of
 from treadle.testing.replay import assert_replays, load, record, replay, save
+from treadle.testing.replay.journals import journal_of
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from treadle.core.messages import Message, Reasoning, Text, ToolCall, ToolResult
 from treadle.errors import ConfigurationError, MissingExtra
 from treadle.llm.scripted import call, fail, turn
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.compare import journal_of
+from treadle.testing.replay.journals import journal_of
 
 MANY = tuple(tools())
 NAMES = [each.spec.name for each in MANY]

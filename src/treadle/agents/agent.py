@@ -17,12 +17,12 @@ from treadle.policy.limits import Limits
 from treadle.ports import C, Model, Tool
 
 if TYPE_CHECKING:
-    from treadle.agents.dialect import Dialect
-    from treadle.agents.offer import Offer
+    from treadle.agents.dialects.dialect import Dialect
     from treadle.agents.output import OutputType
-    from treadle.agents.step_context import StepContext
     from treadle.agents.subagent import AgentTool
-    from treadle.agents.worker import AgentWorker, Decider, FunctionWorker, StepResult
+    from treadle.agents.tool_selection import Offer
+    from treadle.agents.workers.step_context import StepContext
+    from treadle.agents.workers.worker import AgentWorker, Decider, FunctionWorker, StepResult
 
     StepFunction: TypeAlias = Callable[[StepContext[Any]], StepResult | Awaitable[StepResult]]
     Worker: TypeAlias = "WorkerName | Dialect | StepFunction | AgentWorker | Decider"
@@ -184,7 +184,7 @@ class Agent(Generic[C]):
                 "up its return_direct=, or output_type="
             )
         if worker != "function_calling" and values["dialect"] is None:
-            from treadle.agents.worker import worker_for
+            from treadle.agents.workers.worker import worker_for
 
             values["own"] = worker_for(name, worker, values["model"], checked_tools)
         for field, value in values.items():
@@ -257,15 +257,15 @@ def _dialect(name: str, worker: Any, tools: Sequence[Tool]) -> Dialect | None:
     """Return the dialect that a worker is; None if it is none."""
     if worker == "function_calling":
         return None
-    from treadle.agents.dialect import Dialect
+    from treadle.agents.dialects.dialect import Dialect
 
     dialect: Any = worker
     if worker == "react":
-        from treadle.agents.react import React
+        from treadle.agents.dialects.react import React
 
         dialect = React()
     elif worker == "planner":
-        from treadle.agents.planner import Planner
+        from treadle.agents.dialects.planner import Planner
 
         dialect = Planner()
     if isinstance(dialect, type) or not isinstance(dialect, Dialect):
@@ -326,7 +326,7 @@ def _with_agents(name: str, tools: tuple[Tool, ...], subagents: Any) -> tuple[To
 
 
 def _offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> Offer:
-    from treadle.agents.offer import checked_offer
+    from treadle.agents.tool_selection import checked_offer
 
     try:
         return checked_offer(offer, tools)
@@ -335,7 +335,7 @@ def _offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> Offer:
 
 
 def _offer_facts(offer: Offer) -> Json:
-    from treadle.agents.offer import facts
+    from treadle.agents.tool_selection import facts
 
     return facts(offer)
 

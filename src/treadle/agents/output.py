@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
-from treadle.core.problems import clauses
+from treadle.core.validation_messages import clauses
 from treadle.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from treadle.cli.opening import (
 from treadle.cli.running import AgentOption, ModelOption, agent_of, drive_on
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
+from treadle.engine.results import UndoReport
 from treadle.errors import ConfigurationError
-from treadle.runner.results import UndoReport
 
 _VERDICTS: Final = {
     "compensated": ("✓ ", "green"),

@@ -22,9 +22,9 @@ from treadle.cli.opening import (
 from treadle.cli.running import read
 from treadle.cli.screen import Screen
 from treadle.core.tools import Happened, NotHappened
+from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
 from treadle.ports import TaskRow
-from treadle.runner.results import RunResult
 from treadle.runner.runner import TaskRunner
 
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; kept with the task.")]

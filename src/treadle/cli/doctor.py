@@ -124,7 +124,7 @@ def _look_at_store(found: Diagnosis, named: str | None) -> None:
 def _look_into(found: Diagnosis, path: Path) -> None:
     import apsw
 
-    from treadle.stores.sqlite_schema import APPLICATION_ID, check_not_newer, connect_reader, pragma
+    from treadle.stores.sqlite.schema import APPLICATION_ID, check_not_newer, connect_reader, pragma
 
     try:
         connection = connect_reader(path)
@@ -153,7 +153,7 @@ def _look_into(found: Diagnosis, path: Path) -> None:
 
 
 def _look_into_server(found: Diagnosis, named: str) -> None:
-    from treadle.stores.postgres_schema import look
+    from treadle.stores.postgres.schema import look
 
     try:
         found.store.update(look(named))

@@ -14,8 +14,8 @@ from treadle.cli import agents
 from treadle.cli.opening import StoreOption, in_loop
 from treadle.cli.screen import STYLES, Screen
 from treadle.cli.tracing import TraceContentOption, TraceOption, observers
+from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError
-from treadle.runner.adopting import AT_MOST, Adoption
 from treadle.wiring import Runner, open_store
 
 GRACE = 10.0

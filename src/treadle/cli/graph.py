@@ -9,9 +9,9 @@ from treadle.cli.screen import Screen, short
 from treadle.core import events as e
 from treadle.core.fold import apply
 from treadle.core.graph import Node
-from treadle.core.scheduling import ITSELF, UNNEEDED
+from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.state import TaskState, start
-from treadle.runner.results import StepInfo, TaskStepOutput
+from treadle.engine.results import StepInfo, TaskStepOutput
 
 _MARKS: Final = {
     "completed": ("✓", "green"),

@@ -28,11 +28,11 @@ from treadle.cli.tracing import TraceContentOption, TraceOption, observers
 from treadle.cli.views import events_of
 from treadle.core.events import END_STATES, ModelStarted
 from treadle.core.journal import unfold
+from treadle.engine.options import RunOptions
+from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread, TaskRow
-from treadle.runner.options import RunOptions
-from treadle.runner.results import RunResult
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, Stream
 

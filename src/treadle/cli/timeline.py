@@ -12,9 +12,9 @@ from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.core import events as e
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
-from treadle.core.scheduling import ITSELF, UNNEEDED
+from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.spending import as_dollars
-from treadle.runner.results import moment
+from treadle.engine.results import moment
 
 _LOUD: Final = 300
 """How many characters of arguments and results a line shows."""

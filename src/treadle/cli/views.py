@@ -25,8 +25,8 @@ from treadle.cli.timeline import Timeline, words
 from treadle.core.events import Event, Rewound, UndoRequested
 from treadle.core.journal import unfold
 from treadle.core.messages import Json
+from treadle.engine.results import RunResult, Task, TaskStepOutput, TaskSummary
 from treadle.errors import JournalCorrupt, TaskNotFound
-from treadle.runner.results import RunResult, Task, TaskStepOutput, TaskSummary
 from treadle.runner.runner import TaskRunner
 
 

@@ -11,8 +11,8 @@ import re
 from dataclasses import field
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
+from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
-from treadle.core.family import SpentBy
 from treadle.core.messages import Content, File, Json, Message, Role
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 from treadle.core.tools import EffectClass

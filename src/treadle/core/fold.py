@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from treadle.core import events as e
-from treadle.core import scheduling
+from treadle.core import schedule
 from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire, pay
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
+from treadle.core.render import RETRY_MARK, asked_as, results, spoken
 from treadle.core.state import CallState, Mark, StepState, TaskState, UndoState
-from treadle.core.words import RETRY_MARK, asked_as, results, spoken
 
 E = TypeVar("E", bound=e.Event)
 
@@ -49,7 +49,7 @@ def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     state.epoch, state.time = epoch, time
     if state.progress != epoch and kind not in _NO_PROGRESS:
         state.progress = epoch
-    if state.graph is not None and (rule := scheduling.RULES.get(kind)) is not None:
+    if state.graph is not None and (rule := schedule.RULES.get(kind)) is not None:
         rule(state, state.graph, event)
     else:
         _RULES[kind](state, event)
@@ -90,7 +90,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
     state.floor = len(state.steps) + (state.step is not None)
     if state.graph is not None:
-        scheduling.inherit(state.graph)
+        schedule.inherit(state.graph)
     # What the parent was asked to do (stop, pause, end) was not asked of its fork.
     state.pausing = state.interrupting = state.cancelling = state.in_line = state.shutdown = False
     state.ended = state.undo = None
@@ -161,7 +161,7 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
         state.answered, state.output, state.output_text = False, None, ""
         state.finalized = False
         if state.graph is not None:
-            scheduling.begin_anew(state, state.graph)
+            schedule.begin_anew(state, state.graph)
     if not state.began and not state.under_way() and len(state.steps) == state.floor:
         # Words given before the first step belong to what a task, or a fork, began with.
         state.origin = replace(state.origin, unread=(*state.origin.unread, event))
@@ -180,7 +180,7 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
 
 def _steps_planned(state: TaskState, event: e.StepsPlanned) -> None:
     state.graph = state.graph or Graph()
-    scheduling.plan(state, state.graph, event.steps, None)
+    schedule.plan(state, state.graph, event.steps, None)
 
 
 def _step_started(state: TaskState, event: e.StepStarted) -> None:
@@ -362,7 +362,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
             call.effect = "read"
     del step.open[call.id]
     if state.graph is not None:
-        scheduling.called(state, state.graph.nodes[step.id], step)
+        schedule.called(state, state.graph.nodes[step.id], step)
     elif not step.open:
         state.messages.append(results(step.calls[step.answered_calls :]))
 
@@ -485,7 +485,7 @@ def _nothing(state: TaskState, event: e.Event) -> None:
 
 
 def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
-    closing = scheduling.leave(state, state.graph) if state.graph is not None else []
+    closing = schedule.leave(state, state.graph) if state.graph is not None else []
     state.ended, state.end_seq = event.state, event.seq
     state.thread_version = event.thread_version
     state.error = event.error
@@ -525,7 +525,7 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
     elif not state.answered:
         state.output, state.output_text = None, ""
     if state.graph is not None:
-        scheduling.reopen(state, state.graph)
+        schedule.reopen(state, state.graph)
 
 
 def _take_up(state: TaskState, step: StepState) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Literal
 
+from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
 from treadle.core.events import (
     EndState,
@@ -20,7 +21,6 @@ from treadle.core.events import (
     UndoneCall,
     UnknownEvent,
 )
-from treadle.core.family import SpentBy
 from treadle.core.graph import Asked, Graph
 from treadle.core.messages import Content, File, Json, Message, MessageView, ToolCall, copied
 from treadle.core.model import NO_USAGE, Tries, Usage

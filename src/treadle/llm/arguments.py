@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from treadle.core.answer import RAW_KEPT
 from treadle.core.codec import MAX_DEPTH, flaw
 from treadle.core.messages import Json, ToolCall
-from treadle.core.objects import parse_object
+from treadle.core.model_answer import RAW_KEPT
+from treadle.core.strict_json import parse_object
 
 
 def parsed_call(call_id: str, name: str, raw: str, *, truncated: bool = False, meta: Json = None) -> ToolCall:

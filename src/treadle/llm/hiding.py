@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, cast
 
-from treadle.core.answer import WITHHELD
 from treadle.core.messages import Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import ModelAnswer, ModelDelta, RawDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from treadle.core.model_answer import WITHHELD
 from treadle.core.redaction import SECRET, Secrets
 
 _MOST_HELD: Final = 4_000

@@ -18,7 +18,7 @@ from treadle.errors import MissingExtra, ModelError
 from treadle.llm import loading, prices
 from treadle.llm.errors import model_error
 from treadle.llm.hiding import HiddenDeltas, hidden_answer
-from treadle.llm.loops import PerLoop
+from treadle.llm.per_loop import PerLoop
 from treadle.llm.raw import tapped
 from treadle.llm.sdk_logs import hidden_in_logs, watch_logs
 from treadle.llm.settings import family_of, their_settings

@@ -18,7 +18,7 @@ from treadle.core.model import (
 )
 from treadle.core.state import start
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
-from treadle.llm.given_again import own, pieces
+from treadle.llm.recorded_answer import own, pieces
 
 
 @mutable
@@ -49,7 +49,7 @@ class ReplayModel:
     their place. Of a task that was undone in part, the answers are those of its last branch.
 
     Args:
-        events: the events of the task from the first on, as `treadle.testing.compare.journal_of` returns them.
+        events: the events of the task from the first on, as `treadle.testing.replay.journals.journal_of` returns them.
         name: how the model is named; by default as the recorded one.
         output_mode: how a typed answer is asked for; by default as it was given when recorded.
 

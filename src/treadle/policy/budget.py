@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from treadle.core import events as e
-from treadle.core.family import SpentBy, by_agent
+from treadle.core.children import SpentBy, by_agent
 from treadle.core.spending import NOTHING_SPENT, Spending
 from treadle.core.state import TaskState
 from treadle.policy.limits import DEFAULT_CHILDREN, DEFAULT_DEPTH, Limits, forbidden, spent

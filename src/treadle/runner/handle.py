@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import File, Json
 from treadle.core.tools import Happened, NotHappened
+from treadle.engine.results import RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.runner.results import RunResult, Task, UndoReport
 from treadle.runner.stream import watch
 from treadle.runner.verbs import on_instances
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from treadle.core import events as e
 from treadle.core.messages import Json
-from treadle.runner.typed import TypedAnswers
+from treadle.engine.typed_answers import TypedAnswers
 
 
 async def partials(
@@ -60,7 +60,7 @@ class _Written:
             return self._text
         from pydantic_core import from_json
 
-        from treadle.agents.written import NotOneObject, after_thinking, the_object
+        from treadle.agents.dialects.lenient_json import NotOneObject, after_thinking, the_object
 
         try:
             text = after_thinking(self._text)

@@ -12,26 +12,27 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES
+from treadle.drivers import arguments
+from treadle.drivers.adoption import AT_MOST, Adopter, Tell, log
+from treadle.drivers.arguments import parts_of
+from treadle.drivers.driver import NewRun, Parts, new_id
+from treadle.drivers.task_cache import Owned
+from treadle.engine import results
+from treadle.engine.abandoned import AbandonedCall, still_running
+from treadle.engine.observers import ObserverReport
+from treadle.engine.options import RunOptions
+from treadle.engine.results import RunResult
+from treadle.engine.thread_queue import INSIDE
 from treadle.errors import Fenced, TaskBusy
 from treadle.ports import InboxItem, TaskRow
-from treadle.runner import given, results
-from treadle.runner.abandoned import AbandonedCall, still_running
-from treadle.runner.adopting import AT_MOST, Adopter, Tell, log
 from treadle.runner.bridge import BRIDGE
-from treadle.runner.desk import Owned
-from treadle.runner.driving import NewRun, Parts, new_id
-from treadle.runner.given import parts_of
+from treadle.runner.control import Steering
+from treadle.runner.create_and_step import Stepping
 from treadle.runner.handle import RunHandle
-from treadle.runner.history import History
-from treadle.runner.keeping import Keeping
-from treadle.runner.line import INSIDE
-from treadle.runner.observing import ObserverReport
-from treadle.runner.options import RunOptions
-from treadle.runner.remembering import Remembering
-from treadle.runner.results import RunResult
-from treadle.runner.steering import Steering
-from treadle.runner.stepping import Stepping
+from treadle.runner.maintenance import Keeping
 from treadle.runner.stream import EventStream
+from treadle.runner.threads import Remembering
+from treadle.runner.undo_fork import History
 from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, id_of
 
@@ -86,7 +87,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         Args:
             grace: seconds for which calls in flight may end, while nothing new starts; then they are stopped.
         """
-        given.seconds("drain: grace", grace)
+        arguments.seconds("drain: grace", grace)
         desk = self._driving.desk
         stopping = [
             self._driving.stop(owned, grace)
@@ -106,7 +107,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             at_most: how many are driven at the same time.
             tell: gets what is done and met, in the event loop; by default that goes to the log `treadle.adopting`.
         """
-        given.count("begin_adopting: at_most", at_most)
+        arguments.count("begin_adopting: at_most", at_most)
         self._adopter = Adopter(self._driving, at_most=at_most, tell=tell)
 
     @verb
@@ -276,7 +277,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             UndoUnfinished: an undo has begun and not ended.
         """
         task_id = id_of(task)
-        given.options(options)
+        arguments.options(options)
         await self._driving.row(task_id)
         before = [item for item in await self._store.inbox(task_id) if item.kind in ("pause", "interrupt")]
         return await self._go_on(task_id, agent, context, options, by, before)

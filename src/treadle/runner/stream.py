@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from treadle.core.events import Ephemeral, Event, RawChunk
 from treadle.core.journal import unfold
 from treadle.core.messages import Json
+from treadle.drivers.task_cache import Desk
+from treadle.engine.broadcast import Stopped, Watcher
+from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
 from treadle.ports import Record
-from treadle.runner.channel import Stopped, Watcher
-from treadle.runner.desk import Desk
-from treadle.runner.results import RunResult, TaskStepOutput
 
 if TYPE_CHECKING:
-    from treadle.runner.typed import TypedAnswers
+    from treadle.engine.typed_answers import TypedAnswers
 
 R = TypeVar("R")
 

@@ -12,12 +12,9 @@ from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES, Ephemeral, Event
 from treadle.core.messages import File, Json, Message
 from treadle.core.tools import Happened, NotHappened
-from treadle.ports import Model
-from treadle.runner.adopting import AT_MOST, Tell, log
-from treadle.runner.bridge import BRIDGE
-from treadle.runner.handle import RunHandle
-from treadle.runner.options import RunOptions
-from treadle.runner.results import (
+from treadle.drivers.adoption import AT_MOST, Tell, log
+from treadle.engine.options import RunOptions
+from treadle.engine.results import (
     CompactionReport,
     Difference,
     PruneReport,
@@ -30,12 +27,15 @@ from treadle.runner.results import (
     ThreadPage,
     UndoReport,
 )
+from treadle.ports import Model
+from treadle.runner.bridge import BRIDGE
+from treadle.runner.handle import RunHandle
 from treadle.runner.stream import EventStream, StepStream, Stream
 
 if TYPE_CHECKING:
-    from treadle.runner.exporting import ExportReport
-    from treadle.runner.importing import ImportReport
-    from treadle.runner.verifying import VerifyReport
+    from treadle.transfer.exporting import ExportReport
+    from treadle.transfer.importing import ImportReport
+    from treadle.transfer.verifying import VerifyReport
 
 
 S = TypeVar("S", bound="Stream[Any]")

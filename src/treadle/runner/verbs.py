@@ -7,8 +7,8 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from treadle.drivers.arguments import Door
 from treadle.errors import MisusedVerb, TreadleError
-from treadle.runner.given import Door
 
 P = ParamSpec("P")
 R = TypeVar("R")

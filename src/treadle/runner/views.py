@@ -6,33 +6,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from treadle.agents.function_calling import step_id
-from treadle.core import scheduling
+from treadle.agents.decide.function_calling import step_id
+from treadle.core import schedule
 from treadle.core.graph import Graph
 from treadle.core.messages import Content, File
 from treadle.core.state import StepState, TaskState
+from treadle.drivers import arguments
+from treadle.drivers.driver import Driving, Parts
+from treadle.drivers.task_cache import Desk
+from treadle.engine import results
+from treadle.engine.artifacts import artifact_named
+from treadle.engine.results import RunResult, StepInfo, Task, TaskPage, TaskStepOutput, ThreadMessages
 from treadle.errors import (
     StepNotFound,
     TaskBusy,
     TaskFinished,
 )
 from treadle.ports import JournalStore, TaskFilter, TaskRow
-from treadle.runner import given, results
-from treadle.runner.artifacts import artifact_named
-from treadle.runner.desk import Desk
-from treadle.runner.driving import Driving, Parts
-from treadle.runner.results import (
-    RunResult,
-    StepInfo,
-    Task,
-    TaskPage,
-    TaskStepOutput,
-    ThreadMessages,
-)
 from treadle.runner.verbs import verb
 
 if TYPE_CHECKING:
-    from treadle.runner.typed import TypedAnswers
+    from treadle.engine.typed_answers import TypedAnswers
 
 Input = str | Content | Sequence[str | Content]
 Ref = str | Task
@@ -112,7 +106,7 @@ class Views:
     ) -> TaskPage:
         """Return tasks, newest first, that match all given fields; `since` in microseconds since 1970, UTC."""
         texts = {"agent": agent, "thread_id": thread_id, "parent": parent, "forked_from": forked_from}
-        given.page(state, limit, since, cursor=cursor, **texts)
+        arguments.page(state, limit, since, cursor=cursor, **texts)
         await self._store.open()
         # One more than asked for tells whether there is a next page.
         wanted = TaskFilter(state, agent, thread_id, parent, forked_from, since, limit + 1, cursor)
@@ -247,7 +241,7 @@ def next_step(state: TaskState) -> StepState:
         node = next((node for node in graph.ready if node.id not in graph.surplus), None)
         if node is not None:
             return StepState(node.id, node.index)
-        return StepState(scheduling.step_id(state.branch, (graph.top + 1,)), graph.highest + 1)
+        return StepState(schedule.step_id(state.branch, (graph.top + 1,)), graph.highest + 1)
     index = state.steps[-1].index + 1 if state.steps else 1
     return StepState(step_id(state.branch, index), index, first_message=len(state.messages))
 

@@ -55,7 +55,7 @@ from treadle.ports import (
 )
 from treadle.stores import retention
 from treadle.stores.retention import Membership
-from treadle.stores.turns import rejected
+from treadle.stores.thread_queue import rejected
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from treadle.testing.audit import Evidence, Violation, audit_store
-from treadle.testing.audit_witnesses import found_secrets
+from treadle.testing.audit.external_evidence import found_secrets
 from treadle.testing.ledger import Ledger
 from treadle.wiring import open_store
 

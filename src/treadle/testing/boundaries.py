@@ -26,10 +26,10 @@ from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.ports import JournalStore
 from treadle.testing.audit import Acknowledged, Evidence, LedgerEntry, Stream, audit_store
 from treadle.testing.crash import places_in
-from treadle.testing.forks import KILLED, ForkServer, output_of
+from treadle.testing.crash.child import NOT_THERE, PATIENCE, SHOWN, Life
+from treadle.testing.crash.fork_server import KILLED, ForkServer, output_of
+from treadle.testing.crash.instrumented import ILL_FORMED
 from treadle.testing.ledger import Ledger
-from treadle.testing.lives import NOT_THERE, PATIENCE, SHOWN, Life
-from treadle.testing.watched import ILL_FORMED
 from treadle.wiring import open_store
 
 TRIES: Final = 8
@@ -114,8 +114,8 @@ def crash_at_every_boundary(
         place = Path(folder)
         life = Life(agent, input, store or str(place / "journal.db"), script)
         on_server = open_store(life.store).url.startswith("postgresql")
-        driver = "treadle.testing.crash_postgres" if on_server else "treadle.stores.sqlite"
-        server = ForkServer(life.module, driver, "treadle.testing.lives:warm_up", cwd=cwd)
+        driver = "treadle.testing.crash.postgres" if on_server else "treadle.stores.sqlite.store"
+        server = ForkServer(life.module, driver, "treadle.testing.crash.child:warm_up", cwd=cwd)
         try:
             trials = _Trials(server, place, life, env or {}, kills_per_task, recovery, only)
             return asyncio.run(trials.run())
@@ -181,7 +181,9 @@ class _Trials:
         (task / "places").unlink(missing_ok=True)
         life = self.life
         args = (str(task), task.name, sorted(at), life.agent, life.input, life.store, life.script or "")
-        return self.server.run("treadle.testing.lives:live", *args, output=task / "output", env=self.env)
+        return self.server.run(
+            "treadle.testing.crash.child:live", *args, output=task / "output", env=self.env
+        )
 
     async def _trial(self, store: JournalStore, missed: list[str]) -> None:
         """Drive one task to its end; its first processes are killed, the last of them where none was before."""

@@ -25,7 +25,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from treadle.ports import Commit, CommitDone, Committed, JournalStore
-from treadle.testing.wrapped import WrappedStore
+from treadle.testing.wrappers import WrappedStore
 from treadle.tools import threads
 from treadle.wiring import Runner, open_store
 

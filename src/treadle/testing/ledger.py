@@ -25,7 +25,7 @@ from typing import Any, Literal
 from treadle.core.data import frozen, mutable
 from treadle.core.tools import EffectClass
 from treadle.ports import ToolContext
-from treadle.testing.audit_events import LedgerEntry
+from treadle.testing.audit.events import LedgerEntry
 from treadle.testing.crash import Crash
 
 

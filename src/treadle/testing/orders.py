@@ -18,13 +18,13 @@ from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.messages import Message
+from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
 from treadle.llm.registry import resolve
 from treadle.ports import Tool, ToolContext, ToolOutput
-from treadle.runner.results import RunResult
-from treadle.testing import compare
 from treadle.testing.audit import Evidence, audit_store
-from treadle.testing.wrapped import WrappedModel, WrappedTool
+from treadle.testing.replay import journals
+from treadle.testing.wrappers import WrappedModel, WrappedTool
 from treadle.wiring import Runner
 
 
@@ -106,7 +106,7 @@ def _alike(when: str, first: tuple[Any, ...], other: tuple[Any, ...]) -> None:
 
 def _fact(event: e.Event) -> str:
     """Return what an event says, wherever it stands."""
-    return f"{event.kind} { ({**compare.facts(event), 'seq': 0}) }"
+    return f"{event.kind} { ({**journals.facts(event), 'seq': 0}) }"
 
 
 async def _run(
@@ -120,7 +120,7 @@ async def _run(
             if isinstance(event, e.ToolEnded):
                 gate.ended(event.call)
         result = await handle.result()
-        journal = await compare.journal_of(runner.store, "task")
+        journal = await journals.journal_of(runner.store, "task")
         found = await audit_store(runner.store, Evidence(requests={"task": model.asked}))
     assert not found, "\n".join(map(str, found))
     return result, journal

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.observation import error_text
-from treadle.core.problems import clauses
+from treadle.core.validation_messages import clauses
 from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError
 from treadle.ports import ToolContext
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from treadle.core.model import ModelSettings, Usage
 from treadle.errors import ConfigurationError, ModelError
-from treadle.llm.layers.turnstile import Window
+from treadle.llm.layers.rate_window import Window
 from treadle.models import OpenAIChat, RateLimit, ScriptedModel, Timeout, turn
 from treadle.testing import clock
 from treadle.testing.conformance.model import ask, request

@@ -17,8 +17,8 @@ from treadle.core.model import (
     Usage,
 )
 from treadle.errors import ConfigurationError
-from treadle.llm.given_again import own, pieces
 from treadle.llm.layers.layer import Layer, account_of, closed, count, optional
+from treadle.llm.recorded_answer import own, pieces
 from treadle.ports import Model
 
 FREE: Final = Usage()

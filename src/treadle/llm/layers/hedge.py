@@ -22,7 +22,7 @@ from treadle.core.model import (
 )
 from treadle.core.tokens import estimated_usage
 from treadle.errors import ModelError
-from treadle.llm.layers.cut import Cut
+from treadle.llm.layers.cancel_scope import Cut
 from treadle.llm.layers.layer import Layer, closed, common_mode, inner_model, limit_waits, number, require
 from treadle.ports import Model
 

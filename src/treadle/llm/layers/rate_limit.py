@@ -9,7 +9,7 @@ from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tokens import estimated_usage
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.layers.layer import Layer, closed, count, number, prepare, ready_in
-from treadle.llm.layers.turnstile import Turnstile, turnstile_of
+from treadle.llm.layers.rate_window import Turnstile, turnstile_of
 from treadle.ports import Model
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest, RawDelta
 from treadle.errors import ModelError
-from treadle.llm.layers.cut import Cut
+from treadle.llm.layers.cancel_scope import Cut
 from treadle.llm.layers.layer import Layer, closed, optional
 from treadle.ports import Model
 

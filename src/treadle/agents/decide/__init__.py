@@ -1,0 +1,1 @@
+"""The pure deciders: what a task does next, from its state. Nothing else is here."""

@@ -1,0 +1,297 @@
+"""The function-calling worker: ask the model, run the calls it asks for, tell it the results, until it answers.
+
+no step                    a step starts
+step without an answer     the model is asked
+answer with calls          the calls run, independent of each other; lost ones are settled
+answer without calls       the step is the last one, unless the answer is to be of a type and is not
+all calls ended            the step completes, and is the last one if a `return_direct` call succeeded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from treadle.agents.decide.lifecycle import (
+    close_calls,
+    fail,
+    limit_words,
+    partial_answer,
+    settle,
+    wanted_call,
+)
+from treadle.agents.decide.rules import Setup, ToolFailurePolicy
+from treadle.core import events as e
+from treadle.core.effects import CallModel, Decision, Effect, Wait
+from treadle.core.ends import withheld_end
+from treadle.core.fold import FAILURE_POLICY, INVALID_OUTPUT
+from treadle.core.messages import Text
+from treadle.core.observation import as_text
+from treadle.core.state import CallState, StepState, TaskState
+from treadle.policy.limits import Limits, spent_before_a_call
+from treadle.policy.progress import in_circles, newest_calls
+
+_CUT = {
+    "length": "the answer was cut off at the longest length the model may write",
+    "content_filter": "the provider filtered the answer",
+    "refusal": "the model refused",
+    "error": "the answer ended with an error",
+    "unknown": "the model stopped for a reason that is not known",
+}
+
+
+def decide(state: TaskState, setup: Setup) -> Decision:
+    """Return what the task wants done next."""
+    step = state.step
+    if step is None:
+        return _begin(state, setup)
+    if step.status == "failed":
+        return _after_failure(state, step)
+    if _wants_an_answer(state, step):
+        return _ask(state, setup, step)
+    if step.open:
+        answering = _answering_end(step) if step.typed is not None else None
+        if answering is not None:
+            return answering
+        refused = close_calls(state, "no tool was offered", "refused") if step.final else None
+        return refused or _run_calls(state, setup, step)
+    return _complete(state, setup, step)
+
+
+def _wants_an_answer(state: TaskState, step: StepState) -> bool:
+    """Whether the model is to be asked: not again in a step whose calls it asked for, but for a last answer."""
+    if step.model == "idle":
+        return step.unasked or state.limit is not None
+    return step.model == "begun"
+
+
+def _begin(state: TaskState, setup: Setup) -> Decision:
+    index = state.steps[-1].index + 1 if state.steps else 1
+    allowed = setup.limits.allowed_steps
+    if index > allowed:
+        return e.LimitReached("steps", allowed, index - 1)
+    return e.StepStarted(step_id(state.branch, index), index)
+
+
+def step_id(branch: int, index: int) -> str:
+    """Return the id of a step: its place in the task."""
+    return f"s{index}b{branch}" if branch else f"s{index}"
+
+
+def _after_failure(state: TaskState, step: StepState) -> Decision:
+    """A failed step ends the task; in its next attempt the step is taken up again."""
+    if state.error is not None:
+        return fail(state, state.error)
+    return e.StepStarted(step.id, step.index, step.attempt + 1)
+
+
+def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
+    if step.error is not None and step.model == "idle":
+        failed = _model_failed(state, setup, step, step.error)
+        if failed is not None:
+            return failed
+    if step.tries is not None and step.tries.retry_at is not None:
+        return Wait("timer")
+    if step.unasked and state.unread:
+        # Words that came while the step was stopped go before its next request.
+        return e.StepStarted(step.id, step.index, step.attempt)
+    final = state.limit is not None
+    if step.model == "idle" and not final:
+        reserve = setup.on_limit == "final_answer" and bool(setup.tools)
+        spent = spent_before_a_call(setup.limits, state, reserve=reserve)
+        if spent is not None:
+            return spent
+    return (CallModel(step.id, step, final),)
+
+
+def _model_failed(state: TaskState, setup: Setup, step: StepState, error: e.Failure) -> Decision | None:
+    if setup.on_model_failure == "pause":
+        # The pause was asked for and lifted since: now the model is asked again.
+        return None if step.paused else e.PauseRequested(FAILURE_POLICY, f"model failed: {error.message}")
+    if setup.on_model_failure == "degrade":
+        reason = f"the model failed: {error.message}"
+        return e.TaskEnded("degraded", partial_answer(state, setup), error, (*state.reasons, reason))
+    return e.StepFailed(step.id, error)
+
+
+def _run_calls(state: TaskState, setup: Setup, step: StepState) -> Decision:
+    effects: list[Effect] = []
+    waiting: list[CallState] = []
+    calls = [call for call in step.calls if not call.answers] if step.typed is not None else step.calls
+    before = state.tool_calls - len(calls)
+    for place, call in enumerate(calls):
+        if call.status == "begun":
+            effects.append(wanted_call(call, call.child is not None))
+        elif call.status == "proposed":
+            if _over(setup.limits, before + place):
+                return _refusal(call, setup.limits)
+            if len(effects) < setup.max_parallel_tools:
+                effects.append(wanted_call(call, call.name in setup.agents))
+        elif call.status == "parked":
+            effects.append(wanted_call(call, True))
+        elif call.status in ("lost", "unresolved"):
+            ended = settle(state, setup, call, effects, waiting)
+            if ended is not None:
+                return ended
+    return tuple(effects) or Wait("settlement", tuple(waiting))
+
+
+def _over(limits: Limits, used: int) -> bool:
+    return limits.tool_calls is not None and used >= limits.tool_calls
+
+
+def _refusal(call: CallState, limits: Limits) -> e.ToolEnded:
+    text = f"{call.name} was not run: the limit of {limits.tool_calls} tool calls is reached."
+    return withheld_end(call, "refused", e.Failure("limit", "tool_calls", text, call.id))
+
+
+def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
+    if step.final:
+        return _last_answer(state, setup, step)
+    if setup.output_retries is not None:
+        answered = _typed(state, setup, step, setup.output_retries)
+        if answered is not None:
+            return answered
+    elif not step.calls:
+        last = not state.unread
+        return e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.finish))
+    failure = _unreadable(state, setup, step) or _failed_call(setup, step)
+    if failure is not None:
+        return failure
+    for call in step.calls:
+        spec = setup.tools.get(call.name)
+        if spec is not None and spec.return_direct and call.outcome == "ok":
+            output = call.display if call.display is not None else as_text(call.output)
+            return e.StepCompleted(step.id, not state.unread, output, True, _tolerated(setup, step))
+    if state.limit is None:
+        reached = _limit_after(state, setup, step)
+        if reached is not None:
+            return reached
+    elif setup.on_limit == "final_answer":
+        return (CallModel(step.id, step, True),)
+    return e.StepCompleted(step.id, reason=_tolerated(setup, step))
+
+
+def _answering_end(step: StepState) -> e.ToolEnded | None:
+    """Return the end of the first open call that gives the answer: such a call never runs, it was read already."""
+    typed = step.typed
+    call = next((call for call in step.open.values() if call.answers and call.status == "proposed"), None)
+    if call is None or typed is None:
+        return None
+    if typed.call != call.id:
+        problem = "The answer was given by another call: call it once."
+    elif typed.problem is not None:
+        problem = typed.problem
+    else:
+        return e.ToolEnded(step.id, call.id, "ok", observation=(Text("The answer was taken."),))
+    return e.ToolEnded(
+        step.id, call.id, "invalid", error=e.Failure("model", INVALID_OUTPUT, problem, call.id)
+    )
+
+
+def _typed(state: TaskState, setup: Setup, step: StepState, retries: int) -> Decision | None:
+    """Return what follows from an answer that is to be of a type; None if another step is to give it."""
+    typed = step.typed
+    if typed is None:
+        why = _CUT.get(step.finish) if not step.calls else None
+        return e.StepCompleted(step.id, not state.unread, reason=why) if why is not None else None
+    if typed.problem is None:
+        direct = typed.call is not None
+        return _failed_call(setup, step) or e.StepCompleted(
+            step.id, not state.unread, typed.output, direct, _tolerated(setup, step)
+        )
+    if state.rejected <= retries:
+        return None
+    error = e.Failure("model", INVALID_OUTPUT, typed.problem, typed.call)
+    return _model_failed(state, setup, step, error)
+
+
+def _last_answer(state: TaskState, setup: Setup, step: StepState) -> e.StepCompleted:
+    reason = limit_words(state)
+    if setup.output_retries is None:
+        return e.StepCompleted(step.id, True, step.text, reason=reason)
+    typed = step.typed
+    if typed is None or typed.problem is not None:
+        return e.StepCompleted(step.id, True, reason=f"{reason}; the last answer was not of the output type")
+    return e.StepCompleted(step.id, True, typed.output, typed.call is not None, reason)
+
+
+def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
+    """Return the limit that this step's end reaches, if the step has not answered."""
+    limits = setup.limits
+    if (
+        limits.tool_calls is not None
+        and state.tool_calls > limits.tool_calls
+        and any(call.outcome == "refused" for call in step.calls)
+    ):
+        return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
+    if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
+        return e.LimitReached("steps", limits.allowed_steps, step.index)
+    if limits.repeats is not None and not state.unread:
+        return in_circles(limits.repeats, newest_calls(state))
+    return None
+
+
+def _unreadable(state: TaskState, setup: Setup, step: StepState) -> e.StepFailed | None:
+    """Return the failure of a step whose answer was the last of too many in a row that could not be read.
+
+    A step that is tried again after that failed is left as it is, and the model is asked again in the next one.
+    """
+    most = setup.max_parse_errors
+    if most is None or step.attempt > 1 or not _is_unreadable(step):
+        return None
+    count, place = 1, len(state.steps)
+    while count < most and place > state.floor and _is_unreadable(state.steps[place - 1]):
+        if state.steps[place - 1].attempt > 1:
+            break
+        count, place = count + 1, place - 1
+    if count < most:
+        return None
+    why = step.calls[-1].problem
+    times = f"{count} answers of the model in a row" if count > 1 else "the model's answer"
+    text = f"{times} could not be read, at last because {why}"
+    return e.StepFailed(step.id, e.Failure("worker", "unparsable", text))
+
+
+def _is_unreadable(step: StepState) -> bool:
+    """Whether nothing of a step's answer could be used."""
+    return step.status != "skipped" and bool(step.calls) and all(call.problem for call in step.calls)
+
+
+def _failed_call(setup: Setup, step: StepState) -> Decision | None:
+    """Return what the failure policy makes of the first call that failed, unless the model is to deal with it."""
+    if setup.on_unknown_outcome == "fail" and step.attempt == 1:
+        unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
+        if unknown is not None and unknown.error is not None:
+            return e.StepFailed(step.id, unknown.error)
+    if setup.on_tool_failure not in _STOPS and setup.on_subagent_failure not in _STOPS:
+        return None
+    call = next((call for call in _failed(step) if _policy_for(setup, call) in _STOPS), None)
+    if call is None or call.error is None:
+        return None
+    if _policy_for(setup, call) == "fail":
+        return e.StepFailed(step.id, call.error)
+    if step.paused:
+        return None
+    return e.PauseRequested(FAILURE_POLICY, call.error.message)
+
+
+_STOPS = ("fail", "pause")
+"""What of a failure policy the model hears nothing of."""
+
+
+def _failed(step: StepState) -> Iterator[CallState]:
+    return (call for call in step.calls if call.failed)
+
+
+def _policy_for(setup: Setup, call: CallState) -> ToolFailurePolicy:
+    return setup.on_tool_failure if call.child is None else setup.on_subagent_failure
+
+
+def _tolerated(setup: Setup, step: StepState) -> str | None:
+    """Return why the task is degraded from now on, if a call failed and the policy says so."""
+    if setup.on_tool_failure != "degrade" and setup.on_subagent_failure != "degrade":
+        return None
+    call = next((call for call in _failed(step) if _policy_for(setup, call) == "degrade"), None)
+    return (
+        f"{call.name} failed: {call.error.message}" if call is not None and call.error is not None else None
+    )

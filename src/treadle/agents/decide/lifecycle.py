@@ -1,0 +1,305 @@
+"""What holds for every task, whatever its worker: undo, cancel, interrupt, pause, limits and the end.
+
+The order of the rules is the order of `decide`. Each rule is tried only when those before it have nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from treadle.agents.decide.rules import Setup
+from treadle.core import events as e
+from treadle.core.effects import (
+    CallModel,
+    CallTool,
+    ConsultWorker,
+    Decision,
+    Effect,
+    Reconcile,
+    RunAgent,
+    StopAgent,
+    UndoCall,
+    Wait,
+)
+from treadle.core.ends import unknown_end, withheld_end
+from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.graph import Graph
+from treadle.core.messages import Json
+from treadle.core.schedule import UNNEEDED
+from treadle.core.state import CallState, StepState, TaskState, UndoState
+from treadle.policy.limits import has_room_for_an_answer
+
+Worker = Callable[[TaskState, Setup], Decision]
+
+
+def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> Decision:
+    """Return what a task wants done next. With `finalize`, an answered task is brought to its end."""
+    if state.ended is not None:
+        return Wait("ended")
+    if state.cancelling:
+        return _cancel(state)
+    if state.interrupting:
+        return () if state.in_flight() else Wait("interrupted")
+    if state.undo is not None:
+        return _undo(state, setup, state.undo)
+    if state.pausing:
+        return _wanted_in_flight(state) or Wait("paused")
+    if state.answered:
+        if state.graph is not None and state.graph.surplus:
+            return () if state.in_flight() else give_up(state.graph) or ()
+        return _end(state, setup) if finalize else Wait("answered")
+    if state.limit is not None and setup.knows_agent:
+        at_limit = _at_limit(state, setup)
+        if at_limit is not None:
+            return at_limit
+    return work(state, setup)
+
+
+def _end(state: TaskState, setup: Setup) -> Decision:
+    if setup.looks_at_answers and not state.finalized:
+        if state.error is not None:
+            return fail(state, state.error)
+        return (ConsultWorker("finalize"),)
+    reasons = tuple(state.reasons)
+    return e.TaskEnded("degraded" if reasons else "completed", state.output, None, reasons)
+
+
+def fail(state: TaskState, error: e.Failure) -> e.Event:
+    """Return the end of a task that could not go on."""
+    return e.TaskEnded("failed", None, error, tuple(state.reasons))
+
+
+def wanted_calls(state: TaskState) -> tuple[CallState, ...]:
+    """Return the calls of the running steps that have begun."""
+    return tuple(
+        [call for step in state.under_way() for call in step.open.values() if call.status == "begun"]
+    )
+
+
+def _wanted_in_flight(state: TaskState) -> tuple[Effect, ...]:
+    effects: list[Effect] = [wanted_call(call, call.child is not None) for call in wanted_calls(state)]
+    if state.step is not None and state.step.model == "begun":
+        effects.append(CallModel(state.step.id, state.step, state.step.final))
+    effects += [CallModel(asked.id, step, asked=asked) for step, asked in state.asked()]
+    return tuple(effects)
+
+
+def wanted_call(call: CallState, is_agent: bool) -> CallTool | RunAgent:
+    """Return what performs a call."""
+    return RunAgent(call.id, call) if is_agent else CallTool(call.id, call)
+
+
+Closing: TypeAlias = e.Event | tuple[StopAgent, ...]
+"""The end of a call, or what has to be done before it can end."""
+
+
+def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Closing | None:
+    """Return the end of the first open call that is not in flight, so that history stays well-formed.
+
+    The tasks of agents are ended before the calls they are.
+    """
+    for step in state.under_way():
+        ended = close_calls_of(step, why, outcome)
+        if ended is not None:
+            return ended
+    return None
+
+
+def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | None:
+    """Return the end of the first of a step's open calls that is not in flight."""
+    stops: list[StopAgent] = []
+    for call in step.open.values():
+        if call.status == "parked":
+            stops.append(StopAgent(f"{call.id}-stop", call, outcome, why))
+            continue
+        ended = closed(call, why, outcome)
+        if ended is not None:
+            return ended
+    return tuple(stops) or None
+
+
+def closed(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
+    """Return the end of an open call, None if it is in flight or is a task."""
+    if call.status == "proposed":
+        text = f"{call.name} {'does not begin again' if call.attempt else 'was not run'}: {why}."
+        return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
+    if call.status in ("lost", "unresolved"):
+        return settled_end(call) or unknown_end(call)
+    return None
+
+
+def give_up(graph: Graph) -> Closing | None:
+    """Return the end of a step that nobody needs any more, once nothing of it is in flight."""
+    for node in graph.surplus.values():
+        step = node.step
+        if step is None:
+            return e.StepSkipped(node.id, UNNEEDED)
+        begun = any(call.status == "begun" for call in step.open.values())
+        if not begun and all(asked.status != "begun" for asked in node.asked.values()):
+            ended = close_calls_of(step, "its step is not needed any more", "cancelled")
+            return ended or e.StepSkipped(step.id, UNNEEDED)
+    return None
+
+
+def settled_end(call: CallState) -> e.ToolEnded | None:
+    """Return the end of a lost call that was found to have happened."""
+    if call.status != "unresolved" or call.outcome != "ok":
+        return None
+    return e.ToolEnded(call.step, call.id, "ok", call.output)
+
+
+# --------------------------------------------------------------------------------------------- cancel
+
+
+def _cancel(state: TaskState) -> Decision:
+    if state.in_flight():
+        return ()
+    open_call = close_calls(state, "the task was cancelled", "cancelled") or _close_undo(state)
+    if open_call is not None:
+        return open_call
+    text = f"cancelled: {state.stop_reason}" if state.stop_reason else "cancelled"
+    return e.TaskEnded("cancelled", None, e.Failure("agent", "cancelled", text), tuple(state.reasons))
+
+
+def _close_undo(state: TaskState) -> e.Event | None:
+    """Return the end of a compensation that began and has none: not known, or found not to have happened."""
+    for call in state.undo.queue if state.undo is not None else ():
+        name = call.id + UNDO_SUFFIX
+        if call.undo_status == "not_happened":
+            text = f"the compensation of {call.name} did not happen, and was not begun again"
+            return e.ToolEnded(call.step, name, "cancelled", error=e.Failure("tool", "cancelled", text, name))
+        if call.undo_status == "lost":
+            text = f"outcome_unknown: the compensation of {call.name} began and its end is not known"
+            return e.ToolEnded(call.step, name, "unknown", error=e.Failure("tool", "unknown", text, name))
+    return None
+
+
+# ---------------------------------------------------------------------------------------------- limits
+
+
+def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
+    """Return what follows a reached limit; None lets the worker ask for a last answer."""
+    step = state.step
+    out_of_time = state.limit == "seconds"
+    if (
+        step is not None
+        and step.final
+        and step.model in (("returned",) if out_of_time else ("begun", "returned"))
+    ):
+        return None  # the last answer is here, or on its way: only time that is up stops that
+    if state.in_flight() and (out_of_time or setup.on_limit != "pause"):
+        return ()
+    if setup.on_limit == "pause":
+        return e.PauseRequested("limit", limit_words(state))
+    open_call = close_calls(state, f"the limit on {state.limit} was reached", "refused")
+    if open_call is not None:
+        return open_call
+    reason = limit_words(state)
+    if setup.on_limit == "fail":
+        return fail(state, e.Failure("limit", str(state.limit), reason))
+    if step is not None and has_room_for_an_answer(setup.limits, state):
+        return None
+    return e.TaskEnded("degraded", partial_answer(state, setup), None, (*state.reasons, reason))
+
+
+def limit_words(state: TaskState) -> str:
+    """Return which limit was reached, and what there is to say about it."""
+    return f"limit reached: {state.limit}" + (f": {state.limit_detail}" if state.limit_detail else "")
+
+
+def partial_answer(state: TaskState, setup: Setup) -> Json:
+    """Return the last answer of a task, or the model's last words, or nothing; of a type, the one there is, or None."""
+    if setup.output_retries is not None:
+        typed = state.step.typed if state.step is not None else None
+        return typed.output if typed is not None and typed.problem is None else None
+    for step in (*state.under_way(), *reversed(state.steps[state.floor :])):
+        if state.graph is not None and state.graph.nodes[step.id].overtaken:
+            return step.output
+        if step.text:
+            return step.text
+    return ""
+
+
+# ----------------------------------------------------------------------------------------------- undo
+
+
+def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
+    """End what the steps left open, compensate one call after the other, newest first, then rewind."""
+    for step in state.under_way():
+        open_call = close_calls_of(step, "its step was undone", "cancelled")
+        if open_call is not None and taken_back(undo, step):
+            return open_call
+    for call in undo.queue:
+        if call.undo_status == "begun":
+            return (UndoCall(call.id + UNDO_SUFFIX, call),)
+        if call.undo_status == "lost":
+            return Wait("undo_unknown", (call,))
+        if call.undo_status == "failed":
+            return Wait("undo_failed", (call,))
+        if call.undo_status in ("none", "not_happened"):
+            return (
+                (UndoCall(call.id + UNDO_SUFFIX, call),)
+                if setup.knows_agent
+                else Wait("undo_failed", (call,))
+            )
+    return e.Rewound(undo.to, state.branch + 1, undo_report(state, undo), undo.steps)
+
+
+def undo_report(state: TaskState, undo: UndoState) -> tuple[e.UndoneCall, ...]:
+    """Return what became, so far, of each call in the steps that are undone, newest first."""
+    steps = [step for step in (*state.steps, *state.under_way()) if taken_back(undo, step)]
+    return tuple(_undone(call) for step in reversed(steps) for call in reversed(step.calls))
+
+
+def taken_back(undo: UndoState, step: StepState) -> bool:
+    """Whether an undo is to take a step back."""
+    return step.id in undo.steps if undo.steps else step.index > undo.to
+
+
+def _undone(call: CallState) -> e.UndoneCall:
+    if call.in_doubt and call.undo_status == "none":
+        return e.UndoneCall(call.id, call.name, "unknown", "it is not known whether the call took effect")
+    if call.undo_status == "done":
+        return e.UndoneCall(call.id, call.name, "compensated")
+    if call.undo_status in ("begun", "lost"):
+        return e.UndoneCall(call.id, call.name, "unknown", "the compensation began and its end is not known")
+    if call.undo_status in ("failed", "skipped"):
+        return e.UndoneCall(call.id, call.name, "not_compensated", call.undo_error)
+    if not may_have_acted(call):
+        return e.UndoneCall(call.id, call.name, "nothing_to_compensate")
+    if call.undo and call.outcome != "ok":
+        why = f"the call ended as {call.outcome}, so there is no result to take back"
+    else:
+        why = "waiting for its compensation" if call.undo else "the tool has no undo="
+    return e.UndoneCall(call.id, call.name, "not_compensated", why)
+
+
+def may_have_acted(call: CallState) -> bool:
+    """Whether a call may have changed something outside."""
+    if call.in_doubt:
+        return True
+    if call.effect == "read" or not call.attempt:
+        return False
+    if call.child is not None:
+        return True  # whatever became of its task, some of that task's calls may have changed something
+    # What was found not to have happened is free to begin again, or was ended like a call that never began.
+    waits = call.status == "proposed" and call.stopped is None
+    return not waits and call.outcome not in ("invalid", "refused", "denied", "cancelled")
+
+
+def settle(
+    state: TaskState, setup: Setup, call: CallState, effects: list[Effect], waiting: list[CallState]
+) -> e.ToolEnded | None:
+    """Return the end of a call whose outcome was not known; or want it looked for, or add it to those that wait."""
+    settled = settled_end(call)
+    if settled is not None:
+        return settled
+    spec = setup.tools.get(call.name)
+    if call.status == "lost" and spec is not None and spec.reconcilable:
+        effects.append(Reconcile(f"{call.id}-reconcile", call))
+    elif setup.on_unknown_outcome == "wait":
+        waiting.append(call)
+    else:
+        return unknown_end(call)
+    return None

@@ -1,0 +1,216 @@
+"""The worker whose steps are functions: what is ready runs, beside whatever else runs, until a step has the answer.
+
+no plan                    the worker is asked for the first step
+a step failed              what runs ends; then the failure policy of what failed decides
+a step nobody needs        it is stopped and given up
+a step is ready            it starts, up to so many at a time
+running steps              their functions, and what these asked for: tools and the model
+nothing                    the plan leads nowhere: the task fails
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from treadle.agents.decide.lifecycle import close_calls, fail, give_up, partial_answer, settle, wanted_call
+from treadle.agents.decide.rules import Setup
+from treadle.core import events as e
+from treadle.core.effects import (
+    CallModel,
+    CallTool,
+    ConsultWorker,
+    Decision,
+    Effect,
+    RunAgent,
+    RunFunction,
+    Wait,
+)
+from treadle.core.fold import FAILURE_POLICY
+from treadle.core.graph import Graph, Node
+from treadle.core.state import CallState, StepState, TaskState
+from treadle.policy.limits import spent_before_a_call
+from treadle.policy.progress import in_circles
+
+NO_WAY_ON: Final = "no step is ready and none runs: the last step must say is_last=True, or name next_steps"
+
+
+def decide(state: TaskState, setup: Setup) -> Decision:
+    """Return what the task wants done next."""
+    graph = state.graph
+    if graph is None:
+        return _first(state, setup)
+    given_up = give_up(graph)
+    if isinstance(given_up, e.Event):
+        return given_up
+    begins = _begin(state, setup, graph)
+    if begins is not None:
+        return begins
+    wanted = _wanted(state, setup, graph)
+    if given_up is not None:
+        return wanted if isinstance(wanted, e.Event) else (*_effects(wanted), *given_up)
+    if wanted:
+        return wanted
+    if graph.failed:
+        return _after_failure(state, setup, next(iter(graph.failed.values())))
+    if graph.running:
+        return Wait("idle")
+    if state.unread and not (graph.planned or graph.ready):
+        return _first(state, setup)  # words that came after the answer
+    if setup.only_steps is not None:
+        return Wait("idle")
+    return fail(state, e.Failure("worker", "no_way_on", NO_WAY_ON))
+
+
+def _effects(decision: Decision | None) -> tuple[Effect, ...]:
+    return decision if isinstance(decision, tuple) else ()
+
+
+def _first(state: TaskState, setup: Setup) -> Decision:
+    """Return what a task begins with."""
+    if state.error is not None:
+        return fail(state, state.error)
+    return e.StepsPlanned(setup.first_steps) if setup.first_steps else (ConsultWorker("initialize"),)
+
+
+def _begin(state: TaskState, setup: Setup, graph: Graph) -> e.Event | None:
+    """Return the start of a step, if one may start: of those that failed only once the task is taken up again."""
+    if graph.surplus:
+        return None  # what comes after them is to begin the same whether they were quick to end or not
+    if graph.failed:
+        if state.error is not None:
+            return None
+        node = next((node for node in graph.failed.values() if _may_run(setup, node)), None)
+        return e.StepStarted(node.id, node.index, node.step.attempt + 1) if node and node.step else None
+    if len(graph.running) >= setup.max_parallel_steps:
+        return None
+    node = next((node for node in graph.ready if _may_run(setup, node)), None)
+    if node is None:
+        return None
+    allowed = setup.limits.allowed_steps
+    if graph.started >= allowed:
+        return None if graph.running else e.LimitReached("steps", allowed, graph.started)
+    return e.StepStarted(node.id, node.index)
+
+
+def _may_run(setup: Setup, node: Node) -> bool:
+    return setup.only_steps is None or node.id in setup.only_steps
+
+
+def _wanted(state: TaskState, setup: Setup, graph: Graph) -> Decision | None:
+    """Return what running steps want, in flight or not; None if that is nothing."""
+    effects: list[Effect] = []
+    waiting: list[CallState] = []
+    spent: list[CallState] = []
+    runs = [node for node in graph.running.values() if node.id not in graph.surplus and _may_run(setup, node)]
+    for node in islice(runs, setup.max_parallel_steps):
+        assert node.step is not None, "it has begun"
+        effects.append(RunFunction(node.id, node))
+        ended = _calls(state, setup, node.step, effects, waiting, spent)
+        if ended is not None:
+            return ended
+    if spent and not state.in_flight() and all(type(effect) is RunFunction for effect in effects):
+        most = setup.limits.tool_calls or 0
+        return e.LimitReached("tool_calls", most, state.tool_calls)
+    reached = _requests(state, setup, runs, effects)
+    if reached is not None:
+        return reached
+    if waiting and not any(type(effect) in (CallTool, CallModel, RunAgent) for effect in effects):
+        return Wait("settlement", tuple(waiting))
+    if effects and all(type(effect) is RunFunction and _rests(effect.node) for effect in effects):
+        return Wait("timer")
+    return tuple(effects) if effects else None
+
+
+def _rests(node: Node) -> bool:
+    """Whether a running step has a request whose next attempt is still to wait."""
+    return any(asked.tries is not None and asked.tries.retry_at is not None for asked in node.asked.values())
+
+
+def _calls(
+    state: TaskState,
+    setup: Setup,
+    step: StepState,
+    effects: list[Effect],
+    waiting: list[CallState],
+    spent: list[CallState],
+) -> e.Event | None:
+    """Add the calls that a step wants, those that wait for a person, and those too many; or return the end of one."""
+    for call in step.open.values():
+        if call.status == "begun":
+            effects.append(wanted_call(call, call.child is not None))
+        elif call.status == "parked":
+            effects.append(wanted_call(call, True))
+        elif call.status == "proposed":
+            if _over(state, setup, call):
+                spent.append(call)
+            elif len(effects) < setup.max_parallel_tools + setup.max_parallel_steps:
+                effects.append(wanted_call(call, call.name in setup.agents))
+        elif call.status in ("lost", "unresolved"):
+            ended = settle(state, setup, call, effects, waiting)
+            if ended is not None:
+                return ended
+    return None
+
+
+def _over(state: TaskState, setup: Setup, wanted: CallState) -> bool:
+    """Whether a call that has not begun is one more than may be made."""
+    most = setup.limits.tool_calls
+    if most is None or state.tool_calls <= most:
+        return False
+    waiting = [call for step in state.under_way() for call in step.open.values() if call.status == "proposed"]
+    return state.tool_calls - len(waiting) + waiting.index(wanted) >= most
+
+
+def _requests(
+    state: TaskState, setup: Setup, runs: list[Node], effects: list[Effect]
+) -> e.LimitReached | None:
+    """Add the requests to the model that running steps want, as far as limits and timers allow."""
+    fresh, spent = 0, None
+    for node in runs:
+        for asked in node.asked.values():
+            assert node.step is not None, "it has begun"
+            if asked.tries is not None and asked.tries.retry_at is not None:
+                continue
+            if asked.status == "proposed":
+                spent = spent_before_a_call(setup.limits, state, reserve=False, besides=fresh)
+                spent = spent or _in_circles(state, setup, node.step)
+                if spent is not None:
+                    continue
+                fresh += 1
+            effects.append(CallModel(asked.id, node.step, asked=asked))
+    in_flight = fresh or state.in_flight()
+    return None if in_flight else spent
+
+
+def _in_circles(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
+    """Return that the limit on repeats is reached, if what the model has a step call goes in circles."""
+    if setup.limits.repeats is None or state.unread:
+        return None
+    asked = [call for call in reversed(step.calls) if call.asked and call.status == "ended"]
+    return in_circles(setup.limits.repeats, asked)
+
+
+def _after_failure(state: TaskState, setup: Setup, node: Node) -> Decision:
+    """Return what the failure policy makes of a step that failed, now that nothing runs any more."""
+    step = node.step
+    error = step.error if step is not None else None
+    if step is None or error is None:
+        return Wait("idle")
+    policies = {
+        "model": setup.on_model_failure,
+        "tool": setup.on_tool_failure,
+        "subagent": setup.on_subagent_failure,
+    }
+    policy = policies.get(error.source, "fail")
+    if policy == "pause" and not step.paused:
+        return e.PauseRequested(FAILURE_POLICY, f"step {node.plan.name!r} failed: {error.message}")
+    if policy == "pause":
+        return e.StepStarted(step.id, step.index, step.attempt + 1)
+    open_call = close_calls(state, f"step {node.plan.name!r} failed", "refused")
+    if open_call is not None:
+        return open_call  # of a step that does not run in this drive: taken up again, it is made
+    if policy == "degrade":
+        reason = f"step {node.plan.name!r} failed: {error.message}"
+        return e.TaskEnded("degraded", partial_answer(state, setup), error, (*state.reasons, reason))
+    return fail(state, error)

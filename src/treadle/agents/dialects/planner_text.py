@@ -1,0 +1,236 @@
+"""Reading one JSON call, whole or as it comes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final, Literal, cast
+
+from treadle.agents.dialects.dialect import Reading
+from treadle.agents.dialects.incremental import Pieces, untold
+from treadle.agents.dialects.lenient_json import THINKING, NotOneObject, the_object
+from treadle.agents.dialects.planner import FINISH
+from treadle.core.messages import Message
+from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
+
+_KEYS: Final = ("thought", "name", "arguments")
+
+
+def reading(text: str) -> Reading:
+    """Return what the first JSON object in a text means; its answer, if it is one, as JSON.
+
+    What follows the first object was written without knowing what that call returns, and does not count.
+    """
+    tags = THINKING.match(text)
+    if tags is not None:
+        return replace(_meaning(text[tags.end() :]), thinking=(tags[1] or tags[2] or "").strip())
+    if text.lstrip().startswith("<think>"):
+        thinking = text.partition("<think>")[2].strip()
+        return Reading(
+            thinking=thinking, problem="your thinking has no end (</think>), and nothing comes after it"
+        )
+    return _meaning(text)
+
+
+def _meaning(text: str) -> Reading:
+    try:
+        call, _ = the_object(text)
+    except NotOneObject as error:
+        return Reading(problem=f"{error}" if text.strip() else "you wrote nothing")
+    thought, name, arguments = call.get("thought"), call.get("name"), call.get("arguments")
+    said = thought.strip() if isinstance(thought, str) else ""
+    problem = _problem(call, thought, name, arguments)
+    if problem is not None:
+        return Reading(thought=said, name=name if isinstance(name, str) else "", problem=problem)
+    given = cast("dict[str, Any]", arguments)
+    if name != FINISH:
+        return Reading(thought=said, name=str(name), arguments=given)
+    if set(given) != {"answer"}:
+        return Reading(thought=said, name=FINISH, problem=f'{FINISH} takes exactly one argument, "answer"')
+    return Reading(thought=said, answer=json.dumps(given["answer"], ensure_ascii=False))
+
+
+def _problem(call: dict[str, Any], thought: Any, name: Any, arguments: Any) -> str | None:
+    unknown = [key for key in call if key not in _KEYS]
+    if unknown:
+        return f"the JSON object has a key {unknown[0][:40]!r}; its keys are thought, name and arguments"
+    if not isinstance(name, str) or not name.strip():
+        return 'the JSON object has no "name" that is the name of a tool'
+    if not isinstance(arguments, dict):
+        return 'the JSON object has no "arguments" that are a JSON object; write {} where there is nothing to say'
+    if thought is not None and not isinstance(thought, str):
+        return 'the "thought" must be text'
+    return None
+
+
+_IN_STRING: Final = re.compile(r'[^"\\]*')
+_IN_RAW: Final = re.compile(r'[^"{}\[\],]*')
+
+Mode = Literal["before", "key", "colon", "value", "string", "raw", "next", "lost"]
+
+
+class Members:
+    """Follows one JSON call: a thought and an answer that are text are told as they come, so are arguments.
+
+    What is written in another way than plain JSON is not followed, and told at the end.
+
+    Args:
+        as_text: whether an answer that is text is to be read as such, and not as JSON.
+    """
+
+    def __init__(self, *, as_text: bool = True) -> None:
+        self._as_text = as_text
+        self._mode: Mode = "before"
+        self._level = 1
+        self._text: list[str] = []
+        """what of the present string or value is not used yet"""
+
+        self._key = ""
+        self._name = ""
+        self._thought = Pieces(" \t\r\n")
+        self._answer = 0
+        self._named = False
+        self._depth = 0
+        self._quoted = self._escaped = False
+        self._deltas: list[ModelDelta] = []
+
+    def hear(self, text: str) -> Iterable[ModelDelta]:
+        place = 0
+        while place < len(text) and self._mode != "lost":
+            run = self._run(text, place)
+            if run > place:
+                self._text.append(text[place:run])
+                place = run
+            else:
+                self._take(text[place])
+                place += 1
+        self._tell()
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def _run(self, text: str, place: int) -> int:
+        """Return where a run of letters ends that mean nothing but themselves."""
+        if self._escaped or self._mode not in ("string", "key", "raw"):
+            return place
+        plain = _IN_RAW if self._mode == "raw" and not self._quoted else _IN_STRING
+        return plain.match(text, place).end()  # type: ignore[union-attr]
+
+    def end(self, message: Message) -> Iterable[ModelDelta]:
+        return untold(message, 0, self._thought.told, self._answer, named=self._named)
+
+    def _take(self, letter: str) -> None:
+        mode = self._mode
+        if mode in ("string", "key"):
+            self._take_quoted(letter)
+        elif mode == "raw":
+            self._take_raw(letter)
+        elif mode == "before":
+            # A model that thinks in tags may write braces there.
+            self._mode = "next" if letter == "{" else "lost" if letter == "<" else "before"
+        elif letter in " \t\r\n":
+            pass
+        elif mode == "next" and letter == '"':
+            self._begin("key")
+        elif mode == "next" and letter == ",":
+            pass
+        elif mode == "colon" and letter == ":":
+            self._mode = "value"
+        elif mode == "value":
+            self._take_value(letter)
+        elif mode == "next" and letter == "}" and self._level == 2:
+            self._level = 1
+        else:
+            self._mode = "lost"
+
+    def _begin(self, mode: Mode) -> None:
+        self._mode, self._text, self._escaped = mode, [], False
+
+    def _take_quoted(self, letter: str) -> None:
+        if self._escaped:
+            self._escaped = False
+        elif letter == "\\":
+            self._escaped = True
+        elif letter == '"':
+            if self._mode == "key":
+                self._key, self._mode = "".join(self._text), "colon"
+            else:
+                self._tell()
+                if self._key == "name" and self._level == 1:
+                    self._name = "".join(self._text)
+                self._mode = "next"
+            return
+        self._text.append(letter)
+
+    def _take_value(self, letter: str) -> None:
+        if letter == '"':
+            self._begin("string")
+        elif letter == "{" and self._level == 1 and (self._key, self._name) == ("arguments", FINISH):
+            self._level, self._mode = 2, "next"
+        else:
+            self._begin("raw")
+            self._depth, self._quoted = 0, False
+            if self._tells_arguments:
+                self._named = True
+                self._deltas.append(ToolCallDelta(0, self._name))
+            self._take_raw(letter)
+
+    @property
+    def _tells_arguments(self) -> bool:
+        return self._level == 1 and self._key == "arguments" and self._name not in ("", FINISH)
+
+    def _take_raw(self, letter: str) -> None:
+        if self._quoted:
+            if self._escaped:
+                self._escaped = False
+            elif letter == "\\":
+                self._escaped = True
+            elif letter == '"':
+                self._quoted = False
+        elif letter == '"':
+            self._quoted = True
+        elif letter in "{[":
+            self._depth += 1
+        elif letter in "}]" and self._depth:
+            self._depth -= 1
+            if not self._depth:
+                self._text.append(letter)
+                self._tell()
+                self._mode = "next"
+                return
+        elif letter in ",}" and not self._depth:
+            self._mode = "next"
+            self._take(letter)
+            return
+        self._text.append(letter)
+
+    def _tell(self) -> None:
+        """Tell what is certain of the value that is being written."""
+        if self._mode == "raw":
+            text, self._text = "".join(self._text), []
+            if text and self._tells_arguments:
+                self._deltas.append(ToolCallDelta(0, "", text))
+        elif self._mode == "string" and (self._level, self._key) == (1, "thought"):
+            if told := self._thought.more(self._decoded()):
+                self._deltas.append(ReasoningDelta(told))
+        elif self._mode == "string" and (self._level, self._key) == (2, "answer") and self._as_text:
+            told = self._decoded()
+            self._answer += len(told)
+            self._deltas.append(TextDelta(told))
+
+    def _decoded(self) -> str:
+        """Return what the string so far says, up to an escape that may not be whole."""
+        text = "".join(self._text)
+        end = _WHOLE.match(text).end()  # type: ignore[union-attr]
+        certain, self._text = text[:end], [text[end:]]
+        try:
+            return json.loads(f'"{certain}"')
+        except ValueError:
+            self._mode = "lost"
+            return ""
+
+
+_WHOLE: Final = re.compile(
+    r"(?:[^\\]|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB]..\\u[0-9a-fA-F]{4})*"
+)

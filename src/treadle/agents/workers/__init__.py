@@ -1,0 +1,1 @@
+"""Workers whose steps are functions: custom workers, pipelines and refined plans."""

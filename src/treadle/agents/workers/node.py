@@ -1,0 +1,339 @@
+"""What the nodes of a pipeline do: call a function, call a tool, ask the model; and what they know when they do it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from string import Formatter
+from typing import Any, Final, Generic, Protocol, cast
+
+from treadle.agents.agent import Agent
+from treadle.agents.workers.step_context import StepContext
+from treadle.agents.workers.worker import is_async
+from treadle.core.data import frozen
+from treadle.core.messages import Json, Message, Text, content
+from treadle.core.model import ModelSettings
+from treadle.core.observation import answer_text
+from treadle.core.render import results
+from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, WorkerError
+from treadle.policy.limits import Limits
+from treadle.ports import C, Model, Tool
+
+TASK_INPUT: Final = "input"
+"""What the task's input is called in a template."""
+
+_CUT: Final[dict[str, tuple[ModelErrorKind, str]]] = {
+    "length": ("truncated", "the answer was cut off at the longest length the model may write"),
+    "content_filter": ("refused", "the provider filtered the answer"),
+    "refusal": ("refused", "the model refused"),
+    "error": ("unknown", "the answer ended in an error"),
+}
+
+
+@frozen
+class NodeContext(Generic[C]):
+    """What a node of a pipeline may know and do.
+
+    Args:
+        name: the node's.
+        input: what `Node(input=)` gave it.
+        text: the task's input, as text.
+        results: values of the nodes it follows, by name; without those that were skipped, or failed.
+        state: the state that the nodes before it share, as they left it.
+        step: to ask the model (`step.call_model`), to call tools (`step.call_tool`), to keep values (`step.once`).
+    """
+
+    name: str
+    input: Json
+    text: str
+    results: Mapping[str, Json]
+    state: Mapping[str, Json]
+    step: StepContext[C]
+
+
+@frozen
+class Ask:
+    """A question to the model, beside the conversation; the node's value is the text of the answer.
+
+    Args:
+        prompt: a template, or a function of `NodeContext` that returns the text. In a template `{name}` is the value of
+            a node that is followed, or what the state holds under that name, `{name[key]}` a part of it, and `{input}`
+            the task's input; `{{` and `}}` are braces.
+        instructions: in place of the agent's.
+        tools: of the agent's tools, those that the model may call before it answers; by name, or as they are.
+        rounds: how many answers in a row may be calls of tools.
+        after_conversation: show the model the conversation before the prompt: the task's input with its pictures, and
+            what the thread holds. The answer stays beside it.
+    """
+
+    prompt: str | Callable[[NodeContext[Any]], str]
+    instructions: str | None = None
+    tools: Sequence[str | Tool] = ()
+    rounds: int = 20
+    after_conversation: bool = False
+
+
+class Run(Protocol):
+    """What a node does."""
+
+    @property
+    def tools(self) -> Sequence[str | Tool]:
+        """Return the tools it may call."""
+        ...
+
+    @property
+    def templates(self) -> Sequence[Json]:
+        """Return what is filled in before it is used."""
+        ...
+
+    @property
+    def facts(self) -> Json:
+        """Return what tells it from others."""
+        ...
+
+    async def __call__(self, ctx: NodeContext[Any]) -> Any:
+        """Do it, and return the node's value."""
+        ...
+
+
+@frozen
+class CallFunction:
+    """Call a function of `NodeContext`; one that is not async, in a thread."""
+
+    function: Callable[[NodeContext[Any]], Any]
+    tools: tuple[()] = ()
+    templates: tuple[()] = ()
+
+    @property
+    def facts(self) -> Json:
+        """Return what tells it from others."""
+        return f"function:{called(self.function)}"
+
+    async def __call__(self, ctx: NodeContext[Any]) -> Any:
+        """Call it."""
+        function = self.function
+        value = function(ctx) if is_async(function) else await ctx.step.in_thread(lambda: function(ctx))
+        return await cast("Awaitable[Any]", value) if isinstance(value, Awaitable) else value
+
+
+@frozen
+class UseTool:
+    """Call a tool with arguments that `Node(input=)` gave; templates in them are filled in."""
+
+    tool: str | Tool
+    arguments: Json | Callable[[NodeContext[Any]], Json]
+
+    @property
+    def tools(self) -> Sequence[str | Tool]:
+        """Return the tool."""
+        return (self.tool,)
+
+    @property
+    def templates(self) -> Sequence[Json]:
+        """Return the arguments."""
+        return () if callable(self.arguments) else (self.arguments,)
+
+    @property
+    def facts(self) -> Json:
+        """Return what tells it from others."""
+        return f"tool:{tool_name(self.tool)}"
+
+    async def __call__(self, ctx: NodeContext[Any]) -> Any:
+        """Call it; under one key, so that other arguments after a crash are an error and no second call."""
+        given = self.arguments(ctx) if callable(self.arguments) else filled(ctx.input, ctx)
+        if not isinstance(given, dict | None):
+            raise WorkerError(f"node {ctx.name!r}: input= must return a tool's arguments, got {given!r:.200}")
+        arguments = cast("dict[str, Json]", given or {})
+        return await ctx.step.call_tool(tool_name(self.tool), arguments, key="pipeline")
+
+
+@frozen
+class AskModel:
+    """Ask the model until it answers without calling a tool."""
+
+    ask: Ask
+
+    @property
+    def tools(self) -> Sequence[str | Tool]:
+        """Return the tools that it offers."""
+        return self.ask.tools
+
+    @property
+    def templates(self) -> Sequence[Json]:
+        """Return the prompt."""
+        return () if callable(self.ask.prompt) else (self.ask.prompt,)
+
+    @property
+    def facts(self) -> Json:
+        """Return what tells it from others."""
+        ask = self.ask
+        prompt = called(ask.prompt) if callable(ask.prompt) else ask.prompt
+        return {
+            "ask": prompt,
+            "instructions": ask.instructions,
+            "tools": [tool_name(one) for one in ask.tools],
+        }
+
+    async def __call__(self, ctx: NodeContext[Any]) -> Any:
+        """Ask."""
+        ask = self.ask
+        prompt = ask.prompt(ctx) if callable(ask.prompt) else filled(ask.prompt, ctx, whole=False)
+        messages = [Message("user", content(cast("str", prompt)))]
+        names = [tool_name(one) for one in ask.tools]
+        for turn in range(ask.rounds + 1):
+            answer = await ctx.step.call_model(
+                messages,
+                instructions=ask.instructions,
+                tools=names,
+                after_conversation=ask.after_conversation,
+                key=f"pipeline:{turn}",
+            )
+            if answer.finish in _CUT:
+                kind, why = _CUT[answer.finish]
+                raise ModelError(f"node {ctx.name!r}: {why}", kind=kind)
+            if not answer.message.tool_calls:
+                return answer.message.text
+            if turn < ask.rounds:
+                messages += [answer.message, results(await ctx.step.call_tools(answer))]
+        raise ModelError(f"node {ctx.name!r}: the model called tools in {ask.rounds + 1} answers in a row")
+
+
+# ---------------------------------------------------------------------------------------- what is given
+
+
+def run_for(node: str, run: Any, given: Any) -> Run:
+    """Return what a node does, of what it was given; raises `ConfigurationError`."""
+    if isinstance(run, Agent):
+        run = _as_ask(node, cast("Agent[Any]", run), given)
+        given = None
+    if isinstance(run, (str, Tool)):
+        if not (given is None or isinstance(given, dict) or callable(given)):
+            raise ConfigurationError(
+                f"node {node!r}: input must be the arguments of the tool {tool_name(run)!r} as an object, or a function"
+                f" that returns them, got {given!r}"
+            )
+        return UseTool(run, cast("Any", given))
+    if isinstance(run, Ask):
+        _check_ask(node, run)
+        if given is not None:
+            raise ConfigurationError(f"node {node!r}: Ask(...) takes no input; write it into the prompt")
+        return AskModel(run)
+    if isinstance(run, type) or not callable(run):
+        raise ConfigurationError(
+            f"node {node!r}: run must be a function of NodeContext, a tool or its name, Ask(...) or an Agent, got "
+            f"{run!r}"
+        )
+    if callable(given):
+        raise ConfigurationError(f"node {node!r}: input must be JSON data for a function, got {given!r}")
+    return CallFunction(run)
+
+
+def _check_ask(node: str, ask: Ask) -> None:
+    if not isinstance(ask.prompt, str) and not callable(ask.prompt):
+        raise ConfigurationError(f"node {node!r}: a prompt must be text or a function, got {ask.prompt!r}")
+    if not isinstance(ask.instructions, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"node {node!r}: instructions must be text, got {ask.instructions!r}")
+    tools = cast("Sequence[Any]", ask.tools)
+    if isinstance(tools, str) or not all(isinstance(tool, (str, Tool)) for tool in tools):
+        raise ConfigurationError(f"node {node!r}: tools must be a list of tools, got {ask.tools!r}")
+    if type(ask.rounds) is not int or ask.rounds < 0:
+        raise ConfigurationError(
+            f"node {node!r}: rounds must be a whole number from 0 up, got {ask.rounds!r}"
+        )
+
+
+def _as_ask(node: str, agent: Agent[Any], input: Any) -> Ask:
+    """Return the question that an agent is, within a node; what a node cannot keep of it is refused."""
+    plain = {
+        "worker": (agent.worker, "function_calling"),
+        "output_type": (agent.output_type, str),
+        "offer": (agent.offer, None),
+        "limits": (agent.limits, Limits()),
+        "model_settings": (agent.model_settings, ModelSettings()),
+    }
+    own = next((field for field, (given, kept) in plain.items() if given != kept), None)
+    if own is not None or not isinstance(agent.instructions, str):
+        raise ConfigurationError(
+            f"node {node!r}: the agent {agent.name!r} has its own {own or 'instructions as a function'}, which a node "
+            "cannot keep to: it runs within the task of the pipeline's agent. Use Ask(...), or a function that calls "
+            "ctx.step.call_model"
+        )
+    prompt = "{" + TASK_INPUT + "}" if input is None else input
+    return Ask(prompt, agent.instructions, agent.tools)
+
+
+def same_model(agent: Agent[Any], model: str | Model) -> bool:
+    """Whether an agent within a node has the model that it will be asking."""
+    return agent.model is model or (isinstance(model, str) and agent.model == model)
+
+
+def tool_name(tool: str | Tool) -> str:
+    """Return a tool's name."""
+    return tool if isinstance(tool, str) else tool.spec.name
+
+
+def called(function: Any) -> str:
+    """Return what a function is called in code."""
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+# --------------------------------------------------------------------------------------------- templates
+
+
+def filled(template: Json, ctx: NodeContext[Any], *, whole: bool = True) -> Json:
+    """Return JSON data with its texts filled in; with `whole`, a text that is but one `{name}` becomes that value."""
+    if isinstance(template, dict):
+        return {key: filled(item, ctx) for key, item in cast("dict[str, Json]", template).items()}
+    if isinstance(template, list):
+        return [filled(item, ctx) for item in cast("list[Json]", template)]
+    if not isinstance(template, str):
+        return template
+    pieces = list(Formatter().parse(template))
+    if whole and len(pieces) == 1 and pieces[0][1] is not None and not pieces[0][0]:
+        return _value(pieces[0][1], ctx)
+    return "".join(
+        [words + ("" if field is None else answer_text(_value(field, ctx))) for words, field, _, _ in pieces]
+    )
+
+
+def names_in(template: Json) -> set[str]:
+    """Return the names that a template names; raises `ValueError` for one that is none."""
+    if isinstance(template, dict):
+        return {name for item in cast("dict[str, Json]", template).values() for name in names_in(item)}
+    if isinstance(template, list):
+        return {name for item in cast("list[Json]", template) for name in names_in(item)}
+    if not isinstance(template, str):
+        return set()
+    found: set[str] = set()
+    for _, field, spec, conversion in Formatter().parse(template):
+        if field is None:
+            continue
+        name, _, rest = field.partition("[")
+        if spec or conversion or not name or "." in name or (rest and not rest.endswith("]")):
+            raise ValueError(f"{{{field}}} must be a name, or a name and keys like {{name[key]}}")
+        found.add(name)
+    return found
+
+
+def _value(field: str, ctx: NodeContext[Any]) -> Json:
+    name, _, rest = field.partition("[")
+    if name == TASK_INPUT:
+        value: Any = ctx.text
+    elif name in ctx.results:
+        value = ctx.results[name]
+    elif name in ctx.step.results:
+        return None  # it was skipped
+    elif name in ctx.state:
+        value = ctx.state[name]
+    else:
+        raise WorkerError(f"node {ctx.name!r}: {{{name}}} is no node that it follows, and not in the state")
+    for key in rest.removesuffix("]").split("][") if rest else ():
+        try:
+            value = value[int(key) if isinstance(value, list) else key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise WorkerError(f"node {ctx.name!r}: {{{field}}} is not there: {value!r:.200}") from None
+    return value
+
+
+def text_of(parts: Sequence[Any]) -> str:
+    """Return the text among content parts."""
+    return "\n".join([part.text for part in parts if isinstance(part, Text)])

@@ -1,0 +1,234 @@
+"""Workers of one's own: a function for each step, an `AgentWorker`, or a pure `decide`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Container, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+from treadle.agents.agent import RunContext
+from treadle.agents.decide import step_functions
+from treadle.agents.decide.lifecycle import Worker
+from treadle.agents.workers.step_context import StepContext
+from treadle.core.codec import is_writable, plain
+from treadle.core.data import frozen
+from treadle.core.events import NextStep
+from treadle.core.graph import Graph
+from treadle.core.messages import File, Json
+from treadle.core.schedule import WrongPlan, check, names_before
+from treadle.errors import ConfigurationError, WorkerError
+from treadle.ports import Model, Tool
+
+FIRST = "start"
+"""What the first step is called of a worker that is a plain function."""
+
+
+class Quorum(int):
+    """A join: so many of the steps that a step waits for have to end well; then the others are stopped."""
+
+    def __new__(cls, n: int) -> Quorum:
+        if isinstance(n, bool) or n < 1:
+            raise ConfigurationError(f"Quorum must be a whole number from 1 up, got {n!r}")
+        return super().__new__(cls, n)
+
+
+@frozen
+class StepResult:
+    """What a step came to.
+
+    Args:
+        output: JSON data: the task's answer if this is the last step, else for the steps that follow.
+        is_last: the task has its answer.
+        next_steps: what is to follow; a step without `after` may begin at once, beside others.
+        skipped: why the step gives itself up, in words or as what it failed of: it has no output then, and a step that
+            waits for one of `any` does not count it.
+        sources: what the output rests on, each JSON data, such as `{"title", "url"}`; those of its calls count anyway.
+        artifacts: what the step made, each a `File` with a name and bytes, or a URL.
+    """
+
+    output: Json = None
+    is_last: bool = False
+    next_steps: Sequence[NextStep] = ()
+    skipped: str | Exception | None = None
+    sources: Sequence[Json] = ()
+    artifacts: Sequence[File] = ()
+
+
+@runtime_checkable
+class AgentWorker(Protocol):
+    """A worker in three parts; each may be `async`, or not."""
+
+    def initialize_step(self, task: RunContext[Any]) -> NextStep | Awaitable[NextStep]:
+        """Return the first step of a task."""
+        ...
+
+    def run_step(self, ctx: StepContext[Any]) -> StepResult | Awaitable[StepResult]:
+        """Run a step; `ctx.name` says which."""
+        ...
+
+    def finalize_task(self, task: RunContext[Any], output: Json) -> Json | Awaitable[Json]:
+        """Have a last look at the answer, at least once, before the task ends; what is returned takes its place.
+
+        None leaves the answer as it is.
+        """
+        ...
+
+
+class Decider:
+    """A worker that is one pure function of state and setup; see `treadle.agents.decide.function_calling` for one.
+
+    Args:
+        decide: called again after each event; must not do anything but return an event, effects, or `Wait`.
+    """
+
+    def __init__(self, decide: Worker) -> None:
+        if not callable(decide):
+            raise ConfigurationError(f"Decider takes a function of state and setup, got {decide!r}")
+        self.decide: Worker = decide
+
+    runs_functions = looks_at_answers = False
+    first_steps: tuple[NextStep, ...] = ()
+
+    def facts(self) -> Json:
+        """Return what tells this worker from others."""
+        return f"decider:{_name(self.decide)}"
+
+
+class FunctionWorker:
+    """A worker whose steps are functions, as a runner drives it."""
+
+    decide: Worker = staticmethod(step_functions.decide)
+    runs_functions = True
+
+    def __init__(self, given: Any) -> None:
+        self.parts: AgentWorker | None = None
+        if isinstance(given, AgentWorker):
+            self.parts = given
+            self.run: Callable[[StepContext[Any]], Any] = given.run_step
+        else:
+            self.run = given
+        self.blocks = not is_async(self.run)
+        """whether it runs in a thread"""
+
+    @property
+    def first_steps(self) -> tuple[NextStep, ...]:
+        """What a task begins with, if that need not be asked for."""
+        return (NextStep(FIRST),) if self.parts is None else getattr(self.parts, "first_steps", ())
+
+    @property
+    def looks_at_answers(self) -> bool:
+        """Whether it wants a last look at answers."""
+        return self.parts is not None and getattr(self.parts, "looks_at_answers", True)
+
+    def facts(self) -> Json:
+        """Return what tells this worker from others."""
+        own = getattr(self.parts, "facts", None)
+        if callable(own):
+            return cast("Json", own())
+        return f"function:{_name(self.run if self.parts is None else type(self.parts))}"
+
+    async def initialize(self, task: RunContext[Any]) -> tuple[NextStep, ...]:
+        """Return the first steps of a task."""
+        assert self.parts is not None, "plain functions are not asked"
+        step = await _awaited(self.parts.initialize_step(task))
+        steps = (step,) if isinstance(step, NextStep) else tuple(step)
+        return checked_steps("initialize_step", steps, ())
+
+    async def finalize(self, task: RunContext[Any], output: Json) -> Json:
+        """Return what takes the answer's place, None if nothing does."""
+        assert self.parts is not None, "plain functions are not asked"
+        found = await _awaited(self.parts.finalize_task(task, output))
+        if not is_writable(found):
+            raise WorkerError(f"finalize_task must return JSON data or None, got {found!r:.200}")
+        return found
+
+
+def worker_for(name: str, given: Any, model: str | Model, tools: Sequence[Tool]) -> FunctionWorker | Decider:
+    """Return a worker made of what an agent was given; raises `ConfigurationError`."""
+    if isinstance(given, Decider):
+        return given
+    if given == "plan_refine":
+        from treadle.agents.workers.plan_refine import PlanRefine
+
+        given = PlanRefine()
+    if isinstance(given, type) or not (callable(given) or isinstance(given, AgentWorker)):
+        raise ConfigurationError(
+            f"Agent {name!r}: worker must be 'function_calling', 'react', 'planner', 'plan_refine', a dialect such as "
+            f"React(...), PlanRefine(...), a function of StepContext, an AgentWorker, or Decider(...), got {given!r}"
+        )
+    check = getattr(given, "check_for", None)
+    if callable(check):
+        try:
+            check(model, tools)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Agent {name!r}: {error}") from None
+    return FunctionWorker(given)
+
+
+def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResult:
+    """Return what a step's function returned, with plain JSON data as output; raises `WorkerError`."""
+    where = f"step {ctx.name!r} ({ctx.step_id})"
+    if not isinstance(result, StepResult):
+        raise WorkerError(f"{where} must return a StepResult, got {result!r:.200}")
+    try:
+        output = plain(result.output)
+    except ValueError:
+        raise WorkerError(f"{where}: output must be JSON data, got {result.output!r:.200}") from None
+    node = graph.nodes[ctx.step_id]
+    planned: Any = result.next_steps
+    if not isinstance(planned, Sequence) or isinstance(planned, str):
+        raise WorkerError(f"{where}: next_steps must be a list of NextStep, got {planned!r:.200}")
+    steps = checked_steps(where, tuple(cast("Sequence[Any]", planned)), names_before(graph, node))
+    others = len(graph.running) > 1 or graph.ready or graph.planned
+    left = output is not None or result.sources or result.artifacts
+    if result.skipped is not None and (result.is_last or steps or left):
+        raise WorkerError(f"{where} is skipped: it can have no output and no next steps, nor be the last")
+    if not (result.is_last or steps or others):
+        raise WorkerError(
+            f"{where} is neither the last step nor followed by one: say is_last=True or name next_steps"
+        )
+    return StepResult(output, bool(result.is_last), steps, result.skipped, result.sources, result.artifacts)
+
+
+def checked_steps(where: str, steps: tuple[Any, ...], known: Container[str]) -> tuple[NextStep, ...]:
+    """Return planned steps if they can be journalled and run; raises `WorkerError`."""
+    for step in steps:
+        if not isinstance(step, NextStep):
+            raise WorkerError(f"{where}: a next step must be a NextStep, got {step!r:.200}")
+        if not isinstance(step.name, str) or not step.name:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkerError(f"{where}: a step's name must be text, got {step.name!r}")
+        named = step.join in ("all", "any", "optional")
+        joins = named or isinstance(cast("object", step.join), int)
+        if isinstance(step.after, str) or not joins:
+            raise WorkerError(
+                f"{where}: step {step.name!r} must have a sequence of names as after=, and as join= 'all', 'any', "
+                f"'optional' or Quorum(n), got {step.after!r} and {step.join!r}"
+            )
+    checked = tuple([NextStep(s.name, _input(where, s), tuple(s.after), s.join) for s in steps])
+    try:
+        check(checked, known)
+    except WrongPlan as error:
+        raise WorkerError(f"{where}: {error}") from None
+    return checked
+
+
+def _input(where: str, step: NextStep) -> Json:
+    try:
+        return plain(step.input)
+    except ValueError:
+        raise WorkerError(
+            f"{where}: the input of step {step.name!r} must be JSON data, got {step.input!r:.200}"
+        ) from None
+
+
+def is_async(fn: Any) -> bool:
+    """Whether a function is, or an object is called as, `async`."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _name(fn: Any) -> str:
+    return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"

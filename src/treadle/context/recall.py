@@ -1,0 +1,38 @@
+"""`Recall`: the port `Memory`, as the composition root hands it to a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from treadle.context import summaries, window
+from treadle.core.messages import Message
+from treadle.core.state import TaskState
+from treadle.core.tokens import message_tokens
+from treadle.core.tools import ToolSpec
+
+
+class Recall:
+    """What models see of long conversations.
+
+    Args:
+        count: tokens of a message; by default an estimate from its size.
+    """
+
+    def __init__(self, count: Callable[[Message], int] | None = None) -> None:
+        self._count = count or message_tokens
+
+    def show(
+        self, state: TaskState, limit: int, instructions: str, tools: Sequence[ToolSpec]
+    ) -> Sequence[Message]:
+        """Return what a model sees of a task's conversation; see `Memory.show`."""
+        return window.show(state, limit, instructions, tools, self._count)
+
+    def tokens(self, messages: Sequence[Message]) -> int:
+        """Return how many tokens messages are."""
+        return sum([self._count(message) for message in messages])
+
+    def transcript(
+        self, previous: str | None, turns: Sequence[Sequence[Message]], limit: int
+    ) -> tuple[str, int]:
+        """Return what is to be summarised, and how many turns it holds; see `Memory.transcript`."""
+        return summaries.transcript(previous, turns, limit)

@@ -1,0 +1,710 @@
+"""What events do to a graph of steps: plan, begin, end, fail, give up, take back. The rules of `fold` for such tasks.
+
+A step is ready as soon as what it waits for has ended well enough, whatever else still runs. It sees the conversation
+as it was before steps ran beside each other, and the words of those it waited for; what it says itself comes into the
+conversation, in order of place, once a step begins beside which nothing runs. So no step sees more, and nothing is said
+in another order, because somebody was slower.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import ChainMap, Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, Final
+
+from treadle.core import events as e
+from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire, pay
+from treadle.core.graph import Asked, Graph, Kept, Keyed, Node, Place
+from treadle.core.messages import Message, MessageView, Text, ToolCall
+from treadle.core.observation import answer_text
+from treadle.core.render import RETRY_MARK, asked_as, results, spoken
+from treadle.core.state import CallState, StepState, TaskState
+
+UNNEEDED: Final = "join"
+"""Who gave a step up that nobody needs any more."""
+
+ITSELF: Final = "step"
+"""Who gave a step up that did so itself."""
+
+
+class WrongPlan(ValueError):
+    """Steps that cannot follow; the message says which and why."""
+
+
+def step_id(branch: int, place: Place) -> str:
+    """Return the id of a step: its place in the task."""
+    path = ".".join(map(str, place))
+    return f"s{path}b{branch}" if branch else f"s{path}"
+
+
+# -------------------------------------------------------------------------------------------- plans
+
+
+def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
+    """Raise `WrongPlan` for steps that wait for nobody, for each other in a circle, or share a name.
+
+    Args:
+        steps: the plan.
+        known: the names of steps that came before.
+    """
+    names = Counter(step.name for step in steps)
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        raise WrongPlan(f"two steps of one plan are named {twice!r}")
+    for step in steps:
+        unknown = [name for name in step.after if name not in names and name not in known]
+        if unknown:
+            raise WrongPlan(f"step {step.name!r} waits for {unknown[0]!r}, and there is no such step")
+        if isinstance(step.join, int) and not 1 <= step.join <= len(step.after):
+            raise WrongPlan(
+                f"step {step.name!r} waits for {len(step.after)} steps, of which {step.join} cannot end well"
+            )
+    after = {step.name: [name for name in step.after if name in names] for step in steps}
+    while after:
+        free = [name for name, waits in after.items() if not any(other in after for other in waits)]
+        if not free:
+            raise WrongPlan(f"the steps {', '.join(after)} wait for each other")
+        for name in free:
+            del after[name]
+
+
+def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: Node | None) -> None:
+    """Add planned steps to the graph."""
+    places = _places(graph, by, len(steps))
+    new = {step.name: step_id(state.branch, place) for step, place in zip(steps, places, strict=True)}
+    above = names_before(graph, by)
+    for step, place in zip(steps, places, strict=True):
+        after = tuple([new.get(name) or above[name] for name in step.after])
+        node_id = new[step.name]
+        graph.highest += 1
+        graph.nodes[node_id] = Node(node_id, graph.highest, place, step, after, by.id if by else None)
+    _join(graph, [graph.nodes[name] for name in new.values()])
+
+
+def _places(graph: Graph, by: Node | None, count: int) -> list[Place]:
+    if by is None or by.alone:
+        first = graph.top + 1
+        graph.top += count
+        return [(first + i,) for i in range(count)]
+    if count == 1:  # a chain beside others counts on, and does not grow longer names with each link
+        own = by.place
+        return [(*own[:-1], own[-1] + 1) if len(own) > 1 else (*own, 1)]
+    return [(*by.place, i + 1, 1) for i in range(count)]
+
+
+def names_before(graph: Graph, by: Node | None) -> Mapping[str, str]:
+    """Return the ids of the steps that a plan may name besides its own: those before it, not just quicker ones."""
+    if by is None:
+        return {}
+    apart = [graph.nodes[step] for step in graph.ancestors(by)]
+    apart = [node for node in apart if node.status == "completed"]
+    own = {node.plan.name: node.id for node in (*sorted(apart, key=_by_place), by)}
+    return ChainMap(own, graph.merged)
+
+
+def _join(graph: Graph, planned: list[Node]) -> None:
+    """Have planned steps wait for others; only then is it known whom nobody needs because one of them hurries."""
+    for node in planned:
+        _wait(graph, node)
+    for node in planned:
+        _see(graph, node)
+
+
+def _wait(graph: Graph, node: Node) -> None:
+    for other_id in node.after:
+        other = graph.nodes[other_id]
+        if other.status == "completed":
+            node.won += 1
+        elif other.status == "skipped":
+            _pass(node, other)
+        elif other.status != "failed" or other.id in graph.failed:  # those run again
+            node.waits += 1
+            other.needed_by.append(node.id)
+    graph.planned += 1
+
+
+def _see(graph: Graph, node: Node) -> None:
+    """See whether a planned step is ready, and whom nobody needs any more if it is."""
+    if node.status != "planned":
+        return
+    if node.waits and not (node.hurries and node.won >= node.need):
+        return
+    if not node.possible:
+        return
+    node.status = "ready"
+    graph.planned -= 1
+    insort(graph.ready, node, key=_by_place)
+    if node.hurries:
+        for other_id in node.after:
+            _spare(graph, graph.nodes[other_id], node.id)
+
+
+def _pass(node: Node, other: Node) -> None:
+    """Count a step that was given up, for one that waits for it: somebody may have stood in for it, or nobody."""
+    node.won += other.given_up_by not in (UNNEEDED, ITSELF)
+    node.passed += other.given_up_by == ITSELF
+
+
+def _spare(graph: Graph, node: Node, winner: str) -> None:
+    """Mark a step as one that nobody needs any more, unless it has ended or somebody still waits for it."""
+    if node.status not in ("planned", "ready", "running") or node.id in graph.surplus:
+        return
+    waiting = [other for other in node.needed_by if other not in graph.surplus]
+    if any(graph.nodes[other].status == "planned" for other in waiting):
+        return
+    _let_go(graph, node, winner)
+    for other_id in node.after:
+        _spare(graph, graph.nodes[other_id], winner)
+
+
+def _let_go(graph: Graph, node: Node, winner: str | None) -> None:
+    graph.surplus[node.id] = node
+    node.given_up_for = winner
+
+
+def _by_place(node: Node) -> Place:
+    return node.place
+
+
+# -------------------------------------------------------------------------------------------- steps
+
+
+def _begin(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
+    """Begin a ready step, or one that failed once more."""
+    node = graph.failed.pop(event.step, None)
+    if node is not None and node.step is not None:
+        _try_again(state, node, node.step)
+        node.step.attempt, node.step.status, node.step.error = event.attempt, "running", None
+        node.step.paused = False
+        if not node.owes:
+            _read(state, node, node.step)
+    else:
+        node = graph.nodes.get(event.step)
+        if node is None or node.status != "ready":
+            raise e.IllegalEvent(f"task {state.task_id}: step {event.step} is not ready")
+        graph.ready.remove(node)
+        node.step = StepState(node.id, event.index, event.attempt)
+        node.step.started, node.step.started_seq = event.time, event.seq
+        graph.started += 1
+        _look(state, graph, node)
+        _read(state, node, node.step)
+    node.status = "running"
+    graph.running[node.id] = node
+    state.error, state.began = None, True
+
+
+def _read(state: TaskState, node: Node, step: StepState) -> None:
+    node.read += tuple(state.unread)
+    for words in state.unread:
+        _say(state, node, spoken(words))
+        step.input += words.parts
+    state.unread.clear()
+
+
+def _look(state: TaskState, graph: Graph, node: Node) -> None:
+    """Settle what a step sees: all that was said so far if nothing runs beside it, else what came before it."""
+    before = graph.ancestors(node)
+    node.alone = not graph.running and not graph.ready and not graph.planned_beside(node)
+    node.alone = node.alone and all(other.id in before for other in graph.apart)
+    node.since = len(state.messages)
+    if node.alone:
+        _merge(state, graph)
+        node.since, node.merged = len(state.messages), True
+        graph.merged[node.plan.name] = node.id
+    else:
+        node.ahead = tuple([other for other in graph.apart if other.id in before])
+    node.saw = len(state.messages)
+
+
+def seen_by(state: TaskState, node: Node) -> Sequence[Message]:
+    """Return the conversation as a step sees it: what was said before it, and by itself."""
+    if node.alone:
+        return state.view
+    before = MessageView(state.messages, node.saw)
+    return [*before, *[said for other in node.ahead for said in words_of(other)], *node.said]
+
+
+def words_of(node: Node) -> list[Message]:
+    """Return what a step brings into the conversation: of one that did not end well only what others said to it."""
+    if node.alone or node.status == "completed":
+        return node.said
+    return [spoken(words) for words in node.read]
+
+
+def _merge(state: TaskState, graph: Graph) -> None:
+    """Bring the words of all that ended beside each other into the conversation, in order of place."""
+    since = len(state.messages)
+    for node in graph.apart:
+        state.messages.extend(words_of(node))
+        node.merged, node.since = True, since
+        if node.status == "completed":
+            graph.merged[node.plan.name] = node.id
+    graph.apart.clear()
+
+
+def _say(state: TaskState, node: Node, message: Message) -> None:
+    node.said.append(message)
+    if node.alone:
+        state.messages.append(message)
+
+
+def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
+    """End a step well: who waited for it may be ready, and what it planned is planned."""
+    node = _running(state, graph, event)
+    step = _ended(graph, node, event)
+    _answer_calls(state, node, step)
+    step.status, step.last, step.output = "completed", event.last, event.output
+    step.sources, step.artifacts = event.sources, event.artifacts
+    node.status, node.reason = "completed", event.reason
+    if event.reason is not None:
+        state.reasons.append(event.reason)
+    if event.last:
+        said = node.said[-1] if node.said else None
+        words = answer_text(event.output)
+        if said is None or said.role != "assistant" or said.text != words:
+            _say(state, node, Message("assistant", (Text(words or "null"),)))
+    _file(state, graph, node, step)
+    for other in node.needed_by:
+        waiting = graph.nodes[other]
+        waiting.won, waiting.waits = waiting.won + 1, waiting.waits - 1
+        _see(graph, waiting)
+    if event.next:
+        plan(state, graph, event.next, node)
+    if event.last and not state.answered:
+        for other in graph.running.values():
+            _let_go(graph, other, node.id)
+        for other in (*graph.running.values(), *graph.failed.values()):
+            if not other.merged:  # nothing is to be said after the answer that was said before it
+                insort(graph.apart, other, key=_by_place)
+        _merge(state, graph)
+        if state.unread:
+            begin_anew(state, graph)
+            return
+        state.answered, state.output, state.error = True, event.output, None
+        state.output_text = answer_text(event.output)
+
+
+def begin_anew(state: TaskState, graph: Graph) -> None:
+    """Take back that a task has its answer, for words that no step read: it begins again with its first steps.
+
+    What is left of the others is given up, as it would be if the answer stood.
+    """
+    winner = None
+    for step in state.steps:
+        if step.last:
+            winner, step.last = step.id, False
+            graph.nodes[step.id].overtaken = True
+    for node in graph.nodes.values():
+        if node.status in ("planned", "ready", "running") or node.id in graph.failed:
+            if not node.merged:
+                node.merged, node.since = True, len(state.messages)
+            _let_go(graph, node, winner)
+
+
+def _ended(graph: Graph, node: Node, event: e.Event) -> StepState:
+    step = node.step
+    assert step is not None, "it has begun"
+    graph.running.pop(node.id, None)
+    graph.failed.pop(node.id, None)
+    graph.surplus.pop(node.id, None)  # it was quicker than whoever wanted to stop it
+    step.ended, step.ended_seq = event.time, event.seq
+    return step
+
+
+def _file(state: TaskState, graph: Graph, node: Node, step: StepState) -> None:
+    """Put a step that ended among those that have, in its place."""
+    places = [graph.nodes[other.id].place for other in state.steps[-1:]]
+    if not places or places[0] < node.place:
+        state.steps.append(step)
+    else:
+        insort(state.steps, step, key=lambda other: graph.nodes[other.id].place)
+    if not node.merged:
+        insort(graph.apart, node, key=_by_place)
+
+
+def _fail(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
+    """Note that a step failed: the task can go on if all who wait for it can do without it, and somebody does."""
+    node = _running(state, graph, event)
+    step = _ended(graph, node, event)
+    _answer_calls(state, node, step)
+    step.status, step.error, node.status = "failed", event.error, "failed"
+    waiting = [graph.nodes[other] for other in node.needed_by]
+    for other in waiting:
+        other.waits -= 1
+    if waiting and all(other.status != "planned" or other.possible for other in waiting):
+        _file(state, graph, node, step)
+        for other in waiting:
+            _see(graph, other)
+        return
+    for other in waiting:
+        other.waits += 1
+    graph.failed[node.id] = node
+    state.error = event.error
+
+
+def _skip(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
+    """Give a step up: one that failed counts as ended well from then on, one that nobody needs as not.
+
+    One that gives itself up is waited for no longer; those who hurry wait for others in its place, if there are any.
+    """
+    node = graph.nodes[event.step]
+    if node.status in ("completed", "skipped"):
+        raise e.IllegalEvent(f"task {state.task_id}: step {event.step} has ended and cannot be given up")
+    if node.status == "failed":
+        state.error = None
+    if node.step is None:
+        node.step = StepState(node.id, node.index)
+        node.step.started, node.step.started_seq = event.time, event.seq
+        if node.status == "ready":
+            graph.ready.remove(node)
+        else:
+            graph.planned -= 1
+    step = _ended(graph, node, event)
+    _answer_calls(state, node, step)
+    step.status, node.status, node.given_up_by = "skipped", "skipped", event.by
+    step.error = event.error or step.error
+    _file(state, graph, node, step)
+    for other in node.needed_by:
+        waiting = graph.nodes[other]
+        waiting.waits -= 1
+        _pass(waiting, node)
+        _see(graph, waiting)
+
+
+def _try_again(state: TaskState, node: Node, step: StepState) -> None:
+    """Forget what did not succeed in a step that failed, so that it happens again when the function is entered.
+
+    But for calls whose failure the model was told of before its newest answer: that is said, and was gone on from.
+    """
+    told = {asked_as(call) for call in step.calls if call.asked} - set(node.newest_calls)
+    for key, kept in list(node.keyed.items()):
+        done = kept.done
+        if isinstance(done, Asked) and done.error is not None:
+            node.tried[key] = done.attempt
+            del node.keyed[key]
+        elif (
+            isinstance(done, CallState) and (done.failed or _is_refused(done)) and asked_as(done) not in told
+        ):
+            kept.done = _call_again(state, node, step, done)
+
+
+def reopen(state: TaskState, graph: Graph) -> None:
+    """Want calls once more that were refused because a limit ended the task: their functions never heard of that."""
+    for node in graph.running.values():
+        for kept in node.keyed.values():
+            if isinstance(kept.done, CallState) and _is_refused(kept.done) and node.step is not None:
+                kept.done = _call_again(state, node, node.step, kept.done)
+
+
+def _is_refused(call: CallState) -> bool:
+    """Whether a call was not let begin, or not again: its function never heard of that."""
+    return call.outcome == "refused" or (call.error is not None and call.error.kind == "refused")
+
+
+def _call_again(state: TaskState, node: Node, step: StepState, call: CallState) -> CallState:
+    """Put a new call in the place of one that came to nothing."""
+    base, _, tries = call.id.partition(RETRY_MARK)
+    if base in node.newest_calls and not node.owes:
+        _unsay(state, node)
+    again = CallState(
+        f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments, call.problem
+    )
+    again.asked, again.offered = call.asked, call.offered
+    again.effect, again.cut_off = call.effect, call.doubts
+    step.calls[step.calls.index(call)] = step.open[again.id] = again
+    if call.outcome != "refused":
+        _count(state, node)
+    return again
+
+
+def _count(state: TaskState, node: Node) -> None:
+    state.tool_calls += 1
+    node.calls += 1
+
+
+def _unsay(state: TaskState, node: Node) -> None:
+    """Take back that results were said: one of them is to be another."""
+    place = next(i for i in range(len(node.said) - 1, -1, -1) if node.said[i].role == "tool")
+    if node.alone:
+        there = len(state.messages) - len(node.said) + place
+        state.messages = [*state.messages[:there], *state.messages[there + 1 :]]
+    del node.said[place]
+    node.owes = True
+
+
+# ------------------------------------------------------------------------------ what functions do
+
+
+def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) -> None:
+    """Take down that a function wants the model asked."""
+    node = _running(state, graph, event)
+    step = node.step
+    request = Asked(event.call, event, attempt=node.tried.get(event.key, 0))
+    if event.follows is not None:
+        request.follows = next(
+            done
+            for kept in node.keyed.values()
+            if isinstance(done := kept.done, Asked) and done.id == event.follows
+        )
+        request.length = request.follows.length + 1
+    request.length += len(event.messages or ())
+    if request.looks_back and step is not None:
+        _answer_calls(state, node, step)
+    node.requests += 1
+    node.asked[event.call] = request
+    node.keyed[event.key] = Keyed(event.digest, request)
+
+
+def _model_started(state: TaskState, graph: Graph, event: e.ModelStarted) -> None:
+    """Take down that a function's request is out."""
+    node = _running(state, graph, event)
+    request = _asked(state, node, event.call)
+    request.status, request.attempt, request.offered = "begun", event.attempt, event.offered
+    begin(state, request, event)
+    state.model_calls += 1
+
+
+def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> None:
+    """Take down the answer to a function's request; one in the conversation is said there."""
+    node = _running(state, graph, event)
+    request, step = _asked(state, node, event.call), node.step
+    assert step is not None, "it runs"
+    request.status, request.message, request.finish = "ended", event.message, event.finish
+    request.usage, request.tries = event.usage, None
+    if event.also:
+        count_side_calls(state, step, event.also)
+    del node.asked[request.id]
+    step.usage, state.usage = step.usage + event.usage, state.usage + event.usage
+    pay(state, step, event.model, event.cost)
+    step.model_attempt += 1
+    state.last_request_tokens, state.last_request_cost = event.usage.total_tokens, event.cost or 0
+    state.turn += 1
+    node.answers += 1
+    held = request.offered if request.request.tools is None else request.request.tools
+    if held is not None and event.message.tool_calls:
+        node.offers[request.id] = held
+    if request.own:
+        _say(state, node, event.message)
+        step.text = event.message.text
+        node.newest_calls = tuple([part.id for part in event.message.parts if type(part) is ToolCall])
+        node.owes = bool(node.newest_calls)
+
+
+def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
+    """Take down that a function's request was not answered."""
+    node = _running(state, graph, event)
+    request = _asked(state, node, event.call)
+    assert node.step is not None, "it runs"
+    count_failure(state, node.step, event)
+    if event.retry_at is not None:
+        request.status, request.tries = "proposed", after_failure(request.tries, event, state.epoch)
+        return
+    request.status, request.error = "ended", event.error
+    del node.asked[request.id]
+
+
+def _timer_fired(state: TaskState, graph: Graph, event: e.TimerFired) -> None:
+    """Take down that a function's request may go out again."""
+    fire(state, _asked(state, _running(state, graph, event), event.call), event)
+
+
+def _model_stopped(state: TaskState, graph: Graph, event: e.ModelStopped) -> None:
+    """Take down that a function's request was given up: it goes out again when the task goes on."""
+    node = _running(state, graph, event)
+    _asked(state, node, event.call).status = "proposed"
+
+
+def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> None:
+    """Take down that a function wants a tool called."""
+    node = _running(state, graph, event)
+    step = node.step
+    assert step is not None, "it runs"
+    call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
+    call.asked = event.asked
+    # A call that no request asked for is the function's own.
+    call.offered = node.offers.get(event.call.rpartition("-")[0])
+    if event.asked and not node.owes:
+        _unsay(state, node)  # the task had ended before its function came to make the call
+    node.requests += 1
+    step.calls.append(call)
+    step.open[call.id] = call
+    node.keyed[event.key] = Keyed(event.digest, call)
+    _count(state, node)
+
+
+def called(state: TaskState, node: Node, step: StepState) -> None:
+    """Say the results of the calls in a step's newest answer once the last of them has ended."""
+    if not node.owes:
+        return
+    ended = {asked_as(call) for call in step.calls if call.asked and call.status == "ended"}
+    if ended.issuperset(node.newest_calls):
+        _answer_calls(state, node, step)
+
+
+def leave(state: TaskState, graph: Graph) -> list[Message]:
+    """Leave a well-formed conversation behind where functions were cut off as the task ended.
+
+    Returns what was said in it and is not there yet, in order of place.
+    """
+    for node in graph.running.values():
+        if node.step is not None:
+            _answer_calls(state, node, node.step)
+    left = [node for node in (*graph.running.values(), *graph.failed.values()) if not node.merged]
+    said = {node.id: node.said for node in left if node.id not in graph.surplus}
+    nodes = sorted([*graph.apart, *left], key=_by_place)
+    return [message for node in nodes for message in said.get(node.id, words_of(node))]
+
+
+def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
+    """Take down a value."""
+    node = _running(state, graph, event)
+    node.keyed[event.key] = Keyed("", Kept(event.value))
+
+
+def _running(state: TaskState, graph: Graph, event: Any) -> Node:
+    node = graph.of(event.step)
+    if node is None:
+        raise e.IllegalEvent(
+            f"task {state.task_id}: {event.kind} names step {event.step}, which is not running"
+        )
+    return node
+
+
+def _asked(state: TaskState, node: Node, call_id: str | None) -> Asked:
+    request = node.asked.get(call_id or "")
+    if request is None:
+        raise e.IllegalEvent(f"task {state.task_id}: step {node.id} has no request {call_id} to the model")
+    return request
+
+
+def _answer_calls(state: TaskState, node: Node, step: StepState) -> None:
+    """Say the results of the calls in a step's newest answer; those that its function did not want did not run."""
+    if not node.owes:
+        return
+    made = {asked_as(call): call for call in step.calls if call.asked and call.status == "ended"}
+    place = _last_answer(node)
+    said = results([made.get(part.id) or _not_made(step, part) for part in node.said[place].tool_calls])
+    node.owes = False
+    _insert(state, node, place + 1, said)
+
+
+def _not_made(step: StepState, part: ToolCall) -> CallState:
+    why = e.Failure("worker", "refused", f"{part.name} was not run.", part.id)
+    return CallState(part.id, step.id, part.name, part.arguments, outcome="refused", error=why)
+
+
+def _last_answer(node: Node) -> int:
+    return next(i for i in range(len(node.said) - 1, -1, -1) if node.said[i].role == "assistant")
+
+
+def _insert(state: TaskState, node: Node, place: int, message: Message) -> None:
+    """Say something among what a step has said: words may have come since an answer whose results are taken back."""
+    if place == len(node.said):
+        _say(state, node, message)
+        return
+    if node.alone:
+        there = len(state.messages) - len(node.said) + place
+        state.messages = [*state.messages[:there], message, *state.messages[there:]]
+    node.said.insert(place, message)
+
+
+# --------------------------------------------------------------------------------------------- undo
+
+
+def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
+    """Take steps back with all that came of them; what a step that stays had planned is planned once more."""
+    ids = graph.dependents({step for step in event.steps if step in graph.nodes})
+    gone = sorted([graph.nodes.pop(step) for step in ids], key=_by_place)
+    merged = [node.since for node in gone if node.merged]
+    if merged:
+        _unmerge(state, graph, min(merged))
+    state.messages = list(state.messages)
+    state.own_from = min(state.own_from, len(state.messages))
+    state.steps = [step for step in state.steps if step.id not in ids]
+    for node in gone:
+        for words in node.read:
+            insort(state.unread, words, key=lambda one: one.seq)
+        state.turn -= node.answers
+        state.tool_calls -= node.calls
+        if node.reason is not None:
+            state.reasons.remove(node.reason)
+        graph.started -= node.step is not None and node.step.started_seq != node.step.ended_seq
+    for index in (graph.running, graph.failed, graph.surplus):
+        for step in ids & set(index):
+            del index[step]
+    graph.apart = [node for node in graph.apart if node.id not in ids]
+    graph.ready = [node for node in graph.ready if node.id not in ids]
+    for node in graph.nodes.values():
+        node.needed_by = [other for other in node.needed_by if other not in ids]
+    graph.top = max([node.place[0] for node in graph.nodes.values()], default=0)
+    graph.highest = max([node.index for node in graph.nodes.values()], default=0)
+    stay = [
+        node for node in graph.nodes.values() if node.merged and (node.alone or node.status == "completed")
+    ]
+    stay.sort(key=_by_place)
+    graph.merged = {node.plan.name: node.id for node in stay}
+    state.branch, state.last_undo, state.undo = event.branch, event.calls, None
+    _plan_again(state, graph, gone)
+    last = next((step for step in state.steps if step.last), None)
+    state.error = state.limit = None
+    state.finalized = False
+    state.answered = last is not None and not state.unread
+    state.output = last.output if last is not None and state.answered else None
+    state.output_text = answer_text(state.output)
+    if last is not None and state.unread:
+        begin_anew(state, graph)
+
+
+def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
+    """Cut the conversation off, and put the words of those that stay apart again."""
+    state.messages = state.messages[:since]
+    back = [node for node in graph.nodes.values() if node.merged and node.since >= since]
+    for node in back:
+        node.merged = False
+        if node.id not in graph.running and node.id not in graph.failed:
+            insort(graph.apart, node, key=_by_place)
+    for node in back:
+        if node.alone and (node.id in graph.running or node.id in graph.failed):
+            before = graph.ancestors(node)
+            node.ahead = tuple([other for other in graph.apart if other.id in before])
+            node.alone, node.saw = False, since
+
+
+def _plan_again(state: TaskState, graph: Graph, gone: list[Node]) -> None:
+    """Plan the steps that were taken back but not those who planned them, under new ids, in their old places."""
+    again = [node for node in gone if node.by is None or node.by in graph.nodes]
+    renamed = {node.id: step_id(state.branch, node.place) for node in again}
+    for node in again:
+        after = tuple([renamed.get(other, other) for other in node.after])
+        graph.nodes[renamed[node.id]] = Node(
+            renamed[node.id], node.index, node.place, node.plan, after, node.by
+        )
+        graph.top = max(graph.top, node.place[0])
+        graph.highest = max(graph.highest, node.index)
+    _join(graph, [graph.nodes[node_id] for node_id in renamed.values()])
+    graph.planned = sum(node.status == "planned" for node in graph.nodes.values())
+
+
+def inherit(graph: Graph) -> None:
+    """Mark what has begun as the parent's: what it did is not its fork's to take back."""
+    for node in graph.nodes.values():
+        node.inherited = node.step is not None
+
+
+RULES: dict[type[e.Event], Callable[[TaskState, Graph, Any], None]] = {
+    e.StepStarted: _begin,
+    e.ModelRequested: _model_requested,
+    e.ModelStarted: _model_started,
+    e.ModelReturned: _model_returned,
+    e.ModelFailed: _model_failed,
+    e.ModelStopped: _model_stopped,
+    e.TimerFired: _timer_fired,
+    e.CallRequested: _call_requested,
+    e.ValueKept: _value_kept,
+    e.StepCompleted: _complete,
+    e.StepFailed: _fail,
+    e.StepSkipped: _skip,
+    e.Rewound: _rewind,
+}
+"""What is otherwise in a task that has a graph."""

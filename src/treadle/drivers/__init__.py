@@ -1,0 +1,1 @@
+"""The tasks of this process: cached, owned, driven to a goal, released, adopted. Over ports alone."""

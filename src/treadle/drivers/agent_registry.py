@@ -1,0 +1,184 @@
+"""The agents that a runner knows: by name and version, with their models, and what each brings to a drive."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from treadle.agents.agent import Agent
+from treadle.core.messages import Json
+from treadle.core.state import TaskState
+from treadle.drivers import arguments
+from treadle.engine.metering import Pricing, check_prices
+from treadle.engine.options import RunOptions, from_json, limits_of, setup_for, was_raised
+from treadle.engine.perform import Kit
+from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict
+from treadle.policy.limits import Limits
+from treadle.ports import Model, model_names
+
+if TYPE_CHECKING:
+    from treadle.agents.output import OutputType
+    from treadle.engine.typed_answers import TypedAnswers
+
+KEPT_VERSIONS: Final = 256
+"""How many agents, counting each version of one name, a runner remembers."""
+
+
+class KnownAgents:
+    """Finds the code of tasks.
+
+    Args:
+        resolve_model: makes a model of its name.
+        price: what models cost.
+    """
+
+    def __init__(self, resolve_model: Callable[[str | Model], Model], price: Pricing) -> None:
+        self._resolve_model = resolve_model
+        self._price = price
+        self._agents: dict[str, Agent[Any]] = {}
+        self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
+        self._models: dict[str, Model] = {}
+        self._kits: OrderedDict[Agent[Any], tuple[Json, Kit]] = OrderedDict()
+
+    def know(self, agent: Agent[Any]) -> None:
+        """Remember an agent by its name, and those that it may call, unless others have their names."""
+        arguments.agent(agent)
+        self._agents[agent.name] = agent
+        for other in agent.subagents:
+            if not isinstance(other, str) and other.name not in self._agents:
+                self.know(other)
+        self._versions[agent.fingerprint] = agent
+        self._versions.move_to_end(agent.fingerprint)
+        if len(self._versions) > KEPT_VERSIONS:
+            self._versions.popitem(last=False)
+
+    def knows(self, name: str) -> bool:
+        """Whether this runner was given an agent of this name."""
+        return name in self._agents
+
+    def version_for(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
+        """Return the version of an agent that the task goes by, if this runner has it, else the given one.
+
+        Agents of one name may differ from task to task, as those of a fork and of its parent do.
+        """
+        return self._versions.get(state.fingerprint, agent)
+
+    def looking_at_answers(self, state: TaskState) -> Agent[Any] | None:
+        """Return a task's agent if its worker wants a last look at the answer before the task ends."""
+        agent = self._agents.get(state.agent)
+        if agent is None or agent.own is None or not agent.own.looks_at_answers:
+            return None
+        return self.version_for(state, agent)
+
+    def typed_of(self, agent: Agent[Any]) -> TypedAnswers | None:
+        """Return how an agent's answers are asked for and read; None when they are text."""
+        if agent.typed is None:
+            return None
+        from treadle.engine.typed_answers import typed_answers
+
+        return typed_answers(agent, agent.typed, self._spoken_with(agent))
+
+    def output_type_of(self, state: TaskState) -> OutputType | None:
+        """Return the type of a task's output, if this runner has its agent and its answers are not text."""
+        agent = self._versions.get(state.fingerprint) or self._agents.get(state.agent)
+        return agent.typed if agent is not None else None
+
+    def of(self, name: str, offered: Agent[Any] | None, task_id: str) -> Agent[Any]:
+        """Return the agent of a task, as given or as this runner knows it; raises `AgentUnknown` or `TaskConflict`."""
+        if offered is not None:
+            self.know(offered)
+            if offered.name != name:
+                message = (
+                    f"task {task_id} belongs to agent {name!r}, got agent {offered.name!r}: "
+                    "fork it to change its agent"
+                )
+                raise TaskConflict(message, task_id=task_id, field="agent")
+            return offered
+        agent = self._agents.get(name)
+        if agent is None:
+            raise AgentUnknown(
+                f"task {task_id} belongs to agent {name!r}, which this process was not given: pass agent=..., or make "
+                "the runner with Runner(agents=[...]); on the command line use --agent module:agent, `agents` under "
+                "[tool.treadle] in pyproject.toml, or TREADLE_AGENTS"
+            )
+        return agent
+
+    def named(self, name: str, caller: Agent[Any]) -> Agent[Any]:
+        """Return an agent that another one may call by its name; raises `AgentUnknown`."""
+        known = self._agents.get(name)
+        if known is None:
+            raise AgentUnknown(
+                f"agent {caller.name!r} may call the agent {name!r}, which this process was not given: make the runner "
+                "with Runner(agents=[...]), or give the agent itself in subagents="
+            )
+        return known
+
+    def model_of(self, agent: Agent[Any]) -> Model:
+        """Return the agent's model; text is resolved once."""
+        if not isinstance(agent.model, str):
+            return self._resolve_model(agent.model)
+        model = self._models.get(agent.model)
+        if model is None:
+            model = self._models[agent.model] = self._resolve_model(agent.model)
+        return model
+
+    def preload(self, agent: Agent[Any]) -> None:
+        """Have what the agent's model needs for its first request loaded while its task is made."""
+        with suppress(ConfigurationError):  # a model that is not there is said where it is needed
+            if (begin := getattr(self.model_of(agent), "preload", None)) is not None:
+                begin()
+
+    async def check_prices(
+        self, agent: Agent[Any], state: TaskState, options: RunOptions | None = None
+    ) -> None:
+        """Raise `PriceUnknown` if a task, with options given with a resume, has a limit on cost that cannot hold."""
+        limits, stored = options.limits if options is not None else None, state.options
+        if limits is None:
+            limits = limits_of(agent, from_json(stored), raised=was_raised(stored))
+        await self.check_limits(agent, limits, state)
+
+    async def check_limits(self, agent: Agent[Any], limits: Limits, state: TaskState | None = None) -> None:
+        """Raise `PriceUnknown` if limits hold a cost that cannot be told beforehand of all who may be asked."""
+        if limits.cost is not None:
+            models = [name for one in self._reachable(agent) for name in model_names(self.model_of(one))]
+            await check_prices(self._price, dict.fromkeys(models), state)
+
+    def _reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:
+        """Return an agent and all that it may call, directly or not, as far as this runner knows them."""
+        found = [agent]
+        for one in found:
+            called = [self._agents.get(other) if isinstance(other, str) else other for other in one.subagents]
+            found += [other for other in called if other is not None and other not in found]
+        return found
+
+    def _spoken_with(self, agent: Agent[Any]) -> Model:
+        """Return the agent's model, behind an interpreter if it is spoken with in a dialect."""
+        model = self.model_of(agent)
+        if agent.dialect is None:
+            return model
+        from treadle.agents.dialects.dialect import Interpreter
+
+        return Interpreter(model, agent.dialect)
+
+    def kit_for(self, state: TaskState, agent: Agent[Any]) -> Kit:
+        """Return what an agent brings to a drive under the task's options."""
+        kept = self._kits.get(agent)
+        if kept is not None and kept[0] == state.options:
+            return kept[1]
+        options = from_json(state.options)
+        setup = setup_for(agent, options, raised=was_raised(state.options))
+        tools = {tool.spec.name: tool for tool in agent.tools}
+        typed = self.typed_of(agent)
+        if agent.own is not None:
+            typed = None  # its answers are checked when its last step returns them
+        final = (typed.tool,) if typed is not None and typed.tool is not None else ()
+        specs = tuple([tool.spec for tool in agent.tools]) + final
+        limit = options.tool_output_max_chars or 8_000
+        told = setup.limits.allowed_steps if options.tell_steps_left else None
+        kit = Kit(agent, options, setup, self._spoken_with(agent), tools, specs, limit, told, typed, final)
+        self._kits[agent] = state.options, kit
+        if len(self._kits) > KEPT_VERSIONS:
+            self._kits.popitem(last=False)
+        return kit

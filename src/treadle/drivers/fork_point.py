@@ -1,0 +1,228 @@
+"""Forks: a new task that shares another's journal up to a point. And where two tasks went different ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.agents.decide.lifecycle import closed
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.core.graph import Graph
+from treadle.core.journal import unfold
+from treadle.core.state import StepState, TaskState, start
+from treadle.drivers import loading
+from treadle.drivers.arguments import shown
+from treadle.engine.results import Difference, StepInfo, all_steps, resting_word, step_output
+from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
+from treadle.ports import JournalStore
+
+
+@frozen
+class ForkPoint:
+    """Where a fork begins: after which event of its parent, and what it says first to stand there."""
+
+    seq: int
+    then: tuple[e.Event, ...] = ()
+
+
+async def fork_point(
+    store: JournalStore, state: TaskState, at: str | int | None, replace: dict[str, Any] | None
+) -> ForkPoint:
+    """Return where a fork begins.
+
+    Raises:
+        StepNotFound, CallNotFound: there is no such place.
+        ForkPointBusy: steps beside the named one were at work at that place, and are now.
+    """
+    if replace:
+        return await _end_of_calls(store, state, at, replace)
+    if isinstance(at, bool) or not isinstance(at, (int, str, type(None))):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"fork: at must be a step id or the sequence number of an event, got {shown(at)}"
+        )
+    if isinstance(at, int):
+        if not 1 <= at <= state.seq:
+            raise StepNotFound(f"task {state.task_id} has events 1 to {state.seq}, not {at}")
+        return ForkPoint(at)
+    step = _last(state) if at is None else next((one for one in state.steps if one.id == at), None)
+    if at is None and (step is None or step.ended_seq <= state.fork_seq):
+        return ForkPoint(await _as_made(store, state))
+    if step is None:
+        raise StepNotFound(f"task {state.task_id} has no completed step {at!r} on its present branch")
+    return (
+        ForkPoint(step.ended_seq) if state.graph is None else await _beside(store, state, state.graph, step)
+    )
+
+
+def _last(state: TaskState) -> StepState | None:
+    return max(state.steps, key=lambda step: step.ended_seq, default=None)
+
+
+async def _as_made(store: JournalStore, state: TaskState) -> int:
+    """Return the event with which a task was made; a fork's other results and words are in its first record."""
+    if state.forked_from is None:
+        return 1
+    records = await store.read(state.task_id, after=state.fork_seq, upto=state.fork_seq + 1)
+    return records[-1].seq
+
+
+async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: StepState) -> ForkPoint:
+    """Return where a fork begins just after a step beside which others may have been at work.
+
+    Where calls of theirs were open then, it begins where the task stands now, and takes back what came later.
+    """
+    if graph.nodes[step.id].alone or not _is_busy(await state_at(store, state.task_id, step.ended_seq)):
+        return ForkPoint(step.ended_seq)
+    if _is_at_work(state) or state.undo is not None:
+        await check_rest(store, state.task_id, step.ended_seq)
+    later = [one.id for one in all_steps(state) if not one.ended_seq or one.ended_seq > step.ended_seq]
+    gone = tuple([one.id for one in all_steps(state) if one.id in graph.dependents(set(later))])
+    left = [call for one in state.under_way() if one.id in gone for call in one.open.values()]
+    ends = [closed(call, "its step was undone", "cancelled") for call in left]
+    rewound = e.Rewound(step.index, state.branch + 1, (), gone)
+    return ForkPoint(state.seq, (*[end for end in ends if end is not None], rewound))
+
+
+async def _end_of_calls(
+    store: JournalStore, state: TaskState, at: str | int | None, replace: dict[str, Any]
+) -> ForkPoint:
+    if at is not None:
+        raise ConfigurationError(
+            "fork takes at= or replace=, not both: replace= forks at the end of the call's step"
+        )
+    steps: set[str] = set()
+    for call_id in replace:
+        call = state.find_call(call_id)
+        if call is None or call.status != "ended" or call.answers:
+            raise CallNotFound(f"task {state.task_id} has no finished call {call_id!r} on its present branch")
+        steps.add(call.step)
+    step = next((step for step in state.steps if step.id in steps), None)
+    if len(steps) != 1 or step is None:
+        raise ConfigurationError("replace= takes calls of one completed step")
+    if state.graph is None:
+        return ForkPoint(await _end_of_results(store, state, step))
+    return ForkPoint(await _end_of_calls_in(store, state, step, set(replace)))
+
+
+async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepState, calls: set[str]) -> int:
+    """Return the event after which calls of a function had ended, and nothing else was open: it is entered again there.
+
+    What it asked for later it may have made of their results.
+    """
+    there = start(state.task_id)
+    for epoch, found in unfold(state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)):
+        for event in found[: step.ended_seq - 1 - there.seq]:
+            loading.take(there, event, epoch)
+            if type(event) is e.ToolEnded:
+                calls.discard(event.call)
+            begun = None if calls else there.graph and there.graph.running.get(step.id)
+            if begun and begun.step and not (begun.step.open or _is_busy(there) or there.undo):
+                return event.seq
+    raise _busy(state.task_id, step.ended_seq - 1)
+
+
+async def _end_of_results(store: JournalStore, state: TaskState, step: StepState) -> int:
+    """Return the event with which a step ended; or the last of its results, if it made an answer or a flaw of them."""
+    place, mark = state.steps.index(step), step.mark
+    before = state.steps[place - 1].mark if place else None
+    assert mark is not None, "it has ended"
+    has_flaw = mark.reasons > (before.reasons if before is not None else 0)
+    if state.messages[mark.messages - 1].role == "tool" and not has_flaw:
+        return step.ended_seq
+    records = await store.read(state.task_id, after=step.started_seq, upto=step.ended_seq)
+    read = unfold(state.task_id, records, after=step.started_seq, previous=None)
+    found = [event for _, events in read for event in events]
+    ends = [event.seq for event in found if type(event) is e.ToolEnded and event.step == step.id]
+    return max(seq for seq in ends if seq < step.ended_seq)  # a record may go on after the step
+
+
+async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
+    """Return what a task was just after an event, without the words its thread held before."""
+    state = start(task_id)
+    for epoch, found in unfold(task_id, await store.read(task_id, upto=seq)):
+        for event in found:
+            if event.seq <= seq:  # the record that holds the point may go on after it
+                loading.take(state, event, epoch)
+    return state
+
+
+async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
+    """Raise `ForkPointBusy` if a call is begun and not ended just after this event."""
+    state = await state_at(store, task_id, seq)
+    if _is_busy(state) or state.undo is not None:
+        raise _busy(task_id, seq)
+
+
+def _busy(task_id: str, seq: int) -> ForkPointBusy:
+    return ForkPointBusy(
+        f"task {task_id}: at event {seq} a call or an undo is begun and not ended; fork after a step, or later",
+        task_id=task_id,
+    )
+
+
+def _is_busy(state: TaskState) -> bool:
+    """Whether something is begun and not ended: under a fork's own key, a call that was cut off would be another."""
+    return _is_at_work(state) or any(
+        call.in_doubt for step in state.under_way() for call in step.open.values()
+    )
+
+
+def _is_at_work(state: TaskState) -> bool:
+    """Whether something is under way; a child, which has one parent, counts also while it is at rest."""
+    return state.in_flight() or bool(state.open_children())
+
+
+# ---------------------------------------------------------------------------------------------- diff
+
+
+def difference(a: TaskState, b: TaskState) -> Difference:
+    """Return the first step in which two tasks differ, with both values."""
+    shared = _shared_events(a, b)
+    steps_a, steps_b = all_steps(a), all_steps(b)
+    for place in range(max(len(steps_a), len(steps_b))):
+        one = steps_a[place] if place < len(steps_a) else None
+        other = steps_b[place] if place < len(steps_b) else None
+        if one is other and one is not None:
+            continue
+        found = _first_difference(one, other)
+        if found is not None:
+            field, value_a, value_b = found
+            outputs = [
+                step_output(s, t, resting_word(s), _NONE) if t else None for s, t in ((a, one), (b, other))
+            ]
+            return Difference(
+                a.task_id, b.task_id, shared, place + 1, outputs[0], outputs[1], field, value_a, value_b
+            )
+    if a.ended != b.ended or a.output != b.output:
+        return Difference(
+            a.task_id, b.task_id, shared, None, None, None, "end", [a.ended, a.output], [b.ended, b.output]
+        )
+    return Difference(a.task_id, b.task_id, shared)
+
+
+_NONE: tuple[StepInfo, ...] = ()
+
+
+def _shared_events(a: TaskState, b: TaskState) -> int:
+    if a.forked_from == b.task_id:
+        return a.fork_seq
+    if b.forked_from == a.task_id:
+        return b.fork_seq
+    if a.forked_from is not None and a.forked_from == b.forked_from:
+        return min(a.fork_seq, b.fork_seq)
+    return 0
+
+
+def _first_difference(a: StepState | None, b: StepState | None) -> tuple[str, Any, Any] | None:
+    if a is None or b is None:
+        return "step", a.id if a else None, b.id if b else None
+    facts: list[tuple[str, Any, Any]] = [
+        ("input", a.input, b.input),
+        ("text", a.text, b.text),
+        ("calls", [(c.name, c.arguments) for c in a.calls], [(c.name, c.arguments) for c in b.calls]),
+    ]
+    for one, other in zip(a.calls, b.calls, strict=False):
+        facts.append((f"outcome of {one.id}", one.outcome, other.outcome))
+        facts.append((f"output of {one.id}", one.output, other.output))
+    facts += [("output", a.output, b.output), ("status", a.status, b.status)]
+    return next((fact for fact in facts if fact[1] != fact[2]), None)

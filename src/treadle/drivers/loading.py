@@ -1,0 +1,55 @@
+"""Taking in events that were read from a journal: what no driver of this version could have written is not trusted."""
+
+from __future__ import annotations
+
+from treadle.core import events as e
+from treadle.core.journal import apply_stored
+from treadle.core.state import TaskState
+from treadle.engine.options import from_json
+from treadle.errors import JournalCorrupt, TreadleError
+from treadle.ports import TaskRow
+
+
+def take(state: TaskState, event: e.Event, epoch: int = 0) -> None:
+    """Apply an event that was read from a journal.
+
+    Args:
+        state: what the events before it add up to; not to be used any more after an error.
+        event: the next event.
+        epoch: the ownership it was written under.
+
+    Raises:
+        JournalCorrupt: the event cannot follow those before it, or the options in it are none.
+    """
+    if (state.seq == 0) is not (type(event) is e.TaskCreated):
+        message = (
+            f"task {state.task_id}, event {event.seq}: a journal begins with task_created, and has no other"
+        )
+        raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
+    if type(event) is e.TaskEnded and state.in_flight():
+        message = f"task {state.task_id}, event {event.seq}: it ended while a call was under way"
+        raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
+    apply_stored(state, event, epoch)
+    if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)) and event.options:
+        _check_options(state.task_id, event, event.options)
+
+
+def contradicts(row: TaskRow, state: TaskState) -> str | None:
+    """Return in what a task's row is of another task than its journal, None if in nothing."""
+    for name, here, there in (
+        ("agent", row.agent, state.agent),
+        ("thread", row.thread_id, state.thread),
+        ("base", row.base, state.forked_from),
+        ("base_seq", row.base_seq, state.fork_seq),
+    ):
+        if here != there:
+            return f"the row says {name} {here!r}, the journal {there!r}"
+    return None
+
+
+def _check_options(task_id: str, event: e.Event, options: dict[str, object]) -> None:
+    try:
+        from_json(options)
+    except (TreadleError, TypeError, ValueError, AttributeError) as error:
+        message = f"task {task_id}, event {event.seq}: the options in it cannot be read: {error}"
+        raise JournalCorrupt(message, task_id=task_id, seq=event.seq) from error

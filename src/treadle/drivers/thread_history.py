@@ -1,0 +1,395 @@
+"""What a thread says: the messages of its members, and what a task begins with in it.
+
+Theory of operation
+-------------------
+
+A thread is a list of members: tasks, in the order in which they were finalized. What it says follows from their
+journals by one rule. Each member adds what its task said on its own:
+
+- a task made in the thread: everything from its input on, nothing of what the thread held before it;
+- a fork: everything after its fork point;
+- imported messages: those messages.
+
+The *first* member, if it is a fork, also brings along what it was forked with, since no other member says that: the
+messages of the tasks it shares a prefix with and, where the task at the root of them belongs to another thread, what
+that task began with there. What a root of the same thread began with is not brought along: the first member has
+nothing before it, so the turns that the root began with were taken out.
+
+    version  1        2        3        4        5
+             one +    two +    two -    one -    two +
+
+`two` began with version 1, and at version 5 it is the first member. The thread says `two, re: two`.
+
+A summary is a member that *covers* a version. For `words` it does not exist; for `begin` it stands for the members up
+to that version.
+
+A member that cannot be read is left out and reported as damaged. A store that does not answer is an error.
+
+The cache
+---------
+
+What was read is kept: for each thread one list of turns with all their messages, and one of the turns behind its
+newest summary. A later request reads the members of later versions alone. It may do so when
+
+- each version since then added a member that is a member still, so that nothing was taken out: as many members are
+  listed as there are new versions;
+- the thread is the same one: the record of the newest turn that is kept has the same digest. A journal is chained,
+  and a thread that was deleted and made again has none of the journals that it had.
+
+Otherwise the kept turns are compared with the thread's members, and those at the beginning that agree are used. What
+is kept is replaced and never changed. An entry can be dropped at any time; it is then read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import field
+from threading import Lock
+from typing import Final
+
+from treadle.core import events as e
+from treadle.core.data import frozen, mutable
+from treadle.core.journal import missing_tail, unfold
+from treadle.core.messages import Message, Part, ToolCall, ToolResult
+from treadle.core.observation import summary_words
+from treadle.core.state import TaskState, start
+from treadle.drivers import loading
+from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew, TreadleError
+from treadle.ports import JournalReader, Record, ThreadMember
+
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes of journals are kept as messages, of all threads together."""
+
+KEPT_LISTS: Final = 256
+"""Of how many threads messages are kept at most."""
+
+TURNS_AT_ONCE: Final = 64
+"""How many members are read before other work of the event loop gets its turn."""
+
+Inside = tuple[tuple[str, int], ...]
+"""The versions of threads that are being read, each for the sake of the one before."""
+
+
+@frozen
+class DamagedTurn:
+    """A member of a thread that cannot be read: its messages are left out.
+
+    Args:
+        task_id: the task.
+        seq: the first event of its journal that cannot be read.
+        reason: what is wrong with it.
+    """
+
+    task_id: str
+    seq: int
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@frozen
+class Words:
+    """Messages of a thread; the list is shared and must not be changed.
+
+    Args:
+        version: the version of the thread that says this.
+        messages: the oldest first.
+        damaged: the members that are left out.
+        summarised: whether the first message is a summary of older ones.
+    """
+
+    version: int
+    messages: list[Message]
+    damaged: tuple[DamagedTurn, ...] = ()
+    summarised: bool = False
+
+
+@frozen
+class _Turn:
+    """A member that was read.
+
+    Args:
+        member: which one.
+        messages: what it adds.
+        digest: of its last record; empty for a damaged member.
+        size: bytes of its journal.
+        damaged: what could not be read of it, or of what it brings along.
+    """
+
+    member: ThreadMember
+    messages: Sequence[Message] = ()
+    digest: bytes = b""
+    size: int = 0
+    damaged: tuple[DamagedTurn, ...] = ()
+
+
+@mutable
+class _Kept:
+    """The turns of a thread behind version `after`, as of version `at`, and their messages in one list.
+
+    `ends` and `sizes` hold for each turn how many messages, and bytes of journals, there are up to its end.
+    """
+
+    after: int = 0
+    at: int = 0
+    turns: list[_Turn] = field(default_factory=list[_Turn])
+    ends: list[int] = field(default_factory=list[int])
+    sizes: list[int] = field(default_factory=list[int])
+    messages: list[Message] = field(default_factory=list[Message])
+    summaries: tuple[ThreadMember, ...] = ()
+    damaged: tuple[DamagedTurn, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return self.sizes[-1] if self.sizes else 0
+
+    def add(self, turn: _Turn) -> None:
+        """Add the next turn, before this is kept."""
+        self.turns.append(turn)
+        self.messages += turn.messages
+        self.ends.append(len(self.messages))
+        self.sizes.append(self.size + turn.size)
+        self.damaged += turn.damaged
+
+
+@frozen
+class _Listed:
+    """A version of a thread, compared with what is kept of it: `shared` turns are the same, and `rest` follow."""
+
+    at: int
+    shared: int
+    rest: list[ThreadMember]
+    summaries: tuple[ThreadMember, ...]
+
+
+class ThreadHistory:
+    """Reads the threads of one store; several event loops and threads may use it at once.
+
+    Args:
+        store: where the threads are.
+        most: how many bytes of journals to keep as messages.
+    """
+
+    def __init__(self, store: JournalReader, most: int = KEPT_BYTES) -> None:
+        self._store = store
+        self._most = most
+        self._lock = Lock()
+        self._entries: OrderedDict[tuple[str, bool], _Kept] = OrderedDict()
+        self._size = 0
+
+    async def words(self, thread_id: str, version: int | None = None) -> Words:
+        """Return what a thread says, now or at an earlier version; the whole of it, whatever is summarised."""
+        kept = self._entry(thread_id, 0)
+        listed = await self._list(thread_id, version, kept)
+        return await self._read(thread_id, kept, listed, ())
+
+    async def begin(self, thread_id: str, version: int | None = None, inside: Inside = ()) -> Words:
+        """Return what a task begins with in a thread, now or at a version: a summary stands for what it covers.
+
+        Raises `JournalCorrupt` if this version is read for its own sake, which only a forged journal asks for.
+        """
+        if version is not None and (thread_id, version) in inside:
+            text = f"version {version} of thread {thread_id!r} is said to begin with itself"
+            raise JournalCorrupt(text, task_id="", seq=1)
+        kept = self._entry(thread_id, None)
+        listed = await self._list(thread_id, version, kept)
+        inside = (*inside, (thread_id, listed.at if version is None else version))
+        damaged: tuple[DamagedTurn, ...] = ()
+        for summary in sorted(listed.summaries, key=_version, reverse=True):
+            try:
+                text = await self.summary(summary)
+            except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
+                damaged += (_damage(summary, error),)
+                continue
+            rest = await self._behind(thread_id, summary.covers, kept, listed, inside)
+            messages = [Message("user", summary_words(text)), *rest.messages]
+            return Words(listed.at, messages, damaged + rest.damaged, summarised=True)
+        whole = await self._behind(thread_id, 0, kept, listed, inside)
+        return Words(listed.at, whole.messages, damaged + whole.damaged)
+
+    async def _behind(
+        self, thread_id: str, after: int, kept: _Kept, listed: _Listed, inside: Inside
+    ) -> Words:
+        """Return what the members behind version `after` say; `kept` and `listed` may be of other members."""
+        if kept.after != after:
+            if kept.after and not after:
+                self._drop(thread_id, summarised=True)
+            kept = self._entry(thread_id, after)
+            listed = await self._list(thread_id, listed.at, kept)
+        return await self._read(thread_id, kept, listed, inside)
+
+    async def turn(self, thread_id: str, member: ThreadMember, *, first: bool) -> Sequence[Message]:
+        """Return what one member adds to its thread; nothing if it is damaged."""
+        return (await self._turn(thread_id, member, first, ())).messages
+
+    async def summary(self, member: ThreadMember) -> str:
+        """Return the text of a summary; raises `JournalCorrupt` or `TaskNotFound`."""
+        return _folded(
+            member, _events(member, await self._store.read(member.task_id, upto=member.seq))
+        ).output_text
+
+    def forget(self, thread_id: str) -> None:
+        """Drop what is kept of a thread."""
+        for summarised in (True, False):
+            self._drop(thread_id, summarised=summarised)
+
+    # -------------------------------------------------------------------------------------- the cache
+
+    def _entry(self, thread_id: str, after: int | None) -> _Kept:
+        """Return what is kept of a thread behind a version; None: behind its newest summary, else of all of it."""
+        with self._lock:
+            for summarised in (True, False) if after is None else (bool(after),):
+                kept = self._entries.get((thread_id, summarised))
+                if kept is not None and after in (None, kept.after):
+                    self._entries.move_to_end((thread_id, summarised))
+                    return kept
+        return _Kept(after or 0)
+
+    def _drop(self, thread_id: str, *, summarised: bool) -> None:
+        with self._lock:
+            dropped = self._entries.pop((thread_id, summarised), None)
+            self._size -= dropped.size if dropped is not None else 0
+
+    def _keep(self, thread_id: str, kept: _Kept) -> None:
+        with self._lock:
+            replaced = self._entries.pop((thread_id, bool(kept.after)), None)
+            self._size += kept.size - (replaced.size if replaced is not None else 0)
+            self._entries[thread_id, bool(kept.after)] = kept
+            while self._size > self._most or len(self._entries) > KEPT_LISTS:
+                _, dropped = self._entries.popitem(last=False)
+                self._size -= dropped.size
+
+    async def _list(self, thread_id: str, version: int | None, kept: _Kept) -> _Listed:
+        """Read which members a thread has at a version, and compare them with what is kept."""
+        if kept.at and (version is None or version >= kept.at):
+            at, new = await self._store.thread(thread_id, version=version, since=kept.at)
+            if len(new) == at - kept.at and await self._is_same(kept.turns):
+                summaries = (*kept.summaries, *[member for member in new if member.covers])
+                return _Listed(at, len(kept.turns), [m for m in new if not m.covers], summaries)
+        at, members = await self._store.thread(thread_id, version=version)
+        turns = [member for member in members if not member.covers and member.version > kept.after]
+        shared = 0
+        while shared < min(len(turns), len(kept.turns)) and turns[shared] == kept.turns[shared].member:
+            shared += 1
+        if shared and not await self._is_same(kept.turns[:shared]):
+            shared = 0
+        return _Listed(at, shared, turns[shared:], tuple([member for member in members if member.covers]))
+
+    async def _is_same(self, turns: list[_Turn]) -> bool:
+        """Whether the newest of these turns that could be read still has the record that was read."""
+        newest = next((turn for turn in reversed(turns) if turn.digest), None)
+        if newest is None:
+            return False
+        member = newest.member
+        try:
+            records = await self._store.read(member.task_id, after=member.seq - 1, upto=member.seq)
+        except (JournalCorrupt, TaskNotFound):
+            return False
+        return bool(records) and records[-1].digest == newest.digest
+
+    async def _read(self, thread_id: str, kept: _Kept, listed: _Listed, inside: Inside) -> Words:
+        """Read the members that are not kept, and keep them if the version is a newer one."""
+        if listed.rest or listed.shared < len(kept.turns) or listed.at != kept.at:
+            newer = _up_to(kept, listed)
+            for number, member in enumerate(listed.rest, 1):
+                first = kept.after == 0 and not newer.turns
+                newer.add(await self._turn(thread_id, member, first, inside))
+                if number % TURNS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            if listed.at >= kept.at or not listed.shared:
+                self._keep(thread_id, newer)
+            kept = newer
+        return Words(listed.at, kept.messages, kept.damaged)
+
+    # ------------------------------------------------------------------------------------- one member
+
+    async def _turn(self, thread_id: str, member: ThreadMember, first: bool, inside: Inside) -> _Turn:
+        try:
+            records = await self._store.read(member.task_id, upto=member.seq)
+            events = _events(member, records)
+            damaged: tuple[DamagedTurn, ...] = ()
+            before: list[Message] = []
+            is_fork = any(type(event) is e.TaskForked for _, event in events)
+            if first and is_fork:
+                before, damaged = await self._brought_along(events, thread_id, inside)
+            state = _folded(member, events)
+        except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
+            return _Turn(member, damaged=(_damage(member, error),))
+        own = state.messages if first and is_fork else state.messages[state.own_from :]
+        messages = [_renamed(message, member.version) for message in (*before, *own)]
+        size = sum([len(record.data) + sum(map(len, record.blobs.values())) for record in records])
+        return _Turn(member, messages, records[-1].digest if records else b"", size, damaged)
+
+    async def _brought_along(
+        self, events: list[tuple[int, e.Event]], here: str, inside: Inside
+    ) -> tuple[list[Message], tuple[DamagedTurn, ...]]:
+        """Return what the task at the root of a fork began with, if that was in another thread."""
+        thread, base = "", 0
+        for _, event in events:
+            if isinstance(event, e.TaskCreated):
+                thread, base = event.thread, event.base
+            elif isinstance(event, e.ThreadEntered) and event.base is not None:
+                base = event.base
+        if not base or thread == here:
+            return [], ()
+        words = await self.begin(thread, base, inside)
+        return words.messages, words.damaged
+
+
+def _up_to(kept: _Kept, listed: _Listed) -> _Kept:
+    """Return the turns that are shared with a version of the thread, in lists of their own."""
+    shared = listed.shared
+    turns, ends, sizes = kept.turns[:shared], kept.ends[:shared], kept.sizes[:shared]
+    messages = kept.messages[: ends[-1] if ends else 0]
+    damaged = kept.damaged
+    if shared < len(kept.turns):
+        damaged = tuple([damage for turn in turns for damage in turn.damaged])
+    return _Kept(kept.after, listed.at, turns, ends, sizes, messages, listed.summaries, damaged)
+
+
+def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Event]]:
+    """Return the events of a member up to its place in the thread, each with its epoch; raises `JournalCorrupt`."""
+    found = [(epoch, event) for epoch, events in unfold(member.task_id, records) for event in events]
+    found = [(epoch, event) for epoch, event in found if event.seq <= member.seq]
+    if len(found) < member.seq:
+        raise missing_tail(member.task_id, len(found), member.seq)
+    return found
+
+
+def _folded(member: ThreadMember, events: list[tuple[int, e.Event]]) -> TaskState:
+    """Return what a member said, without what its thread held before.
+
+    Raises `JournalCorrupt`, or `TaskTooNew` where it was written by a newer version.
+    """
+    state = start(member.task_id)
+    for epoch, event in events:
+        loading.take(state, event, epoch)
+    return state
+
+
+def _damage(member: ThreadMember, error: TreadleError) -> DamagedTurn:
+    seq = error.seq if isinstance(error, JournalCorrupt) else 1
+    return DamagedTurn(member.task_id, seq, str(error))
+
+
+def _version(member: ThreadMember) -> int:
+    return member.version
+
+
+def _renamed(message: Message, version: int) -> Message:
+    """Return a message whose calls have ids that are unique in their thread, not only in their task."""
+    if all(type(part) is not ToolCall and type(part) is not ToolResult for part in message.parts):
+        return message
+    parts = tuple([_renamed_part(part, version) for part in message.parts])
+    return Message(message.role, parts, message.meta)
+
+
+def _renamed_part(part: Part, version: int) -> Part:
+    if type(part) is ToolCall:
+        return ToolCall(f"t{version}-{part.id}", part.name, part.arguments, part.raw, part.problem, part.meta)
+    if type(part) is ToolResult:
+        return ToolResult(f"t{version}-{part.call_id}", part.name, part.parts, part.is_error)
+    return part

@@ -1,0 +1,1 @@
+"""Drive one task: the shell around the pure core, over ports alone."""

@@ -1,0 +1,323 @@
+"""Writing a task's journal: events are applied at once, committed in the background, published when durable.
+
+One commit of a task is in flight at a time and the next takes all that waits, so a slow disk makes larger commits and
+not a longer queue. Who needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`;
+then what waits is handed over behind what is in flight, for the store to write both in one transaction if it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from treadle.core import codec
+from treadle.core.data import mutable
+from treadle.core.events import Event
+from treadle.core.fold import apply
+from treadle.core.state import TaskState
+from treadle.engine.broadcast import Channel
+from treadle.errors import Fenced, StoreUnavailable
+from treadle.ports import (
+    AT_ONCE,
+    Commit,
+    Committed,
+    JournalStore,
+    NewTask,
+    OnBusyThread,
+    Place,
+    Record,
+    ThreadChange,
+)
+
+
+@mutable
+class Ownership:
+    """Under which epoch a task is written, and the digest its next record follows."""
+
+    epoch: int
+    digest: bytes
+    create: NewTask | None = None
+    """the task's row, if it is still to be made with the first commit"""
+
+    enter: OnBusyThread | None = None
+    """how it comes into its thread with that commit"""
+
+    wanted: int = 0
+    """from when the task was to be driven on, by the system's clock; 0 or `AT_ONCE` if it waited for no timer"""
+
+
+TOLERANCE: Final = 1_000_000
+"""Microseconds by which the system's clock may differ from a task's time before it counts as set."""
+
+
+class JournalWriter:
+    """The one writer of a task's journal while this process owns the task."""
+
+    def __init__(
+        self,
+        store: JournalStore,
+        channel: Channel,
+        state: TaskState,
+        own: Ownership,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._channel = channel
+        self._state = state
+        self.loop = asyncio.get_running_loop()
+        self._time, self._began_at = self.loop.time, self.loop.time()
+        self._system = clock
+        self._began = _time_to_go_on_from(state, own.wanted, clock())
+        self.epoch = own.epoch
+        self.digest = own.digest
+        self._create = own.create
+        self._is_made = own.create is None
+        self._enter: OnBusyThread | None = own.enter
+        self.place: Place | None = None
+        """in its thread, as the first commit found it"""
+
+        self._state_word: str | None = "running"
+        self.pending: list[Event] = []
+        """what is recorded and not submitted yet"""
+
+        self._taken: list[str] = []
+        self._in_flight: deque[list[Event]] = deque()
+        self._more = False
+        """what waits is to go out as soon as the commit in flight is done"""
+
+        self._waiters: list[asyncio.Future[None]] = []
+        self.failure: Exception | None = None
+        self.on_failure: Callable[[], None] | None = None
+        self.released = False
+        self.taken: set[str] = set()
+
+    def clock(self) -> int:
+        """Return the time of this task, in microseconds since 1970, UTC: that of its events and timers.
+
+        It begins where the system's clock stands, but not before the journal's last event, and goes on by the monotonic
+        clock. So a wait is as long as it was meant to be, and driven time is counted right, whatever the system's clock
+        is set to meanwhile.
+        """
+        return self._began + round((self._time() - self._began_at) * 1e6)
+
+    def by_the_system(self, time: int) -> int:
+        """Return what the system's clock will show at a time of this task, if it is not set again until then."""
+        ahead = self._system() - self.clock()
+        return time if abs(ahead) < TOLERANCE else time + ahead
+
+    def not_before(self, time: int) -> None:
+        """Let this task's time go on from `time`, if it is not that late yet."""
+        self._began += max(0, time - self.clock())
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the task is not known to be in the store yet, so that nobody can have written to it."""
+        return not self._is_made
+
+    def record(self, event: Event, inbox: str | None = None) -> None:
+        """Number an event, apply it and queue it for the next commit."""
+        state = self._state
+        event.seq, event.time = state.seq + 1, self.clock()
+        apply(state, event, self.epoch)
+        self.pending.append(event)
+        if inbox is not None:
+            self.dismiss(inbox)
+
+    def dismiss(self, inbox: str) -> None:
+        """Take an item from the inbox, with the next commit, without an event of its own."""
+        self._taken.append(inbox)
+        self.taken.add(inbox)
+
+    def flush(self) -> None:
+        """Submit what waits, unless a commit is in flight: then it goes with the next."""
+        if self._in_flight:
+            self._more = True
+        else:
+            self._submit_pending()
+
+    def _submit_pending(self) -> None:
+        self._more = False
+        if not self.pending or self.failure is not None:
+            return
+        events, self.pending = self.pending, []
+        self._in_flight.append(events)
+        try:
+            record = encode_record(events, self.epoch, self.digest)
+            self._store.commit(self._commit(record, events), self._done)
+        except Exception as error:  # noqa: BLE001  who waits for these events must hear that they will never be durable
+            self._in_flight.pop()
+            self._fail(error)
+            self._tell_waiters()
+            return
+        self.digest = record.digest
+
+    def _commit(self, record: Record | None, events: Sequence[Event]) -> Commit:
+        commit = Commit(self._state.task_id, self.epoch, record, self._create, self._state_word)
+        commit.format = max([event.format for event in events], default=1)
+        if self._create is not None:
+            commit.enter = self._enter
+        if self._taken:
+            commit.taken = tuple(self._taken)
+            self._taken.clear()
+        self._create = self._state_word = None
+        return commit
+
+    def _done(self, verdict: Committed | Exception) -> None:
+        events = self._in_flight.popleft()
+        if isinstance(verdict, Exception):
+            self._fail(verdict)
+        else:
+            self._is_made = True
+            if verdict.place is not None:
+                self.place = verdict.place
+            self._channel.publish(events)
+        if self.failure is None and (self._more or self._waiters):
+            self._submit_pending()
+            if self._in_flight:
+                return
+        self._tell_waiters()
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+        if self.on_failure is not None:
+            self.on_failure()
+
+    def _tell_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def durable(self) -> None:
+        """Return when all that was recorded is durable; raise what stopped it."""
+        self._submit_pending()
+        while self.failure is None and (self._in_flight or self.pending):
+            waiter = self.loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if self.failure is not None:
+            raise self.failure
+
+    def check(self) -> None:
+        """Have the store say whether this process still owns the task: if not, writing has failed from then on."""
+
+        def done(verdict: Committed | Exception) -> None:
+            if isinstance(verdict, Fenced):
+                self._fail(verdict)
+
+        if self.failure is None and not self.released:
+            with suppress(StoreUnavailable):  # it cannot say; what is recorded next will hear it too
+                self._store.commit(Commit(self._state.task_id, self.epoch), done)
+
+    async def commit_alone(
+        self,
+        event: Event | None,
+        state_word: str,
+        *,
+        thread: ThreadChange | None = None,
+        seal: bool = False,
+        release: bool = True,
+        wanted: int = 0,
+    ) -> Committed:
+        """Commit one event that the store may refuse, behind all that waits; it is applied only once it is durable.
+
+        What waits goes into the same record if no commit is in flight. If the store refuses that record, what waited
+        is committed without the event.
+
+        Raises `Refused` when nothing of the event was written, or the `StoreError` that stopped the writer.
+        """
+        record, events = None, list[Event]()
+        if event is None:
+            await self.durable()
+        else:
+            if self._in_flight or self._create is not None:
+                # No need to wait: the store refuses a record that does not follow what it holds.
+                self._submit_pending()
+            if self.failure is not None:
+                raise self.failure
+            event.seq, event.time = self._state.seq + 1, self.clock()
+            events = [*self.pending, event]
+            record = encode_record(events, self.epoch, self.digest)
+        commit = self._commit(record, events)
+        commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
+        commit.wanted = wanted
+        try:
+            answer = self._submit(commit)
+        except Exception:
+            self._taken[:0] = commit.taken
+            raise
+        self.pending = []
+        self._in_flight.append(events)
+        cancelled = await _answered(answer)
+        self._in_flight.pop()
+        self._tell_waiters()
+        if self.failure is not None:
+            raise self.failure from answer.exception()
+        try:
+            verdict = answer.result()
+        except StoreUnavailable as error:
+            # It may be written and only its acknowledgement lost: nobody may write on from what is known here.
+            self._fail(error)
+            raise
+        except Exception as error:
+            self._taken[:0] = commit.taken
+            self.pending[:0] = events[:-1]
+            if isinstance(error, Fenced):
+                self._fail(error)
+            await self.durable()  # what was refused for lack of an earlier commit failed with that one
+            raise
+        self.released, self._is_made = verdict.released, True
+        if event is not None and record is not None:
+            self.digest = record.digest
+            apply(self._state, event, self.epoch)
+            self._channel.publish(events)
+        if cancelled:
+            raise asyncio.CancelledError
+        return verdict
+
+    def _submit(self, commit: Commit) -> asyncio.Future[Committed]:
+        answer: asyncio.Future[Committed] = self.loop.create_future()
+
+        def done(verdict: Committed | Exception) -> None:
+            if isinstance(verdict, Exception):
+                answer.set_exception(verdict)
+            else:
+                answer.set_result(verdict)
+
+        self._store.commit(commit, done)
+        return answer
+
+
+def _time_to_go_on_from(state: TaskState, wanted: int, system: int) -> int:
+    """Return the time of a task at which a drive begins: if it waited for a timer, as late as the store says it is."""
+    due = state.next_due() if wanted > AT_ONCE else None
+    if due is None:
+        return max(state.time, system)
+    if wanted <= system:
+        return max(state.time, system, due)
+    return max(state.time, due - (wanted - system))
+
+
+async def _answered(answer: asyncio.Future[Committed]) -> bool:
+    """Wait for the answer to a commit, and return whether the caller was cancelled meanwhile.
+
+    A commit that was handed over cannot be taken back: a caller that is cancelled still learns its verdict.
+    """
+    cancelled = False
+    while not answer.done():
+        try:
+            await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            cancelled = not answer.cancelled()
+        except Exception:  # noqa: BLE001  the caller takes it from the answer itself
+            break
+    return cancelled
+
+
+def encode_record(events: list[Event], epoch: int, previous: bytes) -> Record:
+    """Return events as the record that follows the one with digest `previous`."""
+    data, blobs = codec.encode(events)
+    return Record(events[-1].seq, len(events), epoch, data, codec.chain(previous, data), blobs)

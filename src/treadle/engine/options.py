@@ -1,0 +1,284 @@
+"""How a task is run: one object of options, checked at construction and merged field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field, fields
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final, Literal, cast, get_args, get_type_hints
+
+from treadle.agents.agent import Agent
+from treadle.agents.decide.rules import (
+    ModelFailurePolicy,
+    OnLimit,
+    OnUnknownOutcome,
+    Setup,
+    ToolFailurePolicy,
+)
+from treadle.core.codec import flaw
+from treadle.core.data import frozen
+from treadle.core.events import EVENTS
+from treadle.core.messages import Json
+from treadle.errors import ConfigurationError
+from treadle.policy.limits import Limits
+from treadle.ports import OnBusyThread
+
+
+@frozen(kw_only=True)
+class FailurePolicy:
+    """What a failure of each source does to the task.
+
+    Args:
+        model: `fail`, `degrade` (end with what there is) or `pause`.
+        tool: `continue` (the model gets the error), `fail`, `degrade` (continue, and say so at the end) or `pause`.
+        subagent: of an agent that was called: the same words.
+    """
+
+    model: ModelFailurePolicy = "fail"
+    tool: ToolFailurePolicy = "continue"
+    subagent: ToolFailurePolicy = "continue"
+
+    def __post_init__(self) -> None:
+        _check_words(self)
+
+
+NEVER_PAUSE: Final = frozenset(
+    {
+        *("task_created", "task_forked", "messages_imported", "summary_requested", "result_replaced"),
+        *("thread_awaited", "thread_entered", "instructions_set", "version_changed", "options_changed"),
+        *("input_edited", "call_edited", "task_reopened", "task_ended"),
+    }
+)
+"""Events recorded before a task is driven, beside that, or as its end: no breakpoint can pause after them."""
+
+
+@frozen(kw_only=True)
+class Breakpoint:
+    """A condition that pauses a task: give exactly one.
+
+    Args:
+        before_tool: name of a tool, or `*` for any: pause when the model has asked for it, before it starts.
+        after_step: pause after the step of this index; 0 means after each step.
+        event: the tag of an event that happens while a task is driven, such as `tool_ended`: pause once it is
+            journalled.
+    """
+
+    before_tool: str | None = None
+    after_step: int | None = None
+    event: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(getattr(self, item.name) is not None for item in fields(self)) != 1:
+            raise ConfigurationError("Breakpoint needs exactly one of before_tool, after_step, event")
+        self._check(self.before_tool, self.after_step, self.event)
+
+    def _check(self, tool: Any, step: Any, event: Any) -> None:
+        if tool is not None and not isinstance(tool, str):
+            raise ConfigurationError(f"Breakpoint.before_tool must be the name of a tool, got {tool!r}")
+        if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < 0):
+            raise ConfigurationError(f"Breakpoint.after_step must be a whole number from 0 up, got {step!r}")
+        if event is not None and (not isinstance(event, str) or event not in EVENTS or event in NEVER_PAUSE):
+            known = ", ".join([kind for kind in EVENTS if kind not in NEVER_PAUSE])
+            raise ConfigurationError(f"Breakpoint.event must be one of {known}, got {event!r}")
+
+
+@frozen(kw_only=True)
+class RunOptions:
+    """Options of a run; a field left at None is taken from the runner's options, or has the default named here.
+
+    Args:
+        limits: besides the agent's; of several limits the smallest counts.
+        on_limit: `final_answer` (default: one last answer without tools, degraded), `fail` or `pause`.
+        on_failure: what failures do.
+        on_unknown_outcome: of a writing call: `wait` for a person (default), `tell_model` or `fail`.
+        on_version_change: the agent is not the one the task began with: `accept` (default, recorded) or `refuse`.
+        on_busy_thread: another task is driven in the task's thread: `enqueue` (default: begin after it), `reject`
+            (`ThreadBusy`), `interrupt` it and begin, or `parallel` (begin beside it).
+        keep_in_thread: what of a task enters its thread: only `success` (default), or `always`.
+        break_on: conditions that pause the task.
+        max_parallel_tools: how many calls of one turn run at a time; default 64.
+        max_parallel_steps: how many steps run at a time, if an agent's steps are functions; default 64.
+        tool_output_max_chars: how much of a result the model sees, in characters; default 8,000.
+        context_tokens: how many tokens a request holds at most, estimated: of a longer conversation the model sees the
+            newest part. Leave room for the answer. Default: no limit.
+        tell_steps_left: add to the instructions how many steps are left.
+        labels: short texts to find the task by.
+    """
+
+    limits: Limits | None = None
+    on_limit: OnLimit | None = None
+    on_failure: FailurePolicy | None = None
+    on_unknown_outcome: OnUnknownOutcome | None = None
+    on_version_change: Literal["accept", "refuse"] | None = None
+    on_busy_thread: OnBusyThread | None = None
+    keep_in_thread: Literal["success", "always"] | None = None
+    break_on: Sequence[Breakpoint] | None = None
+    max_parallel_tools: int | None = None
+    max_parallel_steps: int | None = None
+    tool_output_max_chars: int | None = None
+    context_tokens: int | None = None
+    tell_steps_left: bool | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        _check_words(self)
+        for name, cls in (("limits", Limits), ("on_failure", FailurePolicy)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, cls):
+                raise ConfigurationError(f"RunOptions.{name} must be {cls.__name__}(...), got {value!r}")
+        for name, least in (
+            ("max_parallel_tools", 1),
+            ("max_parallel_steps", 1),
+            ("tool_output_max_chars", 100),
+            ("context_tokens", 1_000),
+        ):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise ConfigurationError(
+                    f"RunOptions.{name} must be a whole number from {least} up, got {value!r}"
+                )
+        unchecked: Any = self.break_on if self.break_on is not None else ()
+        if not isinstance(unchecked, (list, tuple)):
+            raise ConfigurationError(
+                f"RunOptions.break_on must be a list of Breakpoint(...), got {unchecked!r}"
+            )
+        for breakpoint_ in cast("Sequence[Any]", unchecked):
+            if not isinstance(breakpoint_, Breakpoint):
+                raise ConfigurationError(
+                    f"RunOptions.break_on must hold Breakpoint(...), got {breakpoint_!r}"
+                )
+        labels: Any = self.labels
+        if not isinstance(labels, dict):
+            raise ConfigurationError(f"RunOptions.labels must map text to text, got {labels!r}")
+        for key, value in cast("dict[Any, Any]", labels).items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise ConfigurationError(f"RunOptions.labels must map text to text, got {key!r}: {value!r}")
+        if labels and (beyond := flaw(labels)) is not None:
+            raise ConfigurationError(
+                f"RunOptions.labels cannot be stored: they are {beyond}, got {labels!r:.80}"
+            )
+
+    def over(self, defaults: RunOptions | None) -> RunOptions:
+        """Return these options, with what they leave open taken from `defaults`; the smaller of both limits."""
+        if defaults is None:
+            return self
+        values: dict[str, Any] = {}
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(defaults, item.name)
+            values[item.name] = theirs if mine is None else mine
+        if self.limits is not None and defaults.limits is not None:
+            values["limits"] = self.limits.tightest(defaults.limits)
+        values["labels"] = {**defaults.labels, **self.labels}
+        return RunOptions(**values)
+
+
+def _check_words(options: Any) -> None:
+    """Refuse a word that is not among those its field allows."""
+    for name, allowed in _allowed_words(options.__class__).items():
+        value = getattr(options, name)
+        if value is not None and value not in allowed:
+            words = ", ".join(repr(word) for word in allowed)
+            raise ConfigurationError(
+                f"{options.__class__.__name__}.{name} must be one of {words}, got {value!r}"
+            )
+
+
+@cache
+def _allowed_words(cls: type) -> dict[str, list[str]]:
+    """Work out once per class which of its fields take only certain words."""
+    hints = get_type_hints(cls).items()
+    allowed = {name: [w for part in (hint, *get_args(hint)) for w in _words(part)] for name, hint in hints}
+    return {name: words for name, words in allowed.items() if words}
+
+
+def _words(hint: Any) -> tuple[str, ...]:
+    return tuple(word for word in get_args(hint) if isinstance(word, str))
+
+
+# ------------------------------------------------------------------------------- kept with the task
+
+
+def to_json(options: RunOptions) -> Json:
+    """Return the options that were set, as they are kept with a task."""
+    document: dict[str, Any] = {}
+    for name in _KEPT:
+        value = getattr(options, name)
+        if value is None:
+            continue
+        if name in ("limits", "on_failure"):
+            value = {part.name: _number(getattr(value, part.name)) for part in fields(value)}
+        elif name == "break_on":
+            value = [{part.name: getattr(b, part.name) for part in fields(b)} for b in value]
+        document[name] = value
+    return document or None
+
+
+def _number(value: Any) -> Json:
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def from_json(document: Json) -> RunOptions:
+    """Return options from what `to_json` made; what a later version added is left out."""
+    if not document:
+        return _NOTHING_SET
+    known = {item.name for item in fields(RunOptions)}
+    values: dict[str, Any] = {name: value for name, value in document.items() if name in known}
+    if "limits" in values:
+        values["limits"] = _kept(Limits, values["limits"])
+    if "on_failure" in values:
+        values["on_failure"] = _kept(FailurePolicy, values["on_failure"])
+    if "break_on" in values:
+        # The first release took breakpoints that could never pause.
+        able = [item for item in values["break_on"] if item.get("event") not in NEVER_PAUSE]
+        values["break_on"] = tuple([_kept(Breakpoint, item) for item in able])
+    return RunOptions(**values)
+
+
+_NOTHING_SET = RunOptions()
+_KEPT = tuple(item.name for item in fields(RunOptions) if item.name != "labels")
+
+
+def _kept(cls: type[Any], document: dict[str, Any]) -> Any:
+    known = {item.name for item in fields(cls)}
+    return cls(**{name: value for name, value in document.items() if name in known})
+
+
+def limits_of(agent: Agent[Any], options: RunOptions, *, raised: bool = False) -> Limits:
+    """Return the limits of a task: the smaller of each, or those of the options if they were raised."""
+    if options.limits is None:
+        return agent.limits
+    return options.limits if raised else agent.limits.tightest(options.limits)
+
+
+def was_raised(stored: Json) -> bool:
+    """Whether the limits kept with a task take the place of its agent's."""
+    return bool(stored and stored.get("raised"))
+
+
+def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Setup:
+    """Return what a drive goes by. With `raised`, the options' limits take the place of the agent's."""
+    if agent is None:
+        return Setup(
+            limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False
+        )
+    limits = limits_of(agent, options, raised=raised)
+    failure = options.on_failure or FailurePolicy()
+    own = agent.own if agent.own is not None and agent.own.runs_functions else None
+    return Setup(
+        model=agent.model_name,
+        tools={tool.spec.name: tool.spec for tool in agent.tools},
+        agents=agent.agent_tools,
+        limits=limits,
+        on_limit=options.on_limit or "final_answer",
+        on_model_failure=failure.model,
+        on_tool_failure=failure.tool,
+        on_subagent_failure=failure.subagent,
+        on_unknown_outcome=options.on_unknown_outcome or "wait",
+        max_parallel_tools=options.max_parallel_tools or 64,
+        max_parallel_steps=options.max_parallel_steps or 64,
+        first_steps=own.first_steps if own is not None else (),
+        looks_at_answers=own is not None and own.looks_at_answers,
+        max_parse_errors=agent.dialect.max_parse_errors if agent.dialect is not None else None,
+        output_retries=agent.output_retries if agent.typed is not None and own is None else None,
+    )

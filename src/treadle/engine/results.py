@@ -1,0 +1,630 @@
+"""What callers get to see: results, snapshots of tasks and steps, reports. Read-only views made from the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from treadle.core import events as e
+from treadle.core.children import SpentBy, by_agent
+from treadle.core.data import frozen
+from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.messages import Content, Json, Message
+from treadle.core.observation import as_text
+from treadle.core.spending import as_dollars
+from treadle.core.state import CallState, StepState, TaskState, Timer
+from treadle.drivers.thread_history import DamagedTurn
+from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
+from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
+from treadle.ports import TaskRow
+
+if TYPE_CHECKING:
+    from treadle.agents.output import OutputType
+
+StateWord = Literal[
+    "created",
+    "running",
+    "answered",
+    "completed",
+    "degraded",
+    "failed",
+    "cancelled",
+    "paused",
+    "waiting",
+    "interrupted",
+]
+
+
+@frozen
+class TaskUsage:
+    """What a task spent, over all its attempts and branches.
+
+    `cached_tokens` and `cache_write_tokens` are part of the input, `reasoning_tokens` of the output; `estimated` is
+    true if a provider did not say. `cost` is in US dollars, None if some of it is not known: `unpriced` names the
+    models that have no price. `per_agent` holds the same for each agent that took part.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    estimated: bool = False
+    per_agent: dict[str, TaskUsage] = field(default_factory=dict[str, "TaskUsage"])
+    cache_write_tokens: int = 0
+    cost: Decimal | None = None
+    unpriced: tuple[str, ...] = ()
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+def _usage(
+    spent: StepState | TaskState | SpentBy,
+    model_calls: int,
+    tool_calls: int,
+    per_agent: dict[str, TaskUsage] | None = None,
+) -> TaskUsage:
+    """Return what a step or a task spent."""
+    tokens = spent.usage
+    return TaskUsage(
+        tokens.input_tokens,
+        tokens.output_tokens,
+        tokens.cached_tokens,
+        tokens.reasoning_tokens,
+        model_calls,
+        tool_calls,
+        tokens.estimated,
+        cache_write_tokens=tokens.cache_write_tokens,
+        cost=None if spent.unpriced else as_dollars(spent.cost),
+        unpriced=spent.unpriced,
+        per_agent=per_agent or {},
+    )
+
+
+def usage_of(state: TaskState) -> TaskUsage:
+    """Return what a task and all below it spent, and each of the agents that took part.
+
+    Of a child that runs, or was killed, it tells what is in its parent's journal: how it stood when it last rested.
+    """
+    mine = _usage(state, state.model_calls, state.tool_calls)
+    if not state.children:
+        return _usage(state, state.model_calls, state.tool_calls, {state.agent: mine})
+    own = SpentBy(
+        state.agent, 1, state.usage, state.model_calls, state.tool_calls, state.cost, state.unpriced
+    )
+    parts = by_agent([own, *[part for below in state.children.values() for part in below]])
+    whole = parts[0]
+    for part in parts[1:]:
+        whole += part
+    each = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in parts}
+    return _usage(whole, whole.model_calls, whole.tool_calls, each)
+
+
+@frozen
+class ToolExecution:
+    """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended."""
+
+    name: str
+    call_id: str
+    arguments: dict[str, Json]
+    outcome: e.Outcome | None
+    output: Json
+    error: e.Failure | None
+    latency: float | None
+    agent: str
+    attempt: int = 1
+    depth: int = 0
+    path: tuple[str, ...] = ()
+    display: str | None = None
+
+
+@frozen
+class SubagentExecution:
+    """One call of an agent, which ran as the task `task_id`, and what became of it.
+
+    `outcome` is None as long as it has not ended. `usage` is what it and all below it spent, as far as it is known
+    here; `latency` in seconds, from its first start to its end.
+    """
+
+    name: str
+    task_id: str
+    call_id: str
+    input: str
+    outcome: e.Outcome | None
+    output: Json
+    error: e.Failure | None
+    latency: float | None
+    usage: TaskUsage
+    depth: int = 1
+    path: tuple[str, ...] = ()
+
+
+@frozen
+class Pending:
+    """Something a task waits for: a person who settles a call (`request_id` is what `settle` takes), or a time.
+
+    Of a `settlement`, `idempotency_key` is what the tool was given: look it up in the service that the tool calls. Of a
+    `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
+    `request_id` is the id of that task: what it waits for is decided there.
+    """
+
+    request_id: str
+    kind: Literal["settlement", "timer", "subagent"]
+    tool: str
+    arguments: dict[str, Json]
+    text: str
+    due: int | None = None
+    idempotency_key: str | None = None
+
+
+@frozen
+class StepInfo:
+    """Which step: its id, its index from 1, the words it read, how often it was tried, how it stands.
+
+    If it is a function: `name` and `given` are what it was planned with, `after` the ids of the steps it waits for.
+    """
+
+    step_id: str
+    index: int
+    input: tuple[Content, ...]
+    attempt: int
+    status: str = "running"
+    name: str = ""
+    given: Json = None
+    after: tuple[str, ...] = ()
+
+
+@frozen
+class TaskStepOutput:
+    """What one step did. `duration` in seconds; `messages` are those this step added to the conversation."""
+
+    task_id: str
+    step: StepInfo
+    output: Json
+    is_last: bool
+    state: StateWord
+    error: e.Failure | None
+    pending: tuple[Pending, ...]
+    next_steps: tuple[StepInfo, ...]
+    messages: tuple[Message, ...]
+    tool_executions: tuple[ToolExecution, ...]
+    usage: TaskUsage
+    duration: float
+
+    @property
+    def cost(self) -> Decimal | None:
+        """What the step cost, in US dollars; None if some of it is not known."""
+        return self.usage.cost
+
+    def __str__(self) -> str:
+        if self.output is not None:
+            return as_text(self.output)
+        done = ", ".join(f"{call.name} {call.outcome or 'open'}" for call in self.tool_executions)
+        return f"{self.step.step_id} {self.state}{': ' if done else ''}{done}"
+
+
+@frozen
+class Task:
+    """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now."""
+
+    task_id: str
+    agent: str
+    thread_id: str
+    state: StateWord
+    driven: bool
+    created: int
+    attempt: int
+    steps: int
+    input: tuple[Content, ...]
+    forked_from: str | None
+    forked_at: int | None
+    parent: str | None
+    labels: dict[str, str]
+    head: int
+    extra_state: Json = None
+    usage: TaskUsage = field(default_factory=TaskUsage)
+
+    def __str__(self) -> str:
+        return self.task_id
+
+
+@frozen
+class TaskSummary:
+    """A task as a list shows it; `created` in microseconds since 1970, UTC."""
+
+    task_id: str
+    agent: str
+    thread_id: str
+    state: StateWord
+    driven: bool
+    created: int
+    forked_from: str | None
+    labels: dict[str, str]
+    parent: str | None = None
+
+
+@frozen
+class TaskPage:
+    """Some tasks, newest first; `cursor` asks for the next page, None when there is none."""
+
+    items: tuple[TaskSummary, ...]
+    cursor: str | None
+
+
+@frozen
+class ThreadSummary:
+    """A thread in a list: its version, and how many tasks have words in it."""
+
+    thread_id: str
+    version: int
+    turns: int
+
+
+@frozen
+class ThreadPage:
+    """Some threads, by id; `cursor` asks for the next page, None when there is none."""
+
+    items: tuple[ThreadSummary, ...]
+    cursor: str | None
+
+
+class ThreadMessages(tuple[Message, ...]):
+    """The messages of a thread, the oldest first.
+
+    `damaged` names the tasks of the thread whose journals cannot be read, each with the reason: their messages are
+    left out. It is empty when all of the thread is there.
+    """
+
+    damaged: tuple[DamagedTurn, ...]
+
+    def __new__(
+        cls, messages: Iterable[Message] = (), damaged: tuple[DamagedTurn, ...] = ()
+    ) -> ThreadMessages:
+        made = super().__new__(cls, messages)
+        made.damaged = damaged
+        return made
+
+
+@frozen
+class CompactionReport:
+    """What a compaction did to what models see of a thread; `complete` is false when a summary could not be made.
+
+    `tasks` are those that made summaries, the newest last; `covers` is the version of the thread up to which the
+    newest summary goes.
+    """
+
+    thread_id: str
+    complete: bool
+    tasks: tuple[str, ...]
+    covers: int
+    messages_before: int
+    tokens_before: int
+    messages_after: int
+    tokens_after: int
+
+
+@frozen
+class PruneReport:
+    """What was deleted, or would be: whole threads, and all tasks, those of the threads included."""
+
+    threads: tuple[str, ...]
+    tasks: tuple[str, ...]
+
+
+@frozen
+class UndoReport:
+    """What an undo did. `complete` is false when a compensation stopped it; `left` then names the calls still to do."""
+
+    task_id: str
+    complete: bool
+    to: int
+    steps: tuple[str, ...]
+    calls: tuple[e.UndoneCall, ...]
+    problem: str | None = None
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Ids of the calls that are not compensated."""
+        return tuple(call.call for call in self.calls if call.verdict in ("not_compensated", "unknown"))
+
+
+@frozen
+class Difference:
+    """The first place where two tasks went different ways, None in `index` if they did not."""
+
+    a: str
+    b: str
+    shared_events: int
+    index: int | None = None
+    step_a: TaskStepOutput | None = None
+    step_b: TaskStepOutput | None = None
+    field: str | None = None
+    value_a: Json = None
+    value_b: Json = None
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return self.field is None
+
+
+@frozen
+class RunResult:
+    """How a task stands where it stopped.
+
+    `final_text` is the answer as text (never error prose), `output` the answer, `error` what went wrong, if it did;
+    `degraded_reasons` say why an answer is only a best effort; `pending` is what the task waits for. `cost` is in US
+    dollars, None if some of it is not known: `usage.unpriced` names the models without a price. `sources` and
+    `artifacts` are those of the present branch, in call order.
+    """
+
+    task_id: str
+    thread_id: str
+    state: StateWord
+    final_text: str
+    output: Any
+    error: e.Failure | None
+    degraded_reasons: tuple[str, ...]
+    steps: int
+    messages: tuple[Message, ...]
+    tool_executions: tuple[ToolExecution, ...]
+    subagent_executions: tuple[SubagentExecution, ...]
+    usage: TaskUsage
+    cost: Decimal | None
+    pending: tuple[Pending, ...]
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        if self.final_text:
+            return self.final_text
+        return f"{self.state}: {self.error.message}" if self.error is not None else self.state
+
+    def raise_for_state(self) -> RunResult:
+        """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it."""
+        classes = {"failed": TaskFailed, "cancelled": TaskCancelled, "interrupted": TaskInterrupted}
+        if self.state in classes:
+            why = f": {self.error.message}" if self.error is not None else ""
+            raise classes[self.state](f"task {self.task_id} is {self.state}{why}", self)
+        return self
+
+
+# -------------------------------------------------------------------------------- made from the state
+
+
+def resting_word(state: TaskState) -> StateWord:
+    """Return what a task at rest is called."""
+    if state.ended is not None:
+        return state.ended
+    if state.pausing:
+        return "paused"
+    if state.interrupting:
+        return "interrupted"
+    if state.undo is not None or any(True for _ in _unsettled(state)) or state.next_due() is not None:
+        return "waiting"
+    if any(True for _ in _resting(state)):
+        return "waiting"
+    if state.answered:
+        return "answered"
+    return "running" if state.began else "created"
+
+
+def _unsettled(state: TaskState) -> Iterable[CallState]:
+    calls = (call for step in state.under_way() for call in step.open.values())
+    return (call for call in calls if call.status in ("lost", "unresolved") and call.outcome is None)
+
+
+def _resting(state: TaskState) -> Iterable[CallState]:
+    """Return the calls of agents whose tasks stopped of their own."""
+    calls = (call for step in state.under_way() for call in step.open.values())
+    return (call for call in calls if call.status == "parked" and call.stopped is not None)
+
+
+def execution(state: TaskState, call: CallState) -> ToolExecution:
+    """Return a call as a caller sees it."""
+    latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
+    return ToolExecution(
+        call.name,
+        call.id,
+        call.arguments,
+        call.outcome,
+        call.output,
+        call.error,
+        latency,
+        state.agent,
+        call.attempt,
+        state.depth,
+        (state.agent,),
+        call.display,
+    )
+
+
+def executions(state: TaskState, steps: Iterable[StepState]) -> tuple[ToolExecution, ...]:
+    """Return the calls of some steps, in call order."""
+    return tuple([execution(state, call) for step in steps for call in step.calls if not call.answers])
+
+
+def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[SubagentExecution, ...]:
+    """Return the calls of agents in some steps that became tasks, in call order."""
+    return tuple([_subagent(state, call) for step in steps for call in step.calls if call.child is not None])
+
+
+def _subagent(state: TaskState, call: CallState) -> SubagentExecution:
+    spent = state.children.get(str(call.child), ())
+    each = {part.agent: _usage(part, part.model_calls, part.tool_calls) for part in spent}
+    whole = sum(spent[1:], spent[0]) if spent else SpentBy(call.name)
+    usage = _usage(whole, whole.model_calls, whole.tool_calls, each)
+    latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
+    name = spent[0].agent if spent else call.name
+    return SubagentExecution(
+        name,
+        str(call.child),
+        call.id,
+        str(call.arguments.get("input", "")),
+        call.outcome,
+        call.output,
+        call.error,
+        latency,
+        usage,
+        state.depth + 1,
+        (state.agent, name),
+    )
+
+
+def all_steps(state: TaskState) -> list[StepState]:
+    """Return the steps of the present branch that have begun, in order."""
+    if state.graph is not None:
+        return state.graph.in_order([*state.steps, *state.under_way()])
+    return [*state.steps, state.step] if state.step is not None else state.steps
+
+
+def pending_of(state: TaskState) -> tuple[Pending, ...]:
+    """Return what the task waits for."""
+    waiting: list[Pending] = []
+    for call in _unsettled(state):
+        why = (
+            call.stopped.message if call.stopped is not None else "it was cut off before its end was recorded"
+        )
+        text = f"{call.name} began and its outcome is not known: {why}"
+        waiting.append(_settlement(state, call, call.id, text))
+    for call in _resting(state):
+        assert call.stopped is not None, "it rests"
+        task_id = str(call.child)
+        waiting.append(Pending(task_id, "subagent", call.name, call.arguments, call.stopped.message))
+    if state.undo is not None:
+        for call in state.undo.queue:
+            if call.undo_status == "lost":
+                text = f"the compensation of {call.name} began and its outcome is not known"
+                waiting.append(_settlement(state, call, f"{call.id}{UNDO_SUFFIX}", text))
+    if state.ended is None:
+        waiting += [_timer(timer) for timer in state.timers()]
+    return tuple(waiting)
+
+
+def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -> Pending:
+    key = state.key_of(request_id)
+    return Pending(request_id, "settlement", call.name, call.arguments, text, idempotency_key=key)
+
+
+def _timer(timer: Timer) -> Pending:
+    text = f"the model is asked again at {moment(timer.due)}: {timer.tries.why}"
+    return Pending(timer.call or timer.step, "timer", "", {}, text, timer.due)
+
+
+def moment(time: int) -> str:
+    """Return a time, in microseconds since 1970, UTC, as people read it."""
+    return datetime.fromtimestamp(time / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def step_info(state: TaskState, step: StepState) -> StepInfo:
+    """Return which step it is."""
+    info = StepInfo(step.id, step.index, step.input, step.attempt, step.status)
+    node = state.graph.nodes.get(step.id) if state.graph is not None else None
+    if node is None:  # it is not planned yet
+        return info
+    return replace(info, name=node.plan.name, given=node.plan.input, after=node.after)
+
+
+def step_output(
+    state: TaskState, step: StepState, word: StateWord, upcoming: tuple[StepInfo, ...]
+) -> TaskStepOutput:
+    """Return what a step did."""
+    end = step.mark.messages if step.mark is not None else len(state.messages)
+    newest = not state.steps or step.index >= state.steps[-1].index
+    node = state.graph.nodes.get(step.id) if state.graph is not None else None
+    said = state.messages[step.first_message : end] if node is None else node.said
+    return TaskStepOutput(
+        state.task_id,
+        step_info(state, step),
+        step.output,
+        step.last or (newest and state.ended is not None),
+        word,
+        step.error or (state.error if newest and node is None else None),
+        pending_of(state) if newest else (),
+        upcoming,
+        tuple(said),
+        executions(state, [step]),
+        _usage(step, step.model_attempt, sum(not call.answers for call in step.calls)),
+        max(0, (step.ended or state.time) - step.started) / 1e6,
+    )
+
+
+def word_of(row: TaskRow) -> StateWord:
+    """Return a task's state as its row tells it: a dead driver leaves it interrupted."""
+    return cast("StateWord", row.word)
+
+
+def summary(row: TaskRow) -> TaskSummary:
+    """Return a row as a list shows it."""
+    driven = row.driver is not None and row.driver.alive
+    return TaskSummary(
+        row.task_id,
+        row.agent,
+        row.thread_id,
+        word_of(row),
+        driven,
+        row.created,
+        row.base,
+        row.labels,
+        row.parent,
+    )
+
+
+def snapshot(state: TaskState, row: TaskRow) -> Task:
+    """Return a task as it stands."""
+    return Task(
+        state.task_id,
+        state.agent,
+        state.thread,
+        word_of(row),
+        row.driver is not None and row.driver.alive,
+        row.created,
+        state.attempt,
+        len(state.steps),
+        state.input,
+        state.forked_from,
+        state.fork_seq or None,
+        state.parent,
+        row.labels,
+        state.seq,
+        state.extra_state,
+        usage_of(state),
+    )
+
+
+def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> RunResult:
+    """Return how the task stands; with the type of its output, if that is at hand, its output is of it."""
+    steps = all_steps(state)
+    has_answer = state.ended in ("completed", "degraded") or (state.answered and state.ended is None)
+    output = state.output if has_answer else None
+    if typed is not None and has_answer:
+        output = typed.load(output)
+    reasons = state.end_reasons if state.ended is not None else tuple(state.reasons)
+    usage = usage_of(state)
+    return RunResult(
+        state.task_id,
+        state.thread,
+        word,
+        state.output_text if has_answer else "",
+        output,
+        state.error,
+        reasons,
+        len(state.steps),
+        tuple(state.messages[state.own_from :]) if state.forked_from is None else tuple(state.messages),
+        executions(state, steps),
+        subagent_executions(state, steps),
+        usage,
+        usage.cost,
+        pending_of(state),
+        sources_of(steps),
+        artifacts_of(steps),
+        state.attempt,
+    )

@@ -1,0 +1,152 @@
+"""Performing steps that are functions: entering them, asking the model on their behalf, consulting their worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from treadle.agents.agent import Agent, RunContext
+from treadle.agents.workers.step_context import StepContext
+from treadle.agents.workers.worker import FunctionWorker, checked_result
+from treadle.core import events as e
+from treadle.core.effects import ConsultWorker, RunFunction
+from treadle.core.graph import Asked
+from treadle.core.messages import Json, Message, copied
+from treadle.core.model import ModelRequest
+from treadle.core.observation import error_text, unknown_tool_text
+from treadle.core.schedule import ITSELF, seen_by
+from treadle.engine.artifacts import checked_artifacts, checked_sources
+from treadle.engine.perform import Flight, Stage, being_cancelled, for_layers, standing
+from treadle.engine.step_threads import in_thread
+from treadle.errors import ModelError, SubagentFailed, ToolCallFailed, WorkerError
+
+
+async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> list[e.Event]:
+    """Enter a step that is a function and return its end; nothing if it was cut off, for then it is entered again."""
+    state, worker, node = stage.state, stage.kit.agent.own, effect.node
+    assert isinstance(worker, FunctionWorker), "only those have such steps"
+    assert stage.desk is not None, "and a desk for them"
+    assert state.graph is not None, "and a graph of them"
+    ctx = StepContext[Any](state, node, stage.desk, stage.context, stage.kit.agent)
+    flight.enter()
+    try:
+        try:
+            result: Any = await in_thread(partial(worker.run, ctx)) if worker.blocks else worker.run(ctx)
+            if isinstance(result, Awaitable):
+                result = await cast("Awaitable[Any]", result)
+            await ctx.settled()
+            done = checked_result(ctx, state.graph, result)
+            output = _read_output(stage.kit.agent, done.output) if done.is_last else done.output
+            sources, artifacts = checked_sources(done.sources), checked_artifacts(done.artifacts)
+        except asyncio.CancelledError:
+            if flight.cut is not None or being_cancelled():
+                raise
+            failure = e.Failure("worker", "error", "the step cancelled itself")
+            return await _failed(ctx, failure)
+        except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  whatever it raises is its failure
+            if flight.cut is not None:
+                return []  # it made something else of being cut off
+            return await _failed(ctx, _worker_failure(error))
+    except asyncio.CancelledError:
+        return []
+    if done.skipped is not None:
+        return [_given_itself_up(node.id, done.skipped)]
+    planned = tuple(done.next_steps)
+    return [
+        e.StepCompleted(node.id, done.is_last, output, next=planned, sources=sources, artifacts=artifacts)
+    ]
+
+
+async def _failed(ctx: StepContext[Any], failure: e.Failure) -> list[e.Event]:
+    await ctx.settled()
+    return [e.StepFailed(ctx.step_id, failure)]
+
+
+def _given_itself_up(step: str, why: str | Exception) -> e.StepSkipped:
+    if isinstance(why, Exception):
+        error = _worker_failure(why)
+        return e.StepSkipped(step, ITSELF, reason=f"it failed: {error.message}", error=error)
+    return e.StepSkipped(step, ITSELF, reason=str(why))
+
+
+def _worker_failure(error: BaseException) -> e.Failure:
+    while isinstance(error, BaseExceptionGroup):  # a group of tasks says only that something in it failed
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if isinstance(error, ModelError):
+        return e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
+    if isinstance(error, ToolCallFailed):
+        source = "subagent" if isinstance(error, SubagentFailed) else "tool"
+        return e.Failure(source, error.outcome, str(error), error.call_id)
+    return e.Failure("worker", "error", error_text(error))
+
+
+async def consult_worker(stage: Stage, flight: Flight, effect: ConsultWorker) -> list[e.Event]:
+    """Ask a worker for the first step, or for its last look at the answer."""
+    state, worker = stage.state, stage.kit.agent.own
+    assert isinstance(worker, FunctionWorker), "only those are asked"
+    task = RunContext(state.task_id, state.thread, state.input, stage.context)
+    flight.enter()
+    try:
+        if effect.id == "initialize":
+            return [e.StepsPlanned(await worker.initialize(task))]
+        return [
+            e.AnswerFinalized(
+                _read_output(stage.kit.agent, await worker.finalize(task, copied(state.output)))
+            )
+        ]
+    except asyncio.CancelledError:
+        if flight.cut is None and not being_cancelled():
+            return [consulted_in_vain(effect, "it cancelled itself")]
+        return []
+    except Exception as error:  # noqa: BLE001  whatever a worker raises is its failure
+        return [consulted_in_vain(effect, error_text(error))]
+
+
+def consulted_in_vain(effect: ConsultWorker, why: str) -> e.Event:
+    """Return that a worker could not be asked."""
+    method = "initialize_step" if effect.id == "initialize" else "finalize_task"
+    return e.WorkerFailed(e.Failure("worker", "error", f"{method} failed: {why}"))
+
+
+def _read_output(agent: Agent[Any], output: Json) -> Json:
+    """Return the answer of a worker of the user's own as the agent's output type; raises `WorkerError`."""
+    typed = agent.typed
+    if typed is None or output is None:
+        return output
+    try:
+        return typed.read(output)
+    except ValueError as error:
+        raise WorkerError(f"the answer is not of the agent's output type: {error}") from None
+
+
+def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
+    """Return what a function wants the model asked."""
+    state, kit, wanted = stage.state, stage.kit, asked.request
+    assert state.graph is not None, "functions ask in graphs alone"
+    node = state.graph.nodes[wanted.step]
+    messages: Sequence[Message] = asked.told()
+    specs = kit.offering(asked.offered)
+    if wanted.tools is not None:
+        unknown = [name for name in wanted.tools if name not in kit.tools]
+        if unknown:
+            raise ModelError(unknown_tool_text(unknown[0], list(kit.tools)), kind="invalid_request")
+        specs = tuple([kit.tools[name].spec for name in wanted.tools])
+    if asked.looks_back:
+        seen = stage.show(specs) if node.alone and stage.show is not None else seen_by(state, node)
+        messages = [*seen, *messages] if messages else seen
+    request = ModelRequest(
+        messages,
+        wanted.instructions if wanted.instructions is not None else standing(kit, state),
+        specs,
+        "auto",
+        kit.agent.model_settings,
+        state.task_id,
+        wanted.step,
+        state.turn,
+        asked.attempt,
+        None,
+    )
+    request.call = asked.id
+    return for_layers(request, stage, asked.asked_at, asked.tries)

@@ -1,0 +1,177 @@
+"""Where steps that are functions hand in what they want, and get word when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from treadle.core import events as e
+from treadle.core.state import TaskState
+from treadle.engine import step_threads
+from treadle.engine.in_flight import Recorder
+from treadle.errors import WorkerError
+
+T = TypeVar("T")
+
+
+class StepDesk:
+    """The desk of one drive: functions hand in, the drive takes down; both in the drive's event loop.
+
+    Args:
+        state: of the task.
+        clock: returns microseconds since 1970, UTC.
+    """
+
+    def __init__(self, state: TaskState, clock: Callable[[], int]) -> None:
+        self._state = state
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._wanted: deque[tuple[e.Event | None, asyncio.Future[None] | None]] = deque()
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._closed = False
+        self.wake: Callable[[], None] = _nothing
+
+    # ----------------------------------------------------------------------------------- for functions
+
+    def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
+        """Have something recorded, unless it is known; the future is done when it has ended."""
+        self._check_place()
+        done = self._loop.create_future()
+        if event is None and not self._is_open(call_id):
+            done.set_result(None)
+            return done
+        self._waiting.setdefault(call_id, []).append(done)
+        if event is not None:
+            self._wanted.append((event, None))
+            self.wake()
+        return done
+
+    def keep(self, event: e.Event) -> Awaitable[None]:
+        """Have an event recorded; the future is done when it is."""
+        self._check_place()
+        done = self._loop.create_future()
+        self._wanted.append((event, done))
+        self.wake()
+        return done
+
+    def heard(self) -> Awaitable[None]:
+        """Return what is done once all that was handed in is recorded."""
+        done = self._loop.create_future()
+        self._wanted.append((None, done))
+        self.wake()
+        return done
+
+    def turns(self) -> asyncio.Lock:
+        """Return what only one at a time can be in."""
+        return asyncio.Lock()
+
+    def now(self) -> float:
+        """Return seconds since 1970, UTC."""
+        return self._clock() / 1e6
+
+    def random(self) -> float:
+        """Return a number from 0 up to 1."""
+        return random.random()  # noqa: S311  no secret
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Wait in a thread for what the event loop does."""
+
+        async def awaited() -> T:
+            return await awaitable
+
+        if _running_loop() is self._loop:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise WorkerError("wait() is for functions that run in a thread; an async one says await")
+        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+
+    def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
+        """Call a function in a thread; what it did not come to is lost if its step is stopped."""
+        return step_threads.in_thread(fn)
+
+    # ----------------------------------------------------------------------------------- for the drive
+
+    @property
+    def has_wishes(self) -> bool:
+        """Whether something was handed in that is not recorded yet."""
+        return bool(self._wanted)
+
+    def take_down(self, record: Recorder) -> None:
+        """Record what was handed in; a step that does not run any more, or is given up, gets nothing."""
+        graph = self._state.graph
+        while self._wanted:
+            event: Any
+            event, done = self._wanted.popleft()
+            if event is not None:
+                if graph is None or not graph.needs(event.step):
+                    self._refuse(event, done)
+                    continue
+                record(event)
+            if done is not None and not done.done():
+                done.set_result(None)
+
+    def tell(self, event: Any) -> None:
+        """Give word of an end."""
+        for done in self._waiting.pop(event.call or "", ()):
+            if not done.done():
+                done.set_result(None)
+
+    def drop(self, call_ids: Iterable[str]) -> None:
+        """Refuse what a step that was given up still waits for."""
+        for call_id in call_ids:
+            self._fail(self._waiting.pop(call_id, ()))
+
+    def close(self) -> None:
+        """Refuse whatever comes and is awaited: the drive is over, and a thread left behind must not wait for ever."""
+        self._closed, self.wake = True, _nothing
+        while self._wanted:
+            self._refuse(*self._wanted.popleft())
+        self.drop(list(self._waiting))
+
+    def _refuse(self, event: Any, done: asyncio.Future[None] | None) -> None:
+        self._fail(self._waiting.pop(getattr(event, "call", ""), ()))
+        if done is not None:
+            self._fail((done,))
+
+    def _fail(self, futures: Iterable[asyncio.Future[None]]) -> None:
+        for future in futures:
+            if not future.done():
+                future.set_exception(self._too_late())
+                future.exception()  # whoever asked may have left
+
+    def _too_late(self) -> WorkerError:
+        return WorkerError(f"task {self._state.task_id}: the step that asks does not run any more")
+
+    def _check_place(self) -> None:
+        """Raise `WorkerError` unless the drive is there to hear what is asked for, in this thread."""
+        if _running_loop() is not self._loop:
+            raise WorkerError(
+                "a step's context is used in the event loop that runs the step; in another thread call "
+                "ctx.wait(ctx.call_tool(...))"
+            )
+        if self._closed:
+            raise self._too_late()
+
+    def _is_open(self, call_id: str) -> bool:
+        graph = self._state.graph
+        if graph is None:
+            return False
+        return any(
+            call_id in node.asked or (node.step is not None and call_id in node.step.open)
+            for node in graph.running.values()
+        )
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _nothing() -> None:
+    pass

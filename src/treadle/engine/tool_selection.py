@@ -1,0 +1,74 @@
+"""Offering: which tools a request holds is chosen before its begin is recorded, and kept with it.
+
+A request that has to be made again (after a crash, a failure, in a fork) holds the same tools: nobody is asked twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from treadle.agents.tool_selection import RequestContext, chosen
+from treadle.core import events as e
+from treadle.core.effects import CallModel
+from treadle.core.messages import Message
+from treadle.core.observation import error_text, near_name
+from treadle.core.schedule import seen_by
+from treadle.engine.perform import Stage
+from treadle.errors import ConfigurationError
+
+
+def choose(stage: Stage, effect: CallModel) -> tuple[tuple[str, ...] | None, e.Failure | None]:
+    """Return the names of the tools that a request offers, in the agent's order; None for all it has.
+
+    A choice that fails is the failure of the request: none is sent.
+    """
+    agent, asked = stage.kit.agent, effect.asked
+    if agent.offer is None or effect.final or (asked is not None and asked.request.tools is not None):
+        return None, None
+    before = effect.step.offered if asked is None else asked.offered
+    if before is not None:
+        return before, None
+    state, tools = stage.state, stage.kit.tools
+    try:
+        names = chosen(agent.offer, _context(stage, effect))
+        if names - tools.keys():
+            raise _no_tool(min(names - tools.keys()), tools)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is anybody's code, and harms only its request
+        why = f"the tools to offer could not be chosen: {error_text(error)}"
+        return None, e.Failure("agent", "offer", why)
+    wanted = agent.model_settings.tool_choice
+    if wanted in tools and state.turn == 0 and asked is None:
+        names.add(wanted)
+    return tuple([name for name in tools if name in names]), None
+
+
+def _context(stage: Stage, effect: CallModel) -> RequestContext[Any]:
+    state = stage.state
+    messages: Sequence[Message] = state.view
+    if effect.asked is not None:
+        assert state.graph is not None, "functions ask in graphs alone"
+        messages = effect.asked.told()
+        if effect.asked.looks_back:
+            seen = seen_by(state, state.graph.nodes[effect.step.id])
+            messages = [*seen, *messages] if messages else seen
+    return RequestContext(
+        state.task_id,
+        state.thread,
+        state.input,
+        stage.context,
+        effect.step.index,
+        messages,
+        stage.kit.agent.tools,
+    )
+
+
+def _no_tool(name: str, tools: Iterable[str]) -> ConfigurationError:
+    near = near_name(name, tools)
+    hint = f", did you mean {near!r}?" if near else ""
+    return ConfigurationError(f"{name!r} is no tool of the agent{hint}")
+
+
+async def failed(effect: CallModel, failure: e.Failure) -> list[e.Event]:
+    """Return the end of a request that was not sent, since it was not known what to offer."""
+    return [e.ModelFailed(effect.step.id, failure, None if effect.asked is None else effect.asked.id)]

@@ -1,0 +1,114 @@
+"""Typed answers at the edge: how a model is asked for one, and how what it wrote is read.
+
+An answer is read once, when it arrives, and the journal keeps what it came to: nothing that is decided afterwards, here
+or after a crash, needs the type again. Only a result is made with it, from the journal's JSON data.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from treadle.agents.agent import Agent, OutputMode
+from treadle.agents.output import OutputType
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.core.messages import Json, Message
+from treadle.core.model import Finish
+from treadle.core.model_answer import problem_clause
+from treadle.core.observation import as_text
+from treadle.core.strict_json import STRICTLY
+from treadle.core.tools import ToolSpec
+from treadle.ports import Model, output_mode_of
+
+TOOL: Final = "final_answer"
+"""What the tool is called by which answers are given, unless a tool of the agent is."""
+
+
+@frozen
+class TypedAnswers:
+    """How the answers of an agent are asked for and read; worked out once for all its tasks.
+
+    Args:
+        output: the type.
+        mode: how its model is asked.
+        tool: what the model calls to answer, in mode `tool`.
+        told: what is added to the instructions.
+    """
+
+    output: OutputType
+    mode: OutputMode
+    tool: ToolSpec | None
+    told: str
+
+    def read(self, message: Message, finish: Finish) -> e.TypedAnswer | None:
+        """Return how a model's message reads; None if it calls tools to go on, or if an answer was refused."""
+        calls = message.tool_calls
+        if self.tool is None:
+            return None if calls else self._words(message.text, finish)
+        giving = [call for call in calls if call.name == self.tool.name]
+        if not giving:
+            return None if calls else self._words("", finish)
+        read: list[e.TypedAnswer] = []
+        for call in giving:
+            if call.problem is not None:
+                read.append(_rejected(problem_clause(call.problem), call.id))
+                continue
+            try:
+                return e.TypedAnswer(self.output.read(call.arguments), None, call.id)
+            except ValueError as error:
+                read.append(_rejected(str(error), call.id))
+        return read[0]
+
+    def _words(self, text: str, finish: Finish) -> e.TypedAnswer | None:
+        if finish in ("refusal", "content_filter"):
+            return None
+        if finish == "length":
+            return _rejected("it was cut off at the longest length you may write; write a shorter one")
+        if finish not in ("stop", "tool_calls"):
+            return _rejected("it broke off")
+        if self.tool is not None:
+            return _rejected(f"it is given by calling {self.tool.name}, and by nothing else")
+        try:
+            return e.TypedAnswer(self.output.read(_written(text)))
+        except RecursionError:
+            return _rejected("its JSON is nested too deeply")
+        except ValueError as error:
+            return _rejected(str(error))
+
+
+def _written(text: str) -> Json:
+    """Return the JSON that a text is, or else the one object in it; raise `ValueError` if there is none or more."""
+    from treadle.agents.dialects.lenient_json import after_thinking, only_object
+
+    text = after_thinking(text)
+    try:
+        return json.loads(text, **STRICTLY)
+    except ValueError:
+        return only_object(text)
+
+
+def _rejected(why: str, call: str | None = None) -> e.TypedAnswer:
+    return e.TypedAnswer(
+        None, f"This is not the answer that was asked for: {why}. Give the whole answer again.", call
+    )
+
+
+def typed_answers(agent: Agent[Any], output: OutputType, model: Model) -> TypedAnswers:
+    """Return how the answers of an agent, which are to be of a type, are asked for and read."""
+    mode = output_mode_of(model) if agent.output_mode == "auto" else agent.output_mode
+    if mode == "native":
+        return TypedAnswers(output, mode, None, "")
+    if mode == "prompt":
+        return TypedAnswers(output, mode, None, f"{_PROMPT}\n{as_text(output.schema)}")
+    taken, name, number = {tool.spec.name for tool in agent.tools}, TOOL, 2
+    while name in taken:
+        name, number = f"{TOOL}_{number}", number + 1
+    described = f"Give the final answer, a {output.name}. Call it once, when you have the answer."
+    tool = ToolSpec(name=name, description=described, parameters=output.schema, read_only=True, declared=True)
+    return TypedAnswers(output, mode, tool, f"Give your final answer by calling {name}, never as text.")
+
+
+_PROMPT: Final = (
+    "When you have the final answer, write it as one JSON object, alone. It has to fit this schema:"
+)

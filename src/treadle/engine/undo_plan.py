@@ -1,0 +1,161 @@
+"""What an undo would take back, and what it took back. Pure rules over the state."""
+
+from __future__ import annotations
+
+from treadle.agents.decide.lifecycle import may_have_acted, taken_back, undo_report
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.core.graph import Graph
+from treadle.core.state import CallState, StepState, TaskState
+from treadle.engine.results import UndoReport, all_steps
+from treadle.errors import ConfigurationError, IrreversibleStep, StepNotFound, UndoUnfinished
+
+
+@frozen
+class UndoPlan:
+    """The event that asks for an undo, and whether it needs the tools' own code."""
+
+    event: e.UndoRequested
+    needs_agent: bool
+
+
+def plan(
+    state: TaskState, to: int | str | None, *, force: bool, by: str | None, step: int | str | None = None
+) -> UndoPlan:
+    """Return what to record for an undo.
+
+    Raises:
+        StepNotFound: there is no such step, or none to take back.
+        IrreversibleStep: a step holds effectful calls without `undo=`, and `force` is not given.
+        UndoUnfinished: another undo has begun and not ended.
+    """
+    if to is not None and step is not None:
+        raise ConfigurationError(
+            "undo_step takes to= (the last step kept) or step= (the one taken back), not both"
+        )
+    keep, steps = (
+        _of_graph(state, state.graph, to, step) if state.graph is not None else _of_row(state, to, step)
+    )
+    if state.undo is not None:
+        if (to is not None or step is not None) and (keep, _ids(steps)) != (state.undo.to, _begun(state)):
+            message = f"task {state.task_id}: an undo to step {state.undo.to} has begun; finish it first"
+            raise UndoUnfinished(message, task_id=state.task_id)
+        keep = state.undo.to
+        steps = [one for one in all_steps(state) if taken_back(state.undo, one)]
+    calls = [call for one in reversed(steps) for call in reversed(one.calls) if may_have_acted(call)]
+    stuck = [call for call in calls if _irreversible(call)]
+    if stuck and not force:
+        named = ", ".join(
+            f"{call.name} ({call.id if call.child is None else f'task {call.child}'})" for call in stuck
+        )
+        message = (
+            f"task {state.task_id}: {named} may have changed something and cannot be taken back; give the tool undo=, "
+            "settle what is unknown, or use force=True (--force) to rewind without compensating"
+        )
+        raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in stuck))
+    queue = tuple(call.id for call in calls if call.undo and call.outcome == "ok")
+    left = any(call.undo_status in ("none", "not_happened", "failed") for call in calls if call.id in queue)
+    return UndoPlan(e.UndoRequested(keep, _ids(steps), queue, force, by), left)
+
+
+def _ids(steps: list[StepState]) -> tuple[str, ...]:
+    return tuple([step.id for step in steps])
+
+
+def _begun(state: TaskState) -> tuple[str, ...]:
+    """Return the ids of the steps that an undo which has begun takes back."""
+    undo = state.undo
+    return _ids([step for step in all_steps(state) if undo is not None and taken_back(undo, step)])
+
+
+def _of_row(state: TaskState, to: int | str | None, step: int | str | None) -> tuple[int, list[StepState]]:
+    """Return the last step kept and those taken back, where one step follows upon the other."""
+    if step is not None:
+        to = _named(state, all_steps(state), step) - 1
+    keep = _step_to_keep(state, to)
+    return keep, [one for one in all_steps(state) if one.index > keep]
+
+
+def _of_graph(
+    state: TaskState, graph: Graph, to: int | str | None, step: int | str | None
+) -> tuple[int, list[StepState]]:
+    """Return the same where steps depend on each other: a step goes with all that came of it, not its siblings."""
+    steps = all_steps(state)
+    mine = [one for one in steps if not graph.nodes[one.id].inherited]
+    if not mine:
+        where = f"; the others were taken over from task {state.forked_from}" if steps else ""
+        raise StepNotFound(f"task {state.task_id}: no step to take back{where}")
+    if to == 0:
+        first = {one.id for one in mine}
+    elif to is not None:
+        kept = _one_named(state, steps, to)
+        first = graph.dependents({kept.id}) - {kept.id}
+    else:
+        first = {(mine[-1] if step is None else _one_named(state, steps, step)).id}
+    gone = graph.dependents(first)
+    back = [one for one in steps if one.id in gone]
+    if not back:
+        raise StepNotFound(f"task {state.task_id}: nothing came of step {to}, so there is none to take back")
+    taken_over = [one.id for one in back if graph.nodes[one.id].inherited]
+    if taken_over:
+        raise StepNotFound(
+            f"task {state.task_id}: no step to take back (step {taken_over[0]} was taken over from task "
+            f"{state.forked_from})"
+        )
+    return min(one.index for one in back) - 1, back
+
+
+def _one_named(state: TaskState, steps: list[StepState], wanted: int | str) -> StepState:
+    graph = state.graph
+    for step in steps:
+        if wanted == step.id or (type(wanted) is int and wanted == step.index):
+            return step
+    named = [step for step in steps if graph is not None and graph.nodes[step.id].plan.name == wanted]
+    if named:
+        return named[-1]
+    raise StepNotFound(f"task {state.task_id} has no step {wanted!r} on its present branch")
+
+
+def _irreversible(call: CallState) -> bool:
+    """Whether a call changed something, or may have, that no compensation of its own takes back."""
+    if call.in_doubt or call.child is not None or call.outcome is None:
+        return True
+    return call.outcome == "ok" and not call.undo
+
+
+def _step_to_keep(state: TaskState, to: int | str | None) -> int:
+    steps = all_steps(state)
+    floor = steps[state.floor - 1].index if state.floor else 0
+    last = steps[-1].index if steps else 0
+    keep = _named(state, steps, to) if to is not None else last - 1
+    if last <= floor or keep < floor:
+        where = f"step {floor} was taken over from task {state.forked_from}" if floor else "there is none"
+        raise StepNotFound(f"task {state.task_id}: no step to take back ({where})")
+    if keep >= last:
+        raise StepNotFound(f"task {state.task_id}: step {keep} is the last one, so nothing comes after it")
+    return keep
+
+
+def _named(state: TaskState, steps: list[StepState], to: int | str) -> int:
+    if isinstance(to, int) and not isinstance(to, bool):
+        if to < 0 or (to > 0 and not any(step.index == to for step in steps)):
+            raise StepNotFound(f"task {state.task_id} has no step {to}; it has {len(steps)} steps")
+        return to
+    for step in steps:
+        if step.id == to:
+            return step.index
+    raise StepNotFound(f"task {state.task_id} has no step {to!r} on its present branch")
+
+
+def report(state: TaskState, asked: e.UndoRequested) -> UndoReport:
+    """Return what an undo has done so far."""
+    undo = state.undo
+    if undo is None:
+        return UndoReport(state.task_id, True, asked.to, asked.steps, state.last_undo)
+    stuck = next((call for call in undo.queue if call.undo_status in ("failed", "lost")), None)
+    problem = None
+    if stuck is not None:
+        what = "failed" if stuck.undo_status == "failed" else "began, and its outcome is not known"
+        why = f": {stuck.undo_error}" if stuck.undo_error else ""
+        problem = f"the compensation of {stuck.name} ({stuck.id}) {what}{why}"
+    return UndoReport(state.task_id, False, asked.to, asked.steps, undo_report(state, undo), problem)

@@ -1,0 +1,277 @@
+"""Steering tasks: words and edits for the next step; pause, interrupt, cancel, settle."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.events import END_STATES
+from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.journal import unfold
+from treadle.core.messages import Json, copied
+from treadle.core.state import CallState, TaskState
+from treadle.core.stop_requests import StopKind
+from treadle.core.tools import Happened, NotHappened
+from treadle.drivers.arguments import parts_of
+from treadle.drivers.stopping import stop
+from treadle.engine import results
+from treadle.engine.results import RunResult, StepInfo
+from treadle.errors import (
+    AgentUnknown,
+    AlreadyDecided,
+    CallNotFound,
+    ConfigurationError,
+    StepNotFound,
+    TaskBusy,
+    TaskFinished,
+    ToolArgumentsInvalid,
+)
+from treadle.runner.verbs import verb
+from treadle.runner.views import Input, Ref, Role, Views, finished, id_of, upcoming_steps, words_to_read
+
+READ_SOON: Final = 2.0
+"""Seconds that a settlement waits to hear whether another one came before it."""
+
+
+class Steering(Views):
+    """The verbs with which people speak to a task and stop it, wherever it is driven."""
+
+    @verb
+    async def send(self, task: Ref, message: Input, *, role: Role = "user", by: str | None = None) -> None:
+        """Put words before a task's next model call, also while it runs; durable when this returns.
+
+        Args:
+            task: the task, or its id.
+            message: text or content parts.
+            role: `user`, `system`, or `observation`: framed as data from outside, not as anybody's wish.
+            by: who says so.
+
+        Raises:
+            TaskFinished: the task is completed, degraded or cancelled.
+        """
+        if role not in ("user", "observation", "system"):
+            raise ConfigurationError(f"send: role must be 'user', 'observation' or 'system', got {role!r}")
+        parts = self._driving.parts.load_parts(parts_of(message))
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        if row.state in END_STATES and row.state != "failed":
+            raise TaskFinished(
+                f"task {task_id} is {row.state}; fork it to go on", task_id=task_id, state=row.state
+            )
+        data: dict[str, Json] = {"parts": [codec.encode_part(part) for part in parts], "by": by}
+        data["role"] = "user" if role == "observation" else role
+        data["observation"] = role == "observation"
+        while True:
+            if row.state == "failed":
+                await self._take_up(task_id, by)
+            item_id = await self._driving.command(task_id, "send", data)
+            now = await self._driving.row(task_id)
+            if now.state not in END_STATES and await self._driving.is_unread(task_id, item_id):
+                return  # it does not end before that is read
+            if await self._driving.answer(task_id, item_id, after=row.head) is not None:
+                return
+            row = now  # it had ended before it could read this
+            if row.state in END_STATES and row.state != "failed":
+                message = f"task {task_id} ended ({row.state}) before it could read this"
+                raise TaskFinished(message, task_id=task_id, state=row.state)
+
+    async def _take_up(self, task_id: str, by: str | None) -> None:
+        """Return once a failed task is taken up again, by whoever comes first."""
+        while (await self._driving.row(task_id)).state == "failed":
+            try:
+                async with self._driving.owning.own(task_id) as owned:
+                    if owned.state.ended == "failed":
+                        await self._driving.reopen(owned, "send", by)
+            except TaskBusy:
+                await self._driving.stopped(task_id, or_left="failed")
+
+    @verb
+    async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
+        """Replace the words that the next step will read; both versions are kept. Returns the step."""
+        parts = self._driving.parts.load_parts(parts_of(input))
+        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
+            state = owned.state
+            if state.ended is not None and state.ended != "failed":
+                raise finished(state, f"is {state.ended}")
+            if state.ended is not None:
+                await self._driving.reopen(owned, "edit_step", by)
+            if state.answered:
+                raise finished(state, "has answered; undo its last step, or give input to go on")
+            owned.writer.record(e.InputEdited(parts, words_to_read(state), by))
+            return upcoming_steps(state)[0]  # before what others ask for meanwhile is read
+
+    @verb
+    async def edit_call(
+        self, task: Ref, call_id: str, arguments: dict[str, Json], *, by: str | None = None
+    ) -> None:
+        """Change the arguments of a call that has not begun; both versions are kept.
+
+        A runner that was given the task's agent checks them against the tool's schema. For any other they are checked
+        when the call is to start, and the model is told what is wrong.
+
+        Raises:
+            ConfigurationError: the arguments do not fit the schema.
+            CallNotFound: there is no such call, or it has begun.
+        """
+        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
+            state = owned.state
+            if state.ended is not None and state.ended != "failed":
+                raise finished(state, f"is {state.ended}")
+            call = state.open_call(call_id)
+            if call is None or call.status != "proposed" or call.in_doubt or call.answers:
+                raise CallNotFound(f"task {state.task_id} has no call {call_id!r} that has not begun")
+            self._check_arguments(state, call, arguments)
+            owned.writer.record(e.CallEdited(call.step, call_id, arguments, call.arguments, by))
+
+    def _check_arguments(self, state: TaskState, call: CallState, arguments: dict[str, Json]) -> None:
+        """Raise `ConfigurationError` for arguments that do not fit a tool, if the task's agent is known here."""
+        try:
+            agent = self._driving.agents.of(state.agent, None, state.task_id)
+        except AgentUnknown:
+            return
+        tool = next((tool for tool in agent.tools if tool.spec.name == call.name), None)
+        if tool is None:
+            return
+        try:
+            tool.validate(copied(arguments))
+        except ToolArgumentsInvalid as error:
+            why = f"edit_call: arguments do not fit the tool {call.name} of call {call.id}: {error}"
+            raise ConfigurationError(why) from error
+
+    @verb
+    async def skip_step(self, task: Ref, *, step: str | None = None, by: str | None = None) -> None:
+        """Give up a failed step, on record; the task goes on with the next one.
+
+        Args:
+            task: the task, or its id.
+            step: id of the step, if several failed; by default the first.
+            by: who says so.
+
+        Raises:
+            StepNotFound: the task's next step has not failed.
+            TaskFinished: it has, beside others, and the task was ended nevertheless.
+            UndoUnfinished: an undo has begun and not ended.
+        """
+        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
+            state = owned.state
+            failed = [one for one in state.under_way() if one.status == "failed" and step in (None, one.id)]
+            if not failed:
+                which = "no failed step" if step is None else f"no failed step {step!r}"
+                raise StepNotFound(f"task {state.task_id} has {which} to skip")
+            if state.ended is not None and state.ended != "failed":
+                raise finished(state, f"is {state.ended}")
+            if state.ended is not None:
+                await self._driving.reopen(owned, "skip_step", by)
+            owned.writer.record(e.StepSkipped(failed[0].id, by))
+
+    @verb
+    async def pause(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """Let running calls end and start nothing new; returns when the task is paused, or has ended before."""
+        return await self._control(task, "pause", reason, by)
+
+    @verb
+    async def interrupt(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """Stop what runs now; the task can be resumed. Returns when it has stopped."""
+        return await self._control(task, "interrupt", reason, by)
+
+    @verb
+    async def cancel(self, task: Ref, *, reason: str | None = None, by: str | None = None) -> RunResult:
+        """End a task for good; returns when its last effect has ended. Does nothing to a task that has ended."""
+        return await self._control(task, "cancel", reason, by)
+
+    async def _control(self, task: Ref, kind: StopKind, reason: str | None, by: str | None) -> RunResult:
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        state = await stop(self._driving, task_id, kind, {"reason": reason, "by": by})
+        result = self._result_of(state, results.resting_word(state))
+        if row.parent is not None and row.state not in END_STATES and kind == "cancel":
+            await self._driving.tell_parents(row)
+        return result
+
+    @verb
+    async def settle(
+        self, task: Ref, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None
+    ) -> None:
+        """Say whether a call whose outcome is unknown took effect; the task goes on when it is next driven.
+
+        Args:
+            task: the task, or its id.
+            request_id: as `pending` names it.
+            verdict: `Happened(output)`, or `NotHappened()`: then the call starts (again).
+            by: who says so.
+
+        Raises:
+            CallNotFound: nothing is to be settled under this id.
+            AlreadyDecided: it was settled differently.
+        """
+        if not isinstance(verdict, (Happened, NotHappened)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"settle: verdict must be Happened(...) or NotHappened(), got {verdict!r}"
+            )
+        state = await self._state(task)
+        if request_id not in [p.request_id for p in results.pending_of(state) if p.kind == "settlement"]:
+            await self._check_settled(state, request_id, verdict)
+            return
+        happened = isinstance(verdict, Happened)
+        data: dict[str, Json] = {
+            "request_id": request_id,
+            "verdict": "happened" if happened else "not_happened",
+        }
+        data["output"], data["by"] = verdict.output if isinstance(verdict, Happened) else None, by
+        seq = state.seq
+        item_id = await self._driving.command(state.task_id, "settle", data)
+        # It is durable: whoever drives the task reads it when he comes to it.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_SOON):
+                answer = await self._driving.answer(state.task_id, item_id, after=seq)
+            if isinstance(answer, e.CommandRejected):  # somebody else was faster
+                await self._check_settled(await self._state(task), request_id, verdict)
+        if state.parent is not None:
+            await self._driving.tell_parents(await self._driving.row(state.task_id))
+
+    async def _check_settled(
+        self, state: TaskState, request_id: str, verdict: Happened | NotHappened
+    ) -> None:
+        """Raise unless a call, of which nothing is to be settled any more, was settled like this."""
+        call = state.find_call(request_id.removesuffix(UNDO_SUFFIX))
+        if call is not None:
+            _check_same(state, call, request_id, verdict)
+            return
+        # An undo that has ended took the call away with its step; the journal still tells how it was settled.
+        settled: e.OutcomeSettled | None = None
+        for _, found in unfold(state.task_id, await self._driving.store.read(state.task_id)):
+            for event in found:
+                if isinstance(event, e.OutcomeSettled) and event.call == request_id:
+                    settled = event
+        if settled is None:
+            raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
+        if settled.verdict != ("happened" if isinstance(verdict, Happened) else "not_happened"):
+            message = f"task {state.task_id}: call {request_id} is settled as {settled.verdict}"
+            raise AlreadyDecided(message, task_id=state.task_id)
+
+
+def _check_same(state: TaskState, call: CallState, request_id: str, verdict: Happened | NotHappened) -> None:
+    """Raise unless a call was settled like this."""
+    undoes = request_id.endswith(UNDO_SUFFIX)
+    if _was_undone(call, verdict) if undoes else _was_settled(call, verdict):
+        return
+    how = call.undo_status if undoes else call.outcome or call.status
+    message = f"task {state.task_id}: call {request_id} is settled; it is {how}"
+    raise AlreadyDecided(message, task_id=state.task_id)
+
+
+def _was_settled(call: CallState, verdict: Happened | NotHappened) -> bool:
+    if isinstance(verdict, Happened):
+        return call.outcome == "ok" and call.output == verdict.output
+    # A call that may write starts again for no other reason.
+    starts = {"proposed": 0, "begun": 1}.get(call.status)
+    return call.effect == "write" and starts is not None and call.attempt > starts
+
+
+def _was_undone(call: CallState, verdict: Happened | NotHappened) -> bool:
+    if isinstance(verdict, Happened):
+        return call.undo_status == "done"
+    return call.undo_status == "not_happened"

@@ -1,0 +1,257 @@
+"""Making tasks and taking them step by step."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from treadle.agents.agent import Agent
+from treadle.core import events as e
+from treadle.core.messages import Json
+from treadle.core.state import TaskState
+from treadle.drivers.arguments import parts_of
+from treadle.drivers.driver import NewRun
+from treadle.drivers.task_cache import Owned
+from treadle.engine import results
+from treadle.engine.drive import Drive
+from treadle.engine.options import RunOptions, from_json
+from treadle.engine.results import RunResult, Task, TaskStepOutput
+from treadle.errors import (
+    StepFailed,
+    StepNotFound,
+    TaskConflict,
+    TaskParked,
+    TaskUnfinished,
+)
+from treadle.ports import TaskExists, TaskRow
+from treadle.runner.stream import StepStream
+from treadle.runner.verbs import on_instances, verb
+from treadle.runner.views import Input, Ref, Views, finished, id_of, next_step, upcoming_steps
+
+
+class Stepping(Views):
+    """The verbs that make a task, run one step of it, and finalize it."""
+
+    @verb
+    async def create_task(
+        self,
+        agent: Agent[Any],
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        task_id: str | None = None,
+        extra_state: Json = None,
+        options: RunOptions | None = None,
+        context: Any = None,
+    ) -> Task:
+        """Create a task without running anything; the same task id with the same arguments gives the same task.
+
+        Args:
+            agent: what is to run.
+            input: text or content parts.
+            thread_id: the conversation to go on with; a new one by default.
+            task_id: an id of your own.
+            extra_state: JSON data of yours, kept with the task.
+            options: how to run.
+            context: never stored; when given, instructions that are a function are worked out with it now.
+
+        Raises:
+            TaskConflict: the task id is known with another agent, input or thread.
+        """
+        new = NewRun(agent, parts_of(input), thread_id, task_id, options, extra_state)
+        owned = await self._create_or_none(new, drives=False)
+        if owned is None:
+            return await self.get_task(str(task_id))
+        async with self._driving.owning.giving_back(owned):
+            if context is not None:
+                self._driving.introduce(owned, agent, context, from_json(owned.state.options))
+            await owned.writer.durable()
+        return await self.get_task(owned.state.task_id)
+
+    @verb
+    async def run_step(
+        self,
+        task: Ref,
+        *,
+        input: Input | None = None,
+        step: str | None = None,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+    ) -> TaskStepOutput:
+        """Run exactly one step and return what it did.
+
+        Args:
+            task: the task, or its id.
+            input: a person's words, put before the step's model call.
+            step: id of the step to run; it must be one that is ready: see `get_upcoming_steps`.
+            agent: the task's agent, if this runner was not given it.
+            context: handed to tools; never stored.
+
+        Raises:
+            StepFailed: the step failed and the policy says fail; the next `run_step` takes it up again.
+            TaskParked: the task is paused, or waits for something.
+            TaskFinished: the task has answered (finalize it) or ended.
+        """
+        return await self._step(id_of(task), input, step, agent, context)
+
+    async def _step(
+        self,
+        task_id: str,
+        given: Input | None,
+        step: str | None,
+        agent: Agent[Any] | None,
+        context: Any,
+        only: frozenset[str] | None = None,
+    ) -> TaskStepOutput:
+        parts = parts_of(given) if given is not None else ()
+        row = await self._driving.row(task_id)
+        self._driving.check_alone(task_id, row.parent)
+        known = self._driving.agents.of(row.agent, agent, task_id)
+        async with self._driving.owning.own_outside_undo(task_id, enter=True) as owned:
+            known = agent or self._driving.agents.version_for(owned.state, known)
+            if owned.state.ended in (None, "failed"):
+                await self._driving.agents.check_prices(known, owned.state)
+            await self._ready_for_a_step(owned, bool(parts), step)
+            if parts:
+                owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
+            if known.own is not None and known.own.runs_functions and only is None:
+                wanted = [step] if step is not None else _may_run(owned.state)[:1]
+                only = frozenset(wanted) or None
+            drive = await self._driving.drive(owned, "step", known, context, only)
+        return _outcome_of_step(owned.state, drive, only)
+
+    async def _ready_for_a_step(self, owned: Owned, has_input: bool, step: str | None) -> None:
+        state = owned.state
+        if step is not None and step not in _may_run(state):
+            raise StepNotFound(f"task {state.task_id}: {step!r} is not the next step")
+        if state.ended is not None and state.ended != "failed":
+            raise finished(state, f"is {state.ended}")
+        if state.answered and not has_input:
+            raise finished(state, "has answered; call finalize, or give input to go on")
+        if state.pausing:
+            raise _parked(state, "paused")
+        if state.ended is not None:
+            await self._driving.reopen(owned, "run_step")
+        self._driving.go_on(owned)
+
+    @on_instances
+    def stream_step(
+        self,
+        task: Ref,
+        *,
+        input: Input | None = None,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        raw: bool = False,
+    ) -> StepStream:
+        """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns."""
+        task_id = id_of(task)
+        return StepStream(
+            self._driving.desk, task_id, lambda: self._step(task_id, input, None, agent, context), raw=raw
+        )
+
+    @verb
+    async def run_ready_steps(self, task: Ref, *, context: Any = None) -> list[TaskStepOutput]:
+        """Run every step that is ready, beside each other, and return what each did, in order.
+
+        Only where steps are functions can it be more than one. A step that they make ready does not begin, and one that
+        was taken back meanwhile is left out.
+        """
+        task_id = id_of(task)
+        state = await self._state(task_id)
+        ready = _may_run(state)
+        if len(ready) < 2:
+            return [await self._step(task_id, None, None, None, context)]
+        with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
+            await self._step(task_id, None, None, None, context, frozenset(ready))
+        state = await self._state(task_id)
+        word, known = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
+        return [results.step_output(state, known[step], word, ()) for step in ready if step in known]
+
+    @verb
+    async def finalize(self, task: Ref) -> RunResult:
+        """End a task that has answered: its thread gets its words in the same transaction. Idempotent.
+
+        Raises:
+            TaskUnfinished: the task has not answered.
+        """
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        if row.state in ("completed", "degraded"):
+            return await self.result(task_id)
+        async with self._driving.owning.own_outside_undo(task_id) as owned:
+            state = owned.state
+            if state.ended in ("completed", "degraded"):  # just before it was owned here
+                return self._result_of(state, state.ended)
+            if not state.answered or state.ended is not None:
+                word = results.resting_word(state)
+                message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
+                raise TaskUnfinished(message, task_id=task_id, state=word)
+            agent = self._driving.agents.looking_at_answers(state)
+            await self._driving.drive(owned, "finalize", agent, None)
+        return self._result_of(state, results.resting_word(state))
+
+    async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> Owned | None:
+        """Return a new task, or None when the caller's task id is known already."""
+        while new.task_id is None or await self._known(new) is None:
+            try:
+                return await self._driving.create(new, drives=drives)
+            except TaskExists:
+                if self.desk.is_owned(str(new.task_id)):
+                    await asyncio.sleep(0.001)  # another thread is about to write it
+                elif await self._known(new) is None:
+                    message = (
+                        f"task id {new.task_id} belonged to a task that was deleted; take another, or none"
+                    )
+                    raise TaskConflict(message, task_id=str(new.task_id), field="task_id") from None
+        return None
+
+    async def _known(self, new: NewRun) -> TaskRow | None:
+        """Return the row of a task that exists, after checking that it is the same task."""
+        task_id = str(new.task_id)
+        await self._store.open()
+        row = await self._driving.row_or_none(task_id)
+        if row is None:
+            return None
+        state = (await self._driving.desk.load(task_id)).state
+        fits = {
+            "agent": row.agent == new.agent.name,
+            "input": state.input == self._driving.parts.load_parts(new.input),
+            "thread": new.thread_id is None or row.thread_id == new.thread_id,
+        }
+        for field, same in fits.items():
+            if not same:
+                message = f"task {task_id} exists with another {field}; give another task_id, or none"
+                raise TaskConflict(message, task_id=task_id, field=field)
+        return row
+
+
+def _may_run(state: TaskState) -> list[str]:
+    """Return the ids of the steps that may run now, in order."""
+    return [info.step_id for info in upcoming_steps(state) if info.status != "blocked"]
+
+
+def _outcome_of_step(state: TaskState, drive: Drive, only: frozenset[str] | None) -> TaskStepOutput:
+    """Return what a drive of one step came to, or raise what kept it from completing."""
+    word = results.resting_word(state)
+    if drive.step_done is not None:
+        return results.step_output(state, drive.step_done, word, upcoming_steps(state))
+    begun = [step for step in state.under_way() if only is None or step.id in only]
+    step = begun[0] if begun else next_step(state)
+    output = results.step_output(state, step, word, ())
+    if step.status == "failed" and state.ended == "failed":
+        why = state.error.message if state.error is not None else "no reason was given"
+        message = f"task {state.task_id}, step {step.id} failed: {why}"
+        raise StepFailed(message, task_id=state.task_id, output=output, error=state.error)
+    if state.ended is not None:
+        return output
+    raise _parked(state, word)
+
+
+def _parked(state: TaskState, word: str) -> TaskParked:
+    pending = results.pending_of(state)
+    what = "; ".join(item.text for item in pending) or state.stop_reason or "call resume to go on"
+    return TaskParked(
+        f"task {state.task_id} is {word}: {what}", task_id=state.task_id, state=word, pending=pending
+    )

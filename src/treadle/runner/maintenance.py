@@ -1,0 +1,81 @@
+"""Keeping journals: the verbs that check them and carry them from store to store, without driving a task."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from treadle.drivers import arguments
+from treadle.runner.verbs import verb
+from treadle.runner.views import Ref, Views
+
+if TYPE_CHECKING:
+    from treadle.transfer.exporting import ExportReport
+    from treadle.transfer.importing import ImportReport
+    from treadle.transfer.verifying import VerifyReport
+
+
+class Keeping(Views):
+    """The verbs for whoever looks after a store."""
+
+    @verb
+    async def verify(self, task: Ref | None = None) -> VerifyReport:
+        """Read journals anew and check all that can be checked: chains, ends, events, conversations, threads, bases.
+
+        Args:
+            task: one task; None for all of the store. Damage in one keeps no other from being checked.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        from treadle.transfer import verifying
+
+        task_id = None if task is None else await self._existing(task)
+        await self._store.open()
+        async with self._store.snapshot() as snapshot:
+            report = await verifying.verify(snapshot, task_id)
+        for damaged in {finding.task_id for finding in report.findings}:
+            self._driving.desk.forget(damaged)
+        return report
+
+    @verb
+    async def export_tasks(self, to: str | os.PathLike[str] | BinaryIO, *tasks: Ref) -> ExportReport:
+        """Write tasks as JSON Lines, with those they were forked from or share a thread with, and their families.
+
+        Args:
+            to: a file, which is there once it is whole, or a stream of bytes.
+            tasks: which; all of the store if none is named. A task that is driven is exported as far as it is.
+
+        Raises:
+            TaskNotFound: there is no such task.
+            JournalCorrupt: a task cannot be read; leave it out by naming the others.
+        """
+        from treadle.transfer import exporting
+
+        file = (
+            None
+            if hasattr(to, "write")
+            else arguments.path("export_tasks: to", to, "a path or a stream of bytes")
+        )
+        await self._store.open()
+        wanted = [await self._existing(task) for task in tasks] or None
+        async with self._store.snapshot() as snapshot:
+            if file is not None:
+                return await exporting.export_to_file(snapshot, file, wanted)
+            return await exporting.export(snapshot, cast("BinaryIO", to), wanted)
+
+    @verb
+    async def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:
+        """Take in the tasks of an export, each with its journal as it was; nothing in the file is run or imported.
+
+        The whole file is checked first. A task that is here already is left alone if it is the same.
+
+        Raises:
+            ImportRefused: the file is no export, or was cut or changed; `line` says where. Nothing was imported.
+            TaskConflict: another task of the same id is here. Nothing was imported.
+        """
+        from treadle.transfer import importing
+
+        file = arguments.path("import_tasks: source", source)
+        await self._store.open()
+        return await importing.import_tasks(self._store, file)

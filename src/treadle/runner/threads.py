@@ -1,0 +1,258 @@
+"""Threads as a whole: list them, take words in from elsewhere, compact, delete and prune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from treadle.agents.agent import Agent
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.events import END_STATES
+from treadle.core.journal import unfold
+from treadle.core.messages import Message, Text, ToolCall, ToolResult
+from treadle.drivers import arguments, compaction
+from treadle.drivers.compaction import Wanted
+from treadle.drivers.driver import NewRun, new_id
+from treadle.engine.journal_writer import encode_record
+from treadle.engine.results import CompactionReport, PruneReport, RunResult, ThreadPage, ThreadSummary
+from treadle.errors import ConfigurationError, TaskBusy, TaskNotFound, ThreadNotFound
+from treadle.ports import Commit, Model, NewTask, TaskFilter, TaskRow, ThreadChange, ThreadMoved
+from treadle.runner.verbs import verb
+from treadle.runner.views import Views
+
+PAGE = 1_000
+IMPORTED = "import"
+"""The agent's name of tasks that only hold imported words."""
+
+
+class Remembering(Views):
+    """The verbs on threads."""
+
+    async def _run(self, new: NewRun, context: Any) -> RunResult:
+        raise NotImplementedError
+
+    @verb
+    async def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> ThreadPage:
+        """Return the threads in which a task was finalized, by id; `cursor` is that of the page before."""
+        arguments.page(None, limit, None, cursor=cursor)
+        await self._store.open()
+        rows = await self._store.threads(limit + 1, after=cursor)
+        items = tuple([ThreadSummary(row.thread_id, row.version, row.members) for row in rows[:limit]])
+        return ThreadPage(items, items[-1].thread_id if len(rows) > limit else None)
+
+    @verb
+    async def compact_thread(
+        self,
+        thread_id: str,
+        *,
+        keep: int = 4,
+        agent: Agent[Any] | None = None,
+        model: str | Model | None = None,
+        context_tokens: int = 32_000,
+    ) -> CompactionReport:
+        """Let later tasks of a thread see a summary of its older turns; `get_thread` still returns all words.
+
+        A model call makes the summary, in a task of its own. The same compaction again makes nothing anew, and goes on
+        after a crash. Tasks that run in the thread meanwhile are not disturbed and keep what they began with.
+
+        Args:
+            thread_id: the thread.
+            keep: how many of its newest turns (tasks) stay as they are.
+            agent: who summarises, with instructions of its own; by default one made for it.
+            model: the model of the one made for it; by default that of the thread's newest agent this runner knows.
+            context_tokens: how much is summarised with one model call; a longer thread takes several.
+
+        Raises:
+            ThreadNotFound: no task was finalized in it.
+        """
+        arguments.thread(thread_id)
+        wanted = Wanted(thread_id, keep, context_tokens, agent, model)
+        await self._store.open()
+        return await compaction.compact(self._driving, wanted, lambda new: self._run(new, None))
+
+    @verb
+    async def import_thread(self, thread_id: str, messages: Sequence[Message]) -> str:
+        """Add words from elsewhere to the end of a thread; return the id of the task that holds them.
+
+        Args:
+            thread_id: the thread; it may be new.
+            messages: whole turns: each tool call is followed by its result.
+
+        Raises:
+            ConfigurationError: the messages are not well-formed; the text says which.
+        """
+        arguments.thread(thread_id)
+        words = _well_formed(messages)
+        await self._store.open()
+        version, _ = await self._store.thread(thread_id)
+        task_id, now = new_id(), self._driving.parts.clock()
+        while True:
+            new = NewTask(task_id, IMPORTED, thread_id, now)
+            events: list[e.Event] = [
+                e.TaskCreated(IMPORTED, (), thread_id),
+                e.MessagesImported(words),
+                e.TaskEnded("completed", thread_version=version + 1),
+            ]
+            for seq, event in enumerate(events, 1):
+                event.seq, event.time = seq, now
+            record = encode_record(events, 1, b"")
+            change = ThreadChange("add", thread_id, version)
+            try:
+                await self._driving.desk.commit(
+                    Commit(task_id, 1, record, new, "completed", release=True, thread=change)
+                )
+            except ThreadMoved as moved:
+                version = moved.version
+                continue
+            return task_id
+
+    @verb
+    async def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread with all its tasks and their children, in one transaction.
+
+        A prefix that forks in other threads share stays, unseen, until the last of them is deleted.
+
+        Raises:
+            ThreadNotFound: there is no such thread.
+            TaskBusy: a task of it is driven, or is a child that its parent has not done with.
+        """
+        arguments.thread(thread_id)
+        await self._store.open()
+        rows = await self._rows_of(thread_id)
+        for row in rows:
+            await self._check_not_awaited(row)
+        for row in rows:
+            await self._driving.owning.given_back(row.task_id)
+            self._driving.desk.forget(row.task_id)
+        await self._store.delete_thread(thread_id)
+        self._driving.desk.threads.forget(thread_id)
+
+    @verb
+    async def prune(
+        self,
+        older_than: float | timedelta,
+        *,
+        states: Sequence[str] = END_STATES,
+        labels: dict[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Delete what ended long ago: whole threads of such tasks, and such tasks that left no words in their thread.
+
+        A thread goes when each of its tasks is among them, so that no conversation loses a part of its words. Forks
+        that are younger keep what they share.
+
+        Args:
+            older_than: how long nothing was written to a task, in seconds.
+            states: of which states; those of tasks that have not ended may be named too.
+            labels: only tasks with all of these.
+            dry_run: say what would go, and delete nothing.
+        """
+        seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        arguments.seconds("prune: older_than", seconds)
+        arguments.labels("prune: labels", labels)
+        if not isinstance(states, (list, tuple, set, frozenset)):
+            raise ConfigurationError(f"prune: states must be a list of states, got {arguments.shown(states)}")
+        for state in states:
+            arguments.page(state, 1, None)
+        await self._store.open()
+        before = self._driving.parts.clock() - int(seconds * 1e6)
+        threads: dict[str, list[TaskRow]] = {}
+        for row in await self._rows_of(None):
+            threads.setdefault(row.thread_id, []).append(row)
+        gone = PruneReport((), ())
+        for thread_id, rows in threads.items():
+            if not any([await self._is_old(row, before, states, labels or {}) for row in rows]):
+                continue
+            rows = await self._rows_of(thread_id)  # somebody may have gone on in it since all were listed
+            old = [row for row in rows if await self._is_old(row, before, states, labels or {})]
+            gone = await self._prune_thread(thread_id, rows, old, gone, dry_run=dry_run)
+        return gone
+
+    async def _prune_thread(
+        self, thread_id: str, rows: list[TaskRow], old: list[TaskRow], gone: PruneReport, *, dry_run: bool
+    ) -> PruneReport:
+        whole = len(old) == len(rows)
+        if not whole:
+            _, members = await self._store.thread(thread_id)
+            kept = {member.task_id for member in members}
+            old = [row for row in old if row.task_id not in kept and row.parent is None]
+        if not old:
+            return gone
+        try:
+            if whole and not dry_run:
+                await self.delete_thread(thread_id)
+            for row in old if not whole and not dry_run else ():
+                await self.delete_task(row.task_id)
+        except (TaskBusy, TaskNotFound, ThreadNotFound):
+            return gone  # somebody took it up, or deleted it, meanwhile
+        ids = tuple([row.task_id for row in old])
+        return PruneReport((*gone.threads, thread_id) if whole else gone.threads, (*gone.tasks, *ids))
+
+    async def _is_old(self, row: TaskRow, before: int, states: Sequence[str], labels: dict[str, str]) -> bool:
+        fits = row.word in states and all(row.labels.get(key) == value for key, value in labels.items())
+        if not fits or row.created >= before or self._driving.desk.is_driven(row):
+            return False
+        try:
+            await self._check_not_awaited(row)
+        except TaskBusy:
+            return False
+        try:
+            records = await self._store.read(row.task_id, after=max(0, row.head - 1))
+        except TaskNotFound:
+            return False  # it was deleted meanwhile
+        newest = [found for _, found in unfold(row.task_id, records, after=row.head - 1, previous=None)]
+        return all(event.time < before for found in newest for event in found)
+
+    async def _rows_of(self, thread_id: str | None) -> list[TaskRow]:
+        rows: list[TaskRow] = []
+        cursor: str | None = None
+        while True:
+            page = await self._store.rows(TaskFilter(thread_id=thread_id, limit=PAGE, cursor=cursor))
+            rows += page
+            if len(page) < PAGE:
+                return rows
+            cursor = page[-1].task_id
+
+
+def _storable(name: str, message: Message) -> None:
+    """Raise `ConfigurationError` for a message that no journal can hold."""
+    try:
+        beyond = codec.flaw([message.meta, *[codec.encode_part(part) for part in message.parts]])
+    except (KeyError, TypeError, AttributeError) as error:
+        beyond = f"no message as its class says: {error!r:.80}"
+    if beyond is not None:
+        raise ConfigurationError(f"{name} cannot be stored: it is {beyond}, got {arguments.shown(message)}")
+
+
+def _well_formed(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return messages as they are kept; raises `ConfigurationError` for what no model could be shown."""
+    unchecked: Any = messages
+    if not isinstance(unchecked, (list, tuple)) or not unchecked:
+        raise ConfigurationError(
+            f"import_thread: messages must be a list of Message, got {arguments.shown(messages)}"
+        )
+    asked: list[str] = []
+    seen: set[str] = set()
+    for place, message in enumerate(cast("Sequence[Any]", unchecked)):
+        if not isinstance(message, Message):
+            raise ConfigurationError(
+                f"import_thread: message {place} is no Message, got {arguments.shown(message)}"
+            )
+        answered = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
+        if answered != asked:
+            what = f"answers {answered} where {asked} was asked"
+            raise ConfigurationError(
+                f"import_thread: message {place} {what}; each call needs its result next"
+            )
+        asked = [part.id for part in message.parts if isinstance(part, ToolCall)]
+        if len({*asked}) < len(asked) or seen & {*asked}:
+            raise ConfigurationError(f"import_thread: message {place} uses the id of another call")
+        seen |= {*asked}
+        if not any(not isinstance(part, Text) or part.text for part in message.parts):
+            raise ConfigurationError(f"import_thread: message {place} says nothing")
+        _storable(f"import_thread: message {place}", message)
+    if asked:
+        raise ConfigurationError(f"import_thread: the calls {asked} have no results")
+    return tuple(cast("Sequence[Message]", unchecked))

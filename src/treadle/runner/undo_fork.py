@@ -1,0 +1,201 @@
+"""Going back and aside: undo with compensation, forks, and where two tasks went different ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.agents.agent import Agent
+from treadle.core import codec
+from treadle.core import events as e
+from treadle.core.journal import check_format, check_known, unfold
+from treadle.core.messages import Json
+from treadle.drivers import arguments, fork_point
+from treadle.drivers.arguments import parts_of
+from treadle.drivers.driver import new_id
+from treadle.engine import undo_plan
+from treadle.engine.journal_writer import encode_record
+from treadle.engine.options import RunOptions
+from treadle.engine.results import Difference, Task, UndoReport
+from treadle.errors import TaskBusy, TaskFinished, TaskStateError
+from treadle.ports import Commit, NewTask, TaskRow
+from treadle.runner.verbs import verb
+from treadle.runner.views import Input, Ref, Views, id_of
+
+
+class History(Views):
+    """The verbs that take steps back and try other paths."""
+
+    @verb
+    async def undo_step(
+        self,
+        task: Ref,
+        *,
+        to: int | str | None = None,
+        step: int | str | None = None,
+        force: bool = False,
+        agent: Agent[Any] | None = None,
+        context: Any = None,
+        by: str | None = None,
+    ) -> UndoReport:
+        """Take back the last step, or another, and all that came of it: compensate calls, newest first, then rewind.
+
+        A task that is being driven, here or elsewhere, is undone by its driver: it lets the calls in flight end,
+        carries the undo out, and gives the task back.
+
+        Args:
+            task: the task, or its id.
+            to: index (from 1) or id of the last step to keep; 0 for none.
+            step: index or id of the step to take back, with what came of it: its siblings stay.
+            force: rewind also what cannot be compensated, and say so.
+            agent: the task's agent, if compensations run and this runner was not given it.
+            context: handed to compensations.
+            by: who says so.
+
+        Raises:
+            IrreversibleStep: a step holds effectful calls without `undo=`.
+            StepNotFound: there is no such step, or none to take back.
+            TaskFinished: the task was cancelled.
+            AlreadyFinalized: newer words follow the task's in its thread.
+        """
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        self._driving.check_alone(task_id, row.parent)
+        if row.state == "cancelled":
+            raise _cancelled(task_id)
+        while True:
+            try:
+                return await self._undo_here(row, to, step, force, agent, context, by)
+            except TaskBusy:
+                report = await self._undo_there(task_id, to, step, force, by)
+            if report is not None:
+                return report
+
+    async def _undo_there(
+        self, task_id: str, to: int | str | None, step: int | str | None, force: bool, by: str | None
+    ) -> UndoReport | None:
+        """Have a task's driver undo; None if it was not there any more, or had not the code of a compensation."""
+        data: dict[str, Json] = {"to": to, "step": step, "force": force, "by": by}
+        item_id = await self._driving.command(task_id, "undo", data)
+        answer = await self._driving.answer(task_id, item_id)
+        if isinstance(answer, e.CommandRejected):
+            then = await fork_point.state_at(self._store, task_id, answer.seq - 1)
+            if then.cancelling:
+                raise _cancelled(task_id)
+            undo_plan.plan(
+                then, to, step=step, force=force, by=by
+            )  # raises what says best why it could not be done
+            raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
+        await self._driving.carried_out(task_id, item_id)
+        answer = answer or await self._driving.answer(task_id, item_id)
+        if not isinstance(answer, e.UndoRequested):
+            return None
+        done = undo_plan.report(await self._state(task_id), answer)
+        return done if done.complete or done.problem is not None else None
+
+    async def _undo_here(
+        self,
+        row: TaskRow,
+        to: int | str | None,
+        step: int | str | None,
+        force: bool,
+        agent: Agent[Any] | None,
+        context: Any,
+        by: str | None,
+    ) -> UndoReport:
+        task_id = row.task_id
+        async with self._driving.owning.own(task_id) as owned:
+            state = owned.state
+            if state.ended == "cancelled":  # just before it was owned here
+                raise _cancelled(task_id)
+            plan = undo_plan.plan(state, to, step=step, force=force, by=by)
+            known = None
+            if plan.needs_agent:
+                known = self._driving.agents.of(row.agent, agent, task_id)
+                known = agent or self._driving.agents.version_for(state, known)
+            if state.ended is not None:
+                await self._driving.reopen(owned, "undo", by)
+            self._driving.go_on(owned, by)
+            owned.writer.record(plan.event)
+            await self._driving.drive(owned, "undo", known, context)
+        done = undo_plan.report(state, plan.event)
+        if not done.complete and owned.state.ended == "cancelled":
+            raise _cancelled(task_id)
+        return done
+
+    @verb
+    async def fork(
+        self,
+        task: Ref,
+        *,
+        at: str | int | None = None,
+        agent: Agent[Any] | None = None,
+        input: Input | None = None,
+        replace: dict[str, Json] | None = None,
+        thread_id: str | None = None,
+        options: RunOptions | None = None,
+    ) -> Task:
+        """Create a task that shares another's journal up to a point and runs nothing of it again.
+
+        Args:
+            task: the task to fork, or its id; it is not touched.
+            at: a step's id (just after it) or an event's sequence number; by default the last completed step, or, of a
+                fork that has completed none, how it was made.
+            agent: another agent, for another model or prompt.
+            input: a user's words to go on with.
+            replace: other results for calls of one step, by call id; the fork begins at that step's end.
+            thread_id: the thread the fork belongs to; a new one by default.
+            options: other options.
+
+        Raises:
+            ForkPointBusy: a call is begun and not ended at that point.
+            TaskTooNew: a newer version of Treadle wrote what this one does not know into the task's journal.
+            StepNotFound, CallNotFound: there is no such place.
+        """
+        task_id = id_of(task)
+        row = await self._driving.row(task_id)
+        check_format(task_id, row.format)
+        state = (await self._driving.desk.load(task_id)).state
+        check_known(state)
+        replaced = arguments.replacements(replace)
+        point = await fork_point.fork_point(self._store, state, at, replaced)
+        seq = point.seq
+        if thread_id is not None:
+            arguments.thread(thread_id)
+        if isinstance(at, int):
+            await fork_point.check_rest(self._store, task_id, seq)
+        if agent is not None:
+            self._driving.agents.know(agent)
+        name = agent.name if agent is not None else row.agent
+        fingerprint = agent.fingerprint if agent is not None else state.fingerprint
+        thread = thread_id or new_id()
+        kept = self._driving.kept_options(state, options)
+        first: list[e.Event] = [e.TaskForked(task_id, name, thread, fingerprint, kept)]
+        first += point.then
+        for call_id, value in replaced.items():
+            call = state.find_call(call_id)
+            first.append(e.ResultReplaced(call_id, value, call.output if call is not None else None))
+        if input is not None:
+            first.append(e.InputReceived(self._driving.parts.load_parts(parts_of(input))))
+        fork_id = await self._write_fork(row, seq, thread, name, first)
+        return await self.get_task(fork_id)
+
+    async def _write_fork(self, row: TaskRow, seq: int, thread: str, agent: str, first: list[e.Event]) -> str:
+        """Write a fork's row and first record: nothing of the parent's journal is copied or folded."""
+        cut = (await self._store.read(row.task_id, after=seq - 1, upto=seq))[-1]
+        ((_, shared),) = unfold(row.task_id, [cut], after=seq - 1, previous=None)
+        now = max(shared[-1].time, self._driving.parts.clock())  # the clock may have been set back since
+        new = NewTask(new_id(), agent, thread, now, base=row.task_id, base_seq=seq, labels=row.labels)
+        for offset, event in enumerate(first, 1):
+            event.seq, event.time = seq + offset, now
+        record = encode_record(first, 1, codec.branch_digest(cut.digest, seq))
+        await self._driving.desk.commit(Commit(new.task_id, 1, record, new, "created", release=True))
+        return new.task_id
+
+    @verb
+    async def diff(self, a: Ref, b: Ref) -> Difference:
+        """Return the first step in which two tasks differ, with both values."""
+        return fork_point.difference(await self._state(a), await self._state(b))
+
+
+def _cancelled(task_id: str) -> TaskFinished:
+    return TaskFinished(f"task {task_id} is cancelled, for good: fork it", task_id=task_id, state="cancelled")

@@ -1,0 +1,171 @@
+"""What a group of items writes to a PostgreSQL schema, taken note of item by item and sent by a few statements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import field
+from operator import itemgetter
+from typing import Any, Final
+
+from treadle.core.data import mutable
+from treadle.ports import InboxItem, NewTask, Record
+from treadle.stores.postgres.schema import Connection
+
+_CREATE: Final = """INSERT INTO tasks(id, key, agent, thread, state, created, epoch, driver, parent, base, base_seq,
+labels, mark_seq, mark_digest, turn, wanted, format)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s, %s)"""
+_APPEND: Final = """INSERT INTO records(task, seq, count, epoch, blobs, digest, data)
+SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::int[], %b::bytea[], %b::bytea[])"""
+_BLOB: Final = "INSERT INTO blobs(digest, data) VALUES (%s, %b) ON CONFLICT DO NOTHING"
+_REFER: Final = "INSERT INTO blob_refs SELECT * FROM unnest(%b::bigint[], %b::bigint[], %b::text[])"
+_TAKE: Final = """UPDATE inbox i SET taken = true, data = NULL FROM unnest(%b::bigint[], %b::text[]) AS u(task, key)
+WHERE i.task = u.task AND i.key = u.key"""
+_POST: Final = "INSERT INTO inbox(task, key, kind, created, data) VALUES (%s, %s, %s, %s, %s)"
+_THREAD: Final = "INSERT INTO threads(version, key) VALUES (%s, %s)"
+_MOVE: Final = "UPDATE threads SET version = %s WHERE key = %s"
+_JOIN: Final = "INSERT INTO members VALUES (%s, %s, %s, %s, NULL, %s)"
+_LEAVE: Final = "UPDATE members SET gone = %s WHERE thread = %s AND version = %s"
+_ROWS: Final = """UPDATE tasks t SET epoch = u.epoch, driver = u.driver, state = u.state, mark_seq = u.mark_seq,
+mark_digest = u.mark_digest, turn = u.turn, wanted = u.wanted, format = u.format
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[],
+%b::text[], %b::bigint[], %b::bytea[], %b::bigint[], %b::bigint[], %b::bigint[])
+AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted, format) WHERE t.id = u.id"""
+
+
+@mutable
+class Head:
+    """Where a task stands in this transaction. `new` is still to be inserted, as a fork of row `base`."""
+
+    row: int
+    epoch: int
+    driver: int | None
+    deleted: bool
+    state: str
+    seq: int
+    mark: int | None
+    mark_digest: bytes | None
+    thread: str
+    turn: int | None = None
+    wanted: int = 0
+    format: int = 1
+    digest: bytes | None = None
+    """of the last record; None until it is asked for"""
+    new: NewTask | None = None
+    base: int | None = None
+
+
+@mutable
+class Batch:
+    """What is to be written; `send` writes it and forgets it.
+
+    Args:
+        changed: heads whose rows are to be written, by row.
+        moved: new versions of threads.
+        joined: new members: thread, version, task, last event, what a summary covers.
+        left: members that go: version that takes them out, thread, their own version.
+    """
+
+    changed: dict[int, Head] = field(default_factory=dict[int, Head])
+    moved: dict[str, int] = field(default_factory=dict[str, int])
+    joined: list[tuple[str, int, int, int, int]] = field(default_factory=list[tuple[str, int, int, int, int]])
+    left: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
+    _new: list[Head] = field(default_factory=list[Head])
+    _records: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+    _blobs: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    _refs: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
+    _taken: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    _posts: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether a question to the database would miss something."""
+        return bool(self._records or self.changed or self.joined or self.left)
+
+    def create(self, head: Head) -> None:
+        """Take note of a new task."""
+        self._new.append(head)
+
+    def append(self, head: Head, record: Record) -> None:
+        """Take note of a record, which is the task's last from now on."""
+        seq = record.seq
+        row = (head.row, seq, record.count, record.epoch, len(record.blobs), record.digest, record.data)
+        self._records.append(row)
+        for digest, data in record.blobs.items():
+            self._blobs.setdefault(digest, data)
+            self._refs.append((head.row, seq, digest))
+        head.seq, head.digest = seq, record.digest
+
+    def take(self, row: int, keys: Iterable[str]) -> None:
+        """Take note of inbox items that are answered."""
+        self._taken += [(row, key) for key in keys]
+
+    def post(self, row: int, item: InboxItem) -> None:
+        """Take note of a new inbox item."""
+        self._posts.append((row, item.item_id, item.kind, item.created, json.dumps(item.data)))
+
+    def send(self, connection: Connection, threads: set[str]) -> None:
+        """Send all that was taken note of; rows that others may insert too go in one order.
+
+        Args:
+            connection: in a transaction, and best in a pipeline.
+            threads: those that have a row; grows by those that get one.
+        """
+        run, many = connection.execute, connection.cursor().executemany
+        if self._new:
+            many(_CREATE, sorted((_created(head) for head in self._new), key=itemgetter(1)))
+        if self._records:
+            run(_APPEND, _columns(self._records))
+        if self._blobs:
+            many(_BLOB, sorted(self._blobs.items()))
+            run(_REFER, _columns(self._refs))
+        if self._posts:
+            many(_POST, self._posts)
+        if self._taken:
+            run(_TAKE, _columns(self._taken))
+        for thread, version in sorted(self.moved.items()):
+            run(_MOVE if thread in threads else _THREAD, (version, thread))
+        threads.update(self.moved)
+        if self.joined:
+            many(_JOIN, self.joined)
+        if self.left:
+            many(_LEAVE, self.left)
+        changed = [head for head in self.changed.values() if head.new is None]
+        if changed:
+            run(_ROWS, _columns([_row(head) for head in changed]))
+        for head in self._new:
+            head.new = None
+        self._forget()
+
+    def _forget(self) -> None:
+        for noted in (
+            self.changed,
+            self.moved,
+            self.joined,
+            self.left,
+            self._new,
+            self._records,
+            self._blobs,
+        ):
+            noted.clear()
+        for noted in (self._refs, self._taken, self._posts):
+            noted.clear()
+
+
+def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _created(head: Head) -> tuple[Any, ...]:
+    new = head.new
+    assert new is not None
+    return (
+        *(head.row, new.task_id, new.agent, new.thread_id, head.state, new.created, head.epoch, head.driver),
+        *(new.parent, head.base, new.base_seq, json.dumps(new.labels), head.mark, head.mark_digest),
+        *(head.turn, head.wanted, head.format),
+    )
+
+
+def _row(head: Head) -> tuple[Any, ...]:
+    row = (head.row, head.epoch, head.driver, head.state, head.mark, head.mark_digest)
+    return (*row, head.turn, head.wanted, head.format)

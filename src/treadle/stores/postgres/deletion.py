@@ -1,0 +1,158 @@
+"""Deleting tasks from a PostgreSQL schema: what goes, what stays for forks and threads, what goes with the last."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from treadle.core.data import mutable
+from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
+from treadle.stores import retention
+from treadle.stores.postgres import reading
+from treadle.stores.postgres.schema import Connection
+from treadle.stores.retention import Membership
+
+_FAMILY: Final = """WITH RECURSIVE family(id, key) AS (
+  SELECT id, key FROM tasks WHERE {root} = %s AND NOT deleted
+  UNION SELECT t.id, t.key FROM family f JOIN tasks t ON t.parent = f.key WHERE NOT t.deleted
+) SELECT t.id, t.key, t.driver, t.thread, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
+FROM tasks t JOIN family USING (id) LEFT JOIN drivers d ON d.id = t.driver"""
+_BURY: Final = """UPDATE tasks SET deleted = true, state = '', agent = '', labels = '{}', driver = NULL,
+epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL, turn = NULL, wanted = 0 WHERE id = ANY(%s)"""
+_BASES: Final = """WITH RECURSIVE chain(id) AS (
+  SELECT unnest(%s::bigint[]) UNION SELECT base FROM tasks JOIN chain USING (id) WHERE base IS NOT NULL
+) SELECT DISTINCT thread FROM tasks JOIN chain USING (id)"""
+_THREADS: Final = "SELECT DISTINCT thread FROM members WHERE task = ANY(%s)"
+_THREAD_IN_USE: Final = """SELECT 1 FROM tasks WHERE thread = %s AND NOT deleted
+UNION ALL SELECT 1 FROM tasks t JOIN tasks f ON f.base = t.id
+WHERE t.thread = %s AND (NOT f.deleted OR f.thread <> t.thread)
+UNION ALL SELECT 1 FROM members m JOIN tasks t ON t.id = m.task
+WHERE m.thread = %s AND m.gone IS NULL AND NOT t.deleted LIMIT 1"""
+_FORK_POINTS: Final = "SELECT base_seq FROM tasks WHERE base = %s"
+_MEMBERSHIPS: Final = "SELECT thread, version, seq, gone IS NOT NULL FROM members WHERE task = %s"
+_FIRST_VERSIONS: Final = """SELECT (SELECT min(version) FROM members WHERE thread = t.thread AND task = t.id)
+FROM tasks t WHERE t.thread = %s AND t.base IS NULL
+AND (NOT t.deleted OR EXISTS (SELECT 1 FROM tasks f WHERE f.base = t.id))"""
+_TAKEN_OUT: Final = """SELECT DISTINCT t.id FROM members m JOIN tasks t ON t.id = m.task
+WHERE m.thread = ANY(%s) AND m.gone IS NOT NULL AND t.deleted"""
+_DROP_RECORDS: Final = "DELETE FROM records WHERE task = %s AND seq - count >= %s"
+_REFERRED: Final = """SELECT DISTINCT r.digest FROM blob_refs r JOIN records s ON s.task = r.task AND s.seq = r.seq
+WHERE s.task = %s AND s.seq - s.count >= %s"""
+_DROP_BLOBS: Final = """DELETE FROM blobs b WHERE digest = ANY(%s)
+AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.digest = b.digest)"""
+
+
+@mutable
+class _Member:
+    """A task that is to go."""
+
+    row: int
+    key: str
+    thread: str
+
+
+def delete(connection: Connection, key: str, mine: int | None) -> None:
+    """Take a task and its children off the list, then drop all that nobody refers to any more.
+
+    Args:
+        connection: in a transaction that has the store for itself.
+        key: the task.
+        mine: the row of this process among the drivers.
+    """
+    if not _delete(connection, "key", key, mine):
+        raise TaskNotFound(f"no task {key} in this store")
+
+
+def delete_thread(connection: Connection, thread: str, mine: int | None) -> None:
+    """Take all tasks of a thread off the list, with their children, then drop all that nobody refers to any more.
+
+    Args:
+        connection: in a transaction that has the store for itself.
+        thread: the thread.
+        mine: the row of this process among the drivers.
+    """
+    version = connection.execute("SELECT version FROM threads WHERE key = %s", (thread,)).fetchone()
+    if not _delete(connection, "thread", thread, mine) and (version is None or not version[0]):
+        raise ThreadNotFound(f"no thread {thread!r} in this store")
+
+
+def _delete(connection: Connection, root: Literal["key", "thread"], name: str, mine: int | None) -> bool:
+    """Delete the tasks whose key or thread is this one; False when none is listed."""
+    members: list[_Member] = []
+    sql = _FAMILY.format(root=root)
+    for row, member, driver, thread, *facts in connection.execute(sql, (name,)).fetchall():
+        if driver is not None and driver == mine:
+            raise TaskBusy(
+                f"task {member} is driven by this process {facts[2]} on {facts[0]}", task_id=member
+            )
+        if driver is not None and facts[0] is not None and reading.is_alive(*facts):
+            raise TaskBusy(f"task {member} is driven by process {facts[2]} on {facts[0]}", task_id=member)
+        members.append(_Member(row, member, thread))
+    rows = [member.row for member in members]
+    threads = {thread for (thread,) in connection.execute(_BASES, (rows,))}
+    threads |= {thread for (thread,) in connection.execute(_THREADS, (rows,))}
+    threads |= {name} if root == "thread" else set()
+    connection.execute("DELETE FROM inbox WHERE task = ANY(%s)", (rows,))
+    connection.execute(_BURY, (rows,))
+    _collect(connection, [*rows, *_taken_out_of(connection, threads)])
+    # With a fork that goes, the thread it began with may go too.
+    while freed := _drop_threads(connection, threads):
+        _collect(connection, freed)
+    return bool(members)
+
+
+def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
+    """Forget those threads that nobody needs any more; return the rows of those who were members of them."""
+    freed: list[int] = []
+    for thread in threads:
+        if connection.execute(_THREAD_IN_USE, (thread, thread, thread)).fetchone():
+            continue
+        gone = connection.execute(
+            "DELETE FROM members WHERE thread = %s RETURNING task", (thread,)
+        ).fetchall()
+        freed += [row for (row,) in gone]
+        connection.execute("DELETE FROM threads WHERE key = %s", (thread,))
+    return freed
+
+
+def _collect(connection: Connection, waiting: list[int]) -> None:
+    """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
+    while waiting:
+        row = waiting.pop()
+        sql = "SELECT base, thread FROM tasks WHERE id = %s AND deleted"
+        found = connection.execute(sql, (row,)).fetchone()
+        if found is None:
+            continue
+        fork_points = [seq for (seq,) in connection.execute(_FORK_POINTS, (row,)).fetchall()]
+        last = retention.needed(fork_points, _memberships(connection, row))
+        _drop_records(connection, row, 0 if last is None else last)
+        if last is not None:
+            continue
+        connection.execute("DELETE FROM members WHERE task = %s", (row,))
+        connection.execute("DELETE FROM tasks WHERE id = %s", (row,))
+        base, thread = found
+        waiting += [base] if base is not None else []
+        waiting += _taken_out_of(connection, {thread})
+
+
+def _memberships(connection: Connection, row: int) -> list[Membership]:
+    found: list[Membership] = []
+    for thread, version, seq, taken_out in connection.execute(_MEMBERSHIPS, (row,)).fetchall():
+        below = 0
+        if taken_out:
+            firsts = connection.execute(_FIRST_VERSIONS, (thread,)).fetchall()
+            below = retention.read_below(first for (first,) in firsts)
+        found.append(Membership(version, seq, taken_out, below))
+    return found
+
+
+def _taken_out_of(connection: Connection, threads: set[str]) -> list[int]:
+    """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
+    return [row for (row,) in connection.execute(_TAKEN_OUT, (list(threads),)).fetchall()]
+
+
+def _drop_records(connection: Connection, row: int, keep: int) -> None:
+    """Delete the records behind event `keep`, and the blobs only they referred to."""
+    blobs = [digest for (digest,) in connection.execute(_REFERRED, (row, keep))]
+    connection.execute(_DROP_RECORDS, (row, keep))
+    if blobs:
+        connection.execute(_DROP_BLOBS, (blobs,))

@@ -1,0 +1,104 @@
+"""What needs a PostgreSQL schema for itself: deleting a task, taking in tasks and threads from elsewhere.
+
+Such an operation looks through forks, children and threads, or may fail half-way; it has a transaction of its own,
+waits until no group is being written and lets none begin. It is rare and short.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from treadle.errors import Fenced, TaskNotFound
+from treadle.ports import InboxItem, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
+from treadle.stores.postgres import deletion
+from treadle.stores.postgres.schema import Connection
+from treadle.stores.writer_thread import Item
+
+OPERATIONS: Final = ("delete", "delete_thread", "restore", "restore_thread")
+ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+
+PAGE: Final = 500
+
+_FIND: Final = """SELECT id, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq), format
+FROM tasks t WHERE key = %s"""
+_RESTORE: Final = """INSERT INTO tasks(id, key, agent, thread, state, created, epoch, deleted, parent, base, base_seq,
+labels, mark_seq, mark_digest, wanted, format)
+VALUES (nextval('task_ids'), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s, %s) RETURNING id"""
+_APPEND: Final = "INSERT INTO records VALUES (%s, %s, %s, %s, %s, %b, %b)"
+_BLOB: Final = "INSERT INTO blobs VALUES (%s, %b) ON CONFLICT DO NOTHING"
+_REFER: Final = "INSERT INTO blob_refs VALUES (%s, %s, %s)"
+_POST: Final = "INSERT INTO inbox(task, key, kind, created, data) VALUES (%s, %s, %s, %s, %s)"
+_THREAD: Final = """INSERT INTO threads VALUES (%s, %s)
+ON CONFLICT (key) DO UPDATE SET version = excluded.version WHERE threads.version = 0 RETURNING key"""
+
+
+def run(connection: Connection, item: Item, mine: int | None) -> None:
+    """Run an operation; raises what refuses it, and then the transaction is to be rolled back.
+
+    Args:
+        connection: in a transaction that has run `ALONE`.
+        item: the operation and its argument.
+        mine: the row of this process among the drivers.
+    """
+    match item.operation:
+        case "delete":
+            deletion.delete(connection, item.argument, mine)
+        case "delete_thread":
+            deletion.delete_thread(connection, item.argument, mine)
+        case "restore":
+            _restore(connection, *item.argument)
+        case _:
+            _restore_thread(connection, *item.argument)
+
+
+def _restore(
+    connection: Connection, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem]
+) -> None:
+    if _find(connection, row.task_id) is not None:
+        raise TaskExists(f"a task {row.task_id} is in this store already")
+    base = None if row.base is None else _known(connection, row.base)
+    if base is not None and row.base_seq > base[1]:
+        raise Fenced(f"task {row.base} ends at event {base[1]}, no fork can begin at {row.base_seq}")
+    mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
+    values = (
+        *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
+        *(row.parent, None if base is None else base[0], row.base_seq, json.dumps(row.labels), *mark),
+        *(row.wanted, max(row.format, 1 if base is None else base[2])),
+    )
+    made = connection.execute(_RESTORE, values).fetchone()
+    assert made is not None
+    task = int(made[0])
+    pages = iter(records)
+    with connection.cursor() as cursor:
+        while page := list(islice(pages, PAGE)):
+            values = [(task, r.seq, r.count, r.epoch, len(r.blobs), r.digest, r.data) for r in page]
+            cursor.executemany(_APPEND, values)
+            cursor.executemany(_BLOB, [blob for r in page for blob in r.blobs.items()])
+            cursor.executemany(_REFER, [(task, r.seq, digest) for r in page for digest in r.blobs])
+        cursor.executemany(_POST, [(task, i.item_id, i.kind, i.created, json.dumps(i.data)) for i in inbox])
+
+
+def _restore_thread(connection: Connection, key: str, version: int, members: Sequence[ThreadMember]) -> None:
+    known = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
+    if known is not None and known[0]:
+        raise ThreadMoved(known[0])
+    rows = [_known(connection, member.task_id)[0] for member in members]
+    connection.execute(_THREAD, (key, version))
+    values = [(key, m.version, row, m.seq, m.gone, m.covers) for m, row in zip(members, rows, strict=True)]
+    with connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO members VALUES (%s, %s, %s, %s, %s, %s)", values)
+
+
+def _find(connection: Connection, key: str) -> Any:
+    """A task's row number and last event, also of a deleted one; None when it is not there."""
+    return connection.execute(_FIND, (key,)).fetchone()
+
+
+def _known(connection: Connection, key: str) -> Any:
+    found = _find(connection, key)
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    return found

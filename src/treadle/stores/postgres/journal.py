@@ -1,0 +1,566 @@
+"""What may be written to a PostgreSQL schema: one group of items, checked in memory, in one transaction.
+
+A transaction locks the threads and tasks it is about, each kind in one order, and only then looks at them; so two
+processes never wait for each other in a circle, and what was looked at stays true until the commit. Every item is
+checked before anything of it is written: a refused one harms no other of its group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import field, replace
+from typing import Any, Final, LiteralString, cast
+
+from treadle.core.data import mutable
+from treadle.core.journal import check_format, missing_tail, replaced_tail
+from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, TreadleError
+from treadle.ports import (
+    AT_ONCE,
+    Claim,
+    Commit,
+    Committed,
+    InboxItem,
+    InboxWaiting,
+    NewTask,
+    OnBusyThread,
+    Place,
+    Refused,
+    TaskExists,
+    ThreadChange,
+    ThreadMoved,
+)
+from treadle.stores.postgres import reading
+from treadle.stores.postgres.batch import Batch, Head
+from treadle.stores.postgres.schema import Connection
+from treadle.stores.processes import BEATS, Process
+from treadle.stores.thread_queue import BESIDE_OTHERS, Entry, Other, entry
+from treadle.stores.writer_thread import NOTHING, Item
+
+STALLED: Final = """SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity a USING (pid)
+WHERE locktype = 'advisory' AND database = a.datid AND objsubid = 1 AND granted
+AND ((classid::bigint << 32) | objid::bigint) = hashtextextended(%s, 0) AND a.wait_event = 'ClientRead'
+AND a.xact_start < clock_timestamp() - %s * interval '1 second'
+AND a.datname = current_database() AND a.usename = current_user AND pid <> pg_backend_pid()"""
+"""Ends transactions on this schema whose writers say nothing for too long: behind a pipeline that was not sent to its
+end a server's clock for idle transactions does not run."""
+
+AT_MOST: Final = "SET LOCAL transaction_timeout = 30000"
+BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+SHARED: Final = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
+"""Taken by every group; what needs the store for itself takes it alone."""
+
+# Threads that tasks ask for: named ones, and those that rows of tasks name.
+_ENTERED: Final = """INSERT INTO threads SELECT key, 0 FROM
+(SELECT unnest(%b::text[]) AS key UNION SELECT thread FROM tasks WHERE key = ANY(%b)) AS entered
+ORDER BY key ON CONFLICT DO NOTHING"""
+_THREADS: Final = """SELECT key, version FROM threads
+WHERE key = ANY(ARRAY(SELECT unnest(%b::text[]) UNION SELECT thread FROM tasks WHERE key = ANY(%b)))
+ORDER BY key FOR NO KEY UPDATE"""
+_TURNS: Final = """SELECT t.thread, t.id, t.key, t.turn, t.driver,
+d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
+FROM tasks t JOIN drivers d ON d.id = t.driver WHERE t.turn IS NOT NULL
+AND t.thread = ANY(ARRAY(SELECT unnest(%b::text[]) UNION SELECT thread FROM tasks WHERE key = ANY(%b)))"""
+_TASKS: Final = """SELECT id, key, epoch, driver, deleted, state, base_seq, mark_seq, mark_digest, thread, turn, wanted,
+format FROM tasks WHERE key = ANY(%b) ORDER BY id FOR NO KEY UPDATE"""
+_TASKS_AT_HAND: Final = _TASKS + " SKIP LOCKED"
+# A statement of its own: it must see what was committed while the one before waited for its locks.
+_HEADS: Final = (
+    "SELECT t.id, (SELECT max(seq) FROM records WHERE task = t.id), t.key FROM tasks t WHERE key = ANY(%b)"
+)
+_DIGESTS: Final = """SELECT t.key, (SELECT digest FROM records WHERE task = t.id ORDER BY seq DESC LIMIT 1)
+FROM tasks t WHERE key = ANY(%b)"""
+_UNREAD: Final = """SELECT i.task, i.key FROM inbox i JOIN tasks t ON t.id = i.task
+WHERE t.key = ANY(%b) AND NOT i.taken"""
+_POSTED: Final = """SELECT i.task, i.key FROM unnest(%b::text[], %b::text[]) AS p(task, key)
+JOIN tasks t ON t.key = p.task JOIN inbox i ON i.task = t.id AND i.key = p.key"""
+_DRIVERS: Final = """SELECT d.id, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
+FROM tasks t JOIN drivers d ON d.id = t.driver WHERE t.key = ANY(%b)"""
+_IDS: Final = "SELECT nextval('task_ids') FROM generate_series(1, %b::int)"
+_REMOVABLE: Final = """SELECT version FROM members m WHERE thread = %s AND task = %s AND gone IS NULL
+AND (covers > 0 OR NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = m.thread AND l.gone IS NULL
+AND l.version > m.version AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
+_NEWEST: Final = (
+    "SELECT version, task FROM members WHERE thread = %s AND gone IS NULL ORDER BY version DESC LIMIT 1"
+)
+_RECORD: Final = "SELECT epoch, digest FROM records WHERE task = %s AND seq = %s"
+_BEAT: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
+VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
+ON CONFLICT (key) DO UPDATE SET lease = excluded.lease RETURNING id"""
+# A transaction that makes a driver an owner holds its row, so that the row is not forgotten before the task names it.
+_MINE: Final = "SELECT id FROM drivers WHERE id = %s FOR KEY SHARE"
+_OWNED: Final = "SELECT key FROM tasks WHERE driver = %s"
+_DEAD: Final = """SELECT id FROM drivers WHERE lease < clock_timestamp()
+AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
+_LEFT: Final = (
+    "SELECT id FROM drivers WHERE id = ANY(%s) AND lease < clock_timestamp() FOR UPDATE SKIP LOCKED"
+)
+# A statement of its own: it must see the tasks of those who held their row when the one before began.
+_FORGET: Final = """DELETE FROM drivers WHERE id = ANY(%s)
+AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
+_LATE: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
+SELECT key || ' (late)', host, boot, pid, started, 'epoch' FROM drivers WHERE id = %s
+ON CONFLICT (key) DO UPDATE SET lease = 'epoch' RETURNING id"""
+_DEPOSE: Final = """UPDATE tasks SET turn = NULL, epoch = epoch + 1, driver = %s
+WHERE id = %s AND driver = %s AND turn = 0"""
+
+
+class TaskLocked(TaskBusy):
+    """A task cannot be claimed just now, since another transaction holds its row."""
+
+
+@mutable
+class Owner:
+    """A process as it owns tasks, between transactions.
+
+    Args:
+        process: who it is.
+        lease_seconds: how long it is taken for alive after a heartbeat.
+        row: its row of `drivers`; None until it first owns a task.
+        beat: when it last prolonged its lease, by the clock of this machine.
+        held: the tasks it owns.
+    """
+
+    process: Process
+    lease_seconds: float
+    row: int | None = None
+    beat: float = 0.0
+    held: set[str] = field(default_factory=set[str])
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether its lease was begun lately; not so once the clock was set back, or the machine slept."""
+        return 0 <= time.time() - self.beat < self.lease_seconds / BEATS
+
+
+def beat(connection: Connection, owner: Owner) -> int:
+    """Begin a whole lease, and return the row of this process."""
+    p = owner.process
+    values = (p.key, p.host, p.boot, p.pid, p.started, owner.lease_seconds)
+    found = connection.execute(_BEAT, values).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def owned_by(connection: Connection, driver: int) -> set[str]:
+    """Return the tasks that a driver owns."""
+    return {str(key) for (key,) in connection.execute(_OWNED, (driver,))}
+
+
+def forget_dead(connection: Connection) -> None:
+    """Forget drivers whose lease has passed and who own nothing, in a transaction of its own."""
+    dead = [driver for (driver,) in connection.execute(_DEAD)]
+    if dead:
+        with connection.transaction():
+            left = [driver for (driver,) in connection.execute(_LEFT, (dead,))]
+            connection.execute(_FORGET, (left,))
+
+
+class Group:
+    """Items that are written in one transaction: `begin`, `apply` each, `write`.
+
+    Args:
+        connection: in no transaction.
+        owner: this process.
+        channel: the name of the schema's channel and locks.
+    """
+
+    def __init__(self, connection: Connection, owner: Owner, channel: str) -> None:
+        self._connection = connection
+        self._owner = owner
+        self._channel = channel
+        self._driver = owner.row
+        self._beat = owner.beat
+        self._is_fresh = owner.is_fresh
+        self._batch = Batch()
+        self._heads: dict[str, Head] = {}
+        self._locked: set[str] = set()
+        self._ids: list[int] = []
+        self._drivers: dict[int, tuple[Any, ...]] = {}
+        self._unread: defaultdict[int, set[str]] = defaultdict(set)
+        self._posted: set[tuple[int, str]] = set()
+        self._versions: dict[str, int] = {}
+        self._threads: set[str] = set()
+        self._turns: defaultdict[str, dict[int, Other]] = defaultdict(dict)
+        self._dead: set[int] = set()
+        self._moves: list[tuple[str, bool]] = []
+        self.urgent = False
+        """whether others should hear of this at once"""
+        self.mail = False
+        """whether something was put into an inbox"""
+
+    # ------------------------------------------------------------------------------------------ beginning
+
+    def begin(self, items: list[Item], before: Sequence[Any]) -> None:
+        """Begin the transaction: lock what the items are about, then look at it.
+
+        A task that is only claimed is not waited for: its last driver may have been stopped in the midst of a write.
+
+        Args:
+            items: what is to be written.
+            before: of each item what `apply` gave in a transaction of which nobody knows whether it was committed.
+        """
+        commits: list[Commit] = [item.argument for item in items if item.operation == "commit"]
+        claims: list[tuple[str, bool]] = [item.argument for item in items if item.operation == "claim"]
+        posts: list[tuple[str, str]] = [
+            (item.argument[0], item.argument[1].item_id) for item in items if item.operation == "post"
+        ]
+        waited_for, at_hand = _tasks(items, before)
+        tasks = [*waited_for, *at_hand]
+        unwritten = [commit.task_id for commit in commits if commit.record is None and not commit.create]
+        unwritten += [task for task, _ in claims]
+        watchful = [commit.task_id for commit in commits if commit.seal or commit.release]
+        creates = sum(commit.create is not None for commit in commits)
+        ask = self._connection.execute
+        with self._connection.pipeline():
+            ask(BEGIN)
+            if self._connection.info.server_version >= 17_00_00:
+                ask(AT_MOST)  # whatever it waits for, and with nobody there to end it
+            ask(SHARED, (self._channel,))
+            mine = ask(_MINE, (self._driver,)) if creates or claims else None
+            versions, turns = self._ask_threads(commits, claims)
+            rows = [ask(_TASKS, (waited_for,))] if waited_for else []
+            rows += [ask(_TASKS_AT_HAND, (at_hand,))] if at_hand else []
+            seqs = ask(_HEADS, (tasks,))
+            digests = ask(_DIGESTS, (unwritten,)) if unwritten else None
+            unread = ask(_UNREAD, (watchful,)) if watchful else None
+            posted = ask(_POSTED, ([task for task, _ in posts], [key for _, key in posts])) if posts else None
+            drivers = ask(_DRIVERS, ([task for task, _ in claims],)) if claims else None
+            ids = ask(_IDS, (creates,)) if creates else None
+        if mine is not None and mine.fetchone() is None:
+            self._driver = None
+        self._take_heads([row for found in rows for row in found.fetchall()], seqs.fetchall())
+        for key, digest in digests.fetchall() if digests else ():
+            if key in self._heads:
+                self._heads[key].digest = digest  # None for a fork without records of its own
+        self._versions = dict(versions.fetchall()) if versions else {}
+        self._threads = set(self._versions)
+        for thread, row, key, turn, driver, *facts in turns.fetchall() if turns else ():
+            self._turns[thread][row] = Other(row, key, turn, driver)
+            if driver != self._driver and not reading.is_alive(*facts):
+                self._dead.add(driver)
+        for task, key in unread.fetchall() if unread else ():
+            self._unread[task].add(key)
+        self._posted = set(posted.fetchall()) if posted else set()
+        self._drivers = {found[0]: found[1:] for found in drivers.fetchall()} if drivers else {}
+        self._ids = [number for (number,) in ids.fetchall()] if ids else []
+
+    def _ask_threads(self, commits: list[Commit], claims: list[tuple[str, bool]]) -> tuple[Any, Any]:
+        """Lock the threads that change or are entered; ask for their versions, and for who has a place there."""
+        changing = {commit.thread.thread_id for commit in commits if commit.thread}
+        coming = [commit.create.thread_id for commit in commits if commit.enter and commit.create]
+        entering = [commit.task_id for commit in commits if commit.enter and not commit.create]
+        entering += [task for task, enter in claims if enter]
+        ask = self._connection.execute
+        if not (coming or entering):
+            return (ask(_THREADS, (list(changing), entering)) if changing else None), None
+        ask(_ENTERED, (coming, entering))
+        # Who enters by a creation that is sent again has a row that names its thread.
+        versions = ask(_THREADS, ([*changing, *coming], entering))
+        return versions, ask(_TURNS, (coming, entering))
+
+    def _take_heads(self, rows: list[Any], seqs: list[Any]) -> None:
+        last: dict[int, int | None] = {row: seq for row, seq, _ in seqs}
+        for row, key, epoch, driver, deleted, state, base_seq, *more in rows:
+            seq = last.get(row)
+            self._heads[key] = Head(
+                row, epoch, driver, deleted, state, base_seq if seq is None else seq, *more
+            )
+        self._locked = {key for _, _, key in seqs if key not in self._heads}
+
+    def apply(self, item: Item, before: Any) -> Any:
+        """Check an item and take note of what it writes; return its result, or what refused it.
+
+        Args:
+            item: what to write, one of those the transaction began with.
+            before: what this gave in a transaction of which nobody knows whether it was committed; None if there
+                was none. Then the item may be found written, and that is this item's own doing.
+        """
+        if item.operation == NOTHING:
+            return None
+        again = before is not None and not isinstance(before, Exception)
+        try:
+            match item.operation:
+                case "commit":
+                    return self._commit(item.argument, again=again)
+                case "claim":
+                    key, enter = cast("tuple[str, bool]", item.argument)
+                    return self._claim(key, enter, cast(Claim, before) if again else None)
+                case "post":
+                    return self._post(*item.argument) or (again and before is True)
+                case _:
+                    return self._disown(*item.argument)
+        except (Refused, TreadleError) as refusal:
+            return refusal
+
+    # ---------------------------------------------------------------------------------------- committing
+
+    def _commit(self, commit: Commit, *, again: bool) -> Committed:
+        head, record = self._heads.get(commit.task_id), commit.record
+        if head is not None and not head.deleted and self._is_written(head, commit, again=again):
+            gone = head.driver is None or head.epoch != commit.epoch
+            return Committed(gone, None if gone else self._enter(head, commit.task_id, commit.enter))
+        if commit.create is not None:
+            if head is not None:
+                raise TaskExists(f"a task {commit.task_id} is in this store already")
+            head = self._new_head(commit, commit.create)
+        elif head is None or head.deleted:
+            raise Fenced(f"task {commit.task_id} is not in this store (any more)")
+        if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
+            raise Fenced(
+                f"task {commit.task_id} was taken over by another driver: it is at epoch {head.epoch}, "
+                f"and what was to be written at epoch {commit.epoch} was refused"
+            )
+        if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
+            raise Fenced(
+                f"task {commit.task_id} ends at event {head.seq}: "
+                f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
+            )
+        left = (commit.seal or commit.release) and bool(self._unread[head.row].difference(commit.taken))
+        if commit.seal and left:
+            raise InboxWaiting(f"task {commit.task_id} has unread items in its inbox")
+        if commit.thread is not None:
+            self._check_thread(head, commit.task_id, commit.thread)
+        place = self._entry(head, commit.enter)
+        return self._write(head, commit, place, release=commit.release and (commit.leave or not left))
+
+    def _is_written(self, head: Head, commit: Commit, *, again: bool) -> bool:
+        """Whether this very commit was written before: one whose acknowledgement was lost is sent again."""
+        record = commit.record
+        if record is not None and (
+            record.seq > head.seq or self._ask(_RECORD, head.row, record.seq) != (record.epoch, record.digest)
+        ):
+            return False
+        if commit.create is not None:
+            mine = head.driver is None or head.driver == self._driver
+            return again or (record is not None and head.epoch == commit.epoch and mine)
+        if record is not None:
+            return True
+        if (
+            again
+            and head.epoch == commit.epoch
+            and commit.thread is not None
+            and commit.thread.action == "add"
+        ):
+            return self._ask(_NEWEST, commit.thread.thread_id) == (commit.thread.expected + 1, head.row)
+        return False  # what else a commit without a record writes may be written twice
+
+    def _write(self, head: Head, commit: Commit, place: Entry | None, *, release: bool) -> Committed:
+        if commit.create is not None:
+            head.driver = self._driver_row()
+            self._heads[commit.task_id] = head
+            self._batch.create(head)
+            self._moves.append((commit.task_id, True))
+        if commit.format > head.format:
+            head.format = commit.format
+            self._batch.changed[head.row] = head
+        if commit.record is not None:
+            self._batch.append(head, commit.record)
+        self._batch.take(head.row, commit.taken)
+        self._unread[head.row].difference_update(commit.taken)
+        if commit.thread is not None:
+            self._change_thread(head, commit.thread)
+        given = self._stand(head, commit.task_id, place)
+        if commit.state is not None or release or commit.create is not None:
+            self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.wanted)
+        return Committed(release, given)
+
+    def _set_row(
+        self, head: Head, key: str, state: str | None = None, *, release: bool = False, wanted: int = 0
+    ) -> None:
+        """Change a task's row, and with it where its journal ends."""
+        head.mark, head.mark_digest = head.seq, self._digest(head)
+        head.state = head.state if state is None else state
+        if release:
+            head.driver, head.turn, head.wanted = None, None, wanted
+            self._turns[head.thread].pop(head.row, None)
+            self._moves.append((key, False))
+            self.urgent = True
+        self._batch.changed[head.row] = head
+
+    def _new_head(self, commit: Commit, new: NewTask) -> Head:
+        base = None if new.base is None else self._listed(new.base)
+        if base is not None and new.base_seq > base.seq:
+            raise Fenced(f"task {new.base} ends at event {base.seq}, no fork can begin at {new.base_seq}")
+        seq = 0 if base is None else new.base_seq
+        head = Head(self._ids.pop(), commit.epoch, None, False, "created", seq, None, None, new.thread_id)
+        head.new, head.base = new, None if base is None else base.row
+        head.format = 1 if base is None else base.format
+        return head
+
+    def _digest(self, head: Head) -> bytes:
+        """The digest of the record that holds a task's last event."""
+        if head.digest is None:
+            row = head.row if head.new is None else head.base
+            self._flush()
+            head.digest = b"" if row is None else reading.digest_at(self._connection, row, head.seq)
+        return head.digest
+
+    # ------------------------------------------------------------------------------------------- threads
+
+    def _check_thread(self, head: Head, key: str, change: ThreadChange) -> None:
+        if change.action == "add":
+            version = self._versions.get(change.thread_id, 0)
+            if version != change.expected:
+                raise ThreadMoved(version)
+            return
+        if self._ask(_REMOVABLE, change.thread_id, head.row) is None:
+            raise AlreadyFinalized(
+                f"newer words follow those of task {key} in thread {change.thread_id!r}: fork it instead",
+                task_id=key,
+            )
+
+    def _change_thread(self, head: Head, change: ThreadChange) -> None:
+        thread = change.thread_id
+        version = self._versions.get(thread, 0) + 1
+        if change.action == "add":
+            self._batch.joined.append((thread, version, head.row, head.seq, change.covers))
+        else:
+            own = self._ask(_REMOVABLE, thread, head.row)[0]
+            self._batch.left.append((version, thread, own))
+        self._versions[thread] = self._batch.moved[thread] = version
+
+    def _enter(self, head: Head, key: str, how: OnBusyThread | None) -> Place | None:
+        return self._stand(head, key, self._entry(head, how))
+
+    def _entry(self, head: Head, how: OnBusyThread | None) -> Entry | None:
+        """Return the place in its thread that a task asks for; raises `ThreadBusy`."""
+        if how is None or (head.new is None and head.driver is None):
+            return None
+        if how == "parallel":
+            return BESIDE_OTHERS
+        others = [other for row, other in self._turns[head.thread].items() if row != head.row]
+        others.sort(key=lambda other: (other.turn, other.row))
+        return entry(head.thread, self._versions.get(head.thread, 0), head.turn, how, others, self._dead)
+
+    def _stand(self, head: Head, key: str, place: Entry | None) -> Place | None:
+        """Give a task its place, and take the thread from those whose drivers died."""
+        if place is None:
+            return None
+        for other in place.deposed:
+            self._depose(other)
+            self._turns[head.thread].pop(other.row, None)
+        if head.turn != place.turn:  # who only asks again writes nothing
+            head.turn = place.turn
+            self._batch.changed[head.row] = head
+        assert head.driver is not None
+        self._turns[head.thread][head.row] = Other(head.row, key, place.turn, head.driver)
+        return place.place
+
+    def _depose(self, other: Other) -> None:
+        """Take the thread from a task whose driver died: it stays that driver's, under an epoch it never had."""
+        late = self._connection.execute(_LATE, (other.driver,)).fetchone()
+        if late is None:
+            return
+        known = self._heads.get(other.key)
+        if known is None:
+            self._connection.execute(_DEPOSE, (late[0], other.row, other.driver))
+        else:
+            known.driver, known.turn, known.epoch = late[0], None, known.epoch + 1
+            self._batch.changed[known.row] = known
+
+    # ----------------------------------------------------------------------------------------- ownership
+
+    def _claim(self, key: str, enter: bool, before: Claim | None) -> Claim:
+        if key in self._locked:
+            raise TaskLocked(f"task {key} is being written by another process", task_id=key)
+        head = self._listed(key)
+        how = "enqueue" if enter else None
+        if before is not None and head.epoch == before.epoch and head.driver == self._driver_row():
+            self._moves.append((key, True))
+            return replace(before, place=self._enter(head, key, how))
+        if head.driver is not None:
+            self._refuse_if_alive(key, head.driver)
+        check_format(key, head.format)
+        if head.mark is not None and head.seq < head.mark:
+            raise missing_tail(key, head.seq, head.mark)
+        if head.seq == head.mark and self._digest(head) != head.mark_digest:
+            raise replaced_tail(key, head.seq)
+        head.wanted = AT_ONCE if head.driver is not None else head.wanted
+        head.driver, head.turn = self._driver_row(), None
+        self._turns[head.thread].pop(head.row, None)
+        head.epoch += 1
+        place = self._enter(head, key, how)
+        self._set_row(head, key)
+        self._moves.append((key, True))
+        return Claim(head.epoch, head.seq, self._digest(head), place, head.wanted)
+
+    def _disown(self, key: str, epoch: int) -> None:
+        """Give back a claim nobody waited for."""
+        head = self._heads.get(key)
+        if head is not None and head.epoch == epoch:
+            self._set_row(head, key, release=True, wanted=head.wanted)
+
+    def _post(self, key: str, item: InboxItem) -> bool:
+        row = self._listed(key).row
+        if (row, item.item_id) in self._posted:
+            return False
+        self._posted.add((row, item.item_id))
+        self._unread[row].add(item.item_id)
+        self._batch.post(row, item)
+        self.urgent = self.mail = True
+        return True
+
+    def _listed(self, key: str) -> Head:
+        head = self._heads.get(key)
+        if head is None or head.deleted:
+            raise TaskNotFound(f"no task {key} in this store")
+        return head
+
+    def _refuse_if_alive(self, key: str, driver: int) -> None:
+        if driver == self._driver:
+            me = self._owner.process
+            raise TaskBusy(f"task {key} is driven by this process {me.pid} on {me.host}", task_id=key)
+        found = self._drivers.get(driver)
+        if found is not None and reading.is_alive(*found):
+            raise TaskBusy(f"task {key} is driven by process {found[2]} on {found[0]}", task_id=key)
+
+    def _driver_row(self) -> int:
+        """The row of this process, with a lease begun lately."""
+        if self._driver is None or not self._is_fresh:
+            self._beat = time.time()
+            self._driver = beat(self._connection, self._owner)
+            self._is_fresh = True
+        return self._driver
+
+    # ------------------------------------------------------------------------------------------- writing
+
+    def write(self) -> None:
+        """Write what was taken note of and commit: all in one go."""
+        with self._connection.pipeline():
+            self._batch.send(self._connection, self._threads)
+            self._connection.execute("COMMIT")
+        self._owner.row, self._owner.beat = self._driver, self._beat
+        for key, owned in self._moves:
+            (self._owner.held.add if owned else self._owner.held.discard)(key)
+
+    def _ask(self, question: LiteralString, *values: Any) -> Any:
+        """Ask the database, so that the answer counts what was taken note of."""
+        self._flush()
+        return self._connection.execute(question, values).fetchone()
+
+    def _flush(self) -> None:
+        if self._batch.is_seen:
+            with self._connection.pipeline():
+                self._batch.send(self._connection, self._threads)
+
+
+def _tasks(items: list[Item], before: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """Return the tasks that items are about: those whose rows are waited for, and those that are only claimed."""
+    waited_for: set[str] = set()
+    claimed: set[str] = set()
+    for item, past in zip(items, before, strict=True):
+        match item.operation:
+            case "commit":
+                commit: Commit = item.argument
+                waited_for.add(commit.task_id)
+                if commit.create is not None and commit.create.base is not None:
+                    waited_for.add(commit.create.base)
+            case "claim":  # what may be this process's by now is waited for
+                (waited_for if isinstance(past, Claim) else claimed).add(item.argument[0])
+            case "post" | "disown":
+                waited_for.add(item.argument[0])
+            case _:
+                pass
+    return list(waited_for), list(claimed - waited_for)

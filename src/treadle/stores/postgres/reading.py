@@ -1,0 +1,276 @@
+"""What is read from a PostgreSQL schema: statements and rows. Nothing here writes.
+
+A question of several statements puts them in a transaction, so that they see one state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final, LiteralString
+
+from psycopg.pq import TransactionStatus
+
+from treadle.core.events import END_STATES
+from treadle.core.journal import missing_tail
+from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.stores.postgres.schema import Connection
+from treadle.stores.processes import alive
+
+_FAR: Final = 2**62
+
+_COLUMNS: Final = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch,
+t.labels, coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq), t.mark_seq, t.mark_digest,
+t.deleted, t.wanted, t.format, d.key, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp(),
+(extract(epoch FROM d.lease) * 1000000)::bigint
+FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
+_ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
+  SELECT id FROM tasks WHERE driver = ANY(%s)
+  UNION SELECT id FROM tasks WHERE wanted BETWEEN 1 AND %s AND driver IS NULL AND state <> ALL(%s)
+  UNION SELECT o.id FROM inbox i JOIN tasks o ON o.id = i.task
+  WHERE NOT i.taken AND o.driver IS NULL AND o.state <> ALL(%s)) ORDER BY t.key LIMIT %s"""
+_DRIVERS: Final = "SELECT id, host, boot, pid, started, lease > clock_timestamp() FROM drivers"
+_FILTERS: Final[dict[str, LiteralString]] = {
+    "state": "(t.driver IS NOT NULL OR t.state = %s)",  # an owned task's word is known when its row is read
+    "agent": "t.agent = %s",
+    "thread_id": "t.thread = %s",
+    "parent": "t.parent = %s",
+    "base": "t.base = (SELECT id FROM tasks WHERE key = %s)",
+    "since": "t.created >= %s",
+    "cursor": "t.key < %s",
+}
+_LINK: Final = "SELECT id, base, base_seq, mark_seq FROM tasks"
+_RECORDS: Final = """SELECT seq, count, epoch, data, digest, blobs FROM records
+WHERE task = %s AND seq > %s AND (%s::bigint IS NULL OR seq - count < %s) ORDER BY seq"""
+_JOURNAL: Final = """SELECT t.base, t.mark_seq, r.seq, r.count, r.epoch, r.data, r.digest, r.blobs
+FROM tasks t LEFT JOIN records r ON r.task = t.id AND r.seq > %b AND (%b::bigint IS NULL OR r.seq - r.count < %b)
+WHERE t.key = %b ORDER BY r.seq"""
+_BLOBS: Final = """SELECT r.seq, r.digest, b.data FROM blob_refs r JOIN blobs b ON b.digest = r.digest
+WHERE r.task = %s AND r.seq = ANY(%s)"""
+_INBOX: Final = """SELECT i.key, i.kind, i.data, i.created
+FROM tasks t LEFT JOIN inbox i ON i.task = t.id AND NOT i.taken WHERE t.key = %s AND NOT t.deleted ORDER BY i.pos"""
+_MEMBERS: Final = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members m JOIN tasks t ON t.id = m.task
+WHERE m.thread = %s AND m.version > %s AND m.version <= %s AND (m.gone IS NULL OR m.gone > %s) ORDER BY m.version"""
+_LISTED: Final = """SELECT key, version, (SELECT count(*) FROM members m
+WHERE m.thread = h.key AND gone IS NULL AND covers = 0)
+FROM threads h WHERE version > 0 AND key > %s ORDER BY key LIMIT %s"""
+_DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORDER BY seq LIMIT 1"""
+
+
+@contextmanager
+def one_state(connection: Connection) -> Generator[None]:
+    """Let all statements of a block see the same state, as those of a snapshot do; who meets an error rolls back."""
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        yield
+        return
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    yield
+    connection.execute("COMMIT")
+
+
+def records(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
+    """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
+    found = _journal(connection, key, after, upto)
+    if found is None:
+        with one_state(connection):
+            found = _joined(connection, key, after, upto)
+    return found
+
+
+def _journal(connection: Connection, key: str, after: int, upto: int | None) -> list[Record] | None:
+    """Read a task by one statement; None if it is a fork, or one that holds large values."""
+    found = connection.execute(_JOURNAL, (after, upto, upto, key), binary=True).fetchall()
+    if not found:
+        raise TaskNotFound(f"no task {key} in this store")
+    base, mark = found[0][:2]
+    if base is not None or any(blobs for *_, blobs in found):
+        return None
+    part = [
+        Record(seq, count, epoch, bytes(data), bytes(digest))
+        for _, _, seq, count, epoch, data, digest, _ in found
+        if seq is not None
+    ]
+    _check_end(key, part[-1].seq if part else after, mark, upto)
+    return part
+
+
+def _joined(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
+    """Read a task and what it shares with those it was forked from."""
+    parts = _chain(connection, key)
+    found: list[Record] = []
+    seen = after
+    for task, own_after, shared, _ in reversed(parts):
+        seen = max(after, own_after)
+        until = shared if upto is None or (shared is not None and shared < upto) else upto
+        if until is not None and seen >= until:
+            continue
+        part = _part(connection, key, task, seen, until)
+        if part:
+            seen = part[-1].seq
+            if shared is not None and seen > shared:
+                part[-1].upto = shared
+        found += part
+    _check_end(key, seen, parts[0][3], upto)
+    return found
+
+
+def _check_end(key: str, seen: int, mark: int | None, upto: int | None) -> None:
+    if mark is not None and seen < mark and (upto is None or seen < upto):
+        raise missing_tail(key, seen, mark)
+
+
+def _chain(connection: Connection, key: str) -> list[tuple[int, int, int | None, int | None]]:
+    """Return task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
+    found = connection.execute(_LINK + " WHERE key = %s", (key,)).fetchone()
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    parts: list[tuple[int, int, int | None, int | None]] = []
+    shared: int | None = None
+    while found is not None:
+        task, base, base_seq, mark = found
+        if shared is None or base_seq < shared:
+            parts.append((task, base_seq, shared, mark))
+            shared = base_seq
+        found = None if base is None else connection.execute(_LINK + " WHERE id = %s", (base,)).fetchone()
+    return parts
+
+
+def _part(connection: Connection, key: str, task: int, after: int, until: int | None) -> list[Record]:
+    """Read the records of one task that hold events `after` + 1 to `until`."""
+    with connection.cursor(binary=True) as cursor:
+        cursor.execute(_RECORDS, (task, after, until, until))
+        part: list[Record] = []
+        with_blobs: dict[int, tuple[Record, int]] = {}
+        for seq, count, epoch, data, digest, blobs in cursor:
+            record = Record(seq, count, epoch, bytes(data), bytes(digest))
+            part.append(record)
+            if blobs:
+                with_blobs[seq] = record, blobs
+        if with_blobs:
+            for seq, digest, data in cursor.execute(_BLOBS, (task, list(with_blobs))):
+                with_blobs[seq][0].blobs[digest] = bytes(data)
+    for seq, (record, blobs) in with_blobs.items():
+        if len(record.blobs) != blobs:
+            raise JournalCorrupt(f"task {key}: a large value of event {seq} is missing", task_id=key, seq=seq)
+    return part
+
+
+def digest_at(connection: Connection, task: int, seq: int) -> bytes:
+    """Return the digest of the record that holds event `seq` of a task, looking through its bases."""
+    while seq:
+        found = connection.execute("SELECT base, base_seq FROM tasks WHERE id = %s", (task,)).fetchone()
+        if found is None:
+            return b""
+        base, base_seq = found
+        if seq > base_seq or base is None:
+            digest = connection.execute(_DIGEST, (task, seq)).fetchone()
+            return digest[0] if digest else b""
+        task = base
+    return b""
+
+
+def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
+    """Return a task's row; raises `TaskNotFound`."""
+    found = connection.execute(_COLUMNS + " WHERE t.key = %s AND t.deleted <= %s", (key, deleted)).fetchone()
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    return _row(found)
+
+
+def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
+    """Return the listed tasks that match, newest id first."""
+    terms: dict[LiteralString, Any] = {
+        term: value for name, term in _FILTERS.items() if (value := getattr(wanted, name)) is not None
+    }
+    with one_state(connection):
+        return _fitting(connection, wanted, terms)
+
+
+def _fitting(connection: Connection, wanted: TaskFilter, terms: dict[LiteralString, Any]) -> list[TaskRow]:
+    fitting: list[TaskRow] = []
+    limit = max(wanted.limit, 0)
+    # An owned task's word is known only here, so a page of the database may hold fewer that fit.
+    asked = limit if wanted.state is None else max(limit, 100)
+    query: LiteralString = " AND ".join(
+        [_COLUMNS + " WHERE NOT t.deleted", *terms, "(%s::text IS NULL OR t.key < %s)"]
+    )
+    query += " ORDER BY t.key DESC LIMIT %s"
+    last: str | None = None
+    while len(fitting) < limit:
+        page = connection.execute(query, (*terms.values(), last, last, asked)).fetchall()
+        fitting += [row for row in map(_row, page) if wanted.state in (None, row.word)]
+        if len(page) < asked:
+            break
+        last = page[-1][0]
+    return fitting[:limit]
+
+
+def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
+    """Return the tasks that nobody drives and somebody should, by id upward."""
+    ends = list(END_STATES)
+    with one_state(connection):
+        dead = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
+        asked = connection.execute(_COLUMNS + _ORPHANS, (after or "", dead, until, ends, ends, max(limit, 0)))
+    return [_row(found) for found in asked]
+
+
+def _row(found: Any) -> TaskRow:
+    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = found[:13]
+    deleted, wanted, needs, driver, *facts, lease = found[13:]
+    return TaskRow(
+        task_id=key,
+        agent=agent,
+        thread_id=thread,
+        state=state,
+        created=created,
+        parent=parent,
+        base=base,
+        base_seq=base_seq,
+        epoch=epoch,
+        labels=json.loads(labels),
+        driver=None if driver is None else Driver(driver, facts[0], facts[2], is_alive(*facts), lease),
+        head=head,
+        mark=None if mark is None else Mark(mark, digest),
+        deleted=deleted,
+        wanted=wanted,
+        format=needs,
+    )
+
+
+def is_alive(host: str, boot: str, pid: int, started: int, lasts: bool) -> bool:
+    """Whether a driver holds what it owns; `lasts`: its lease has not passed by the clock of the database."""
+    return alive(host, boot, pid, started, _FAR if lasts else 0)
+
+
+def inbox(connection: Connection, key: str) -> list[InboxItem]:
+    """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
+    found = connection.execute(_INBOX, (key,)).fetchall()
+    if not found:
+        raise TaskNotFound(f"no task {key} in this store")
+    return [InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in found if item is not None]
+
+
+def tasks_with_mail(connection: Connection) -> tuple[str, ...]:
+    """Return the ids of the tasks whose inbox holds something not yet taken."""
+    found = connection.execute(
+        "SELECT key FROM tasks WHERE id IN (SELECT task FROM inbox WHERE NOT taken) AND NOT deleted"
+    )
+    return tuple([str(key) for (key,) in found])
+
+
+def thread(
+    connection: Connection, key: str, version: int | None, since: int = 0
+) -> tuple[int, list[ThreadMember]]:
+    """Return a thread's version and the members added since another, now or at an earlier version."""
+    with one_state(connection):
+        found = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
+        at = 0 if found is None else found[0] if version is None else min(version, found[0])
+        members = connection.execute(_MEMBERS, (key, since, at, at))
+    return at, [ThreadMember(*member) for member in members]
+
+
+def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:
+    """Return the threads that have a version, by id upward."""
+    return [ThreadRow(*found) for found in connection.execute(_LISTED, (after or "", max(limit, 0)))]

@@ -1,0 +1,447 @@
+"""Opening a schema of a PostgreSQL database: address, session settings, format, migrations. No query of a journal.
+
+A password is kept in the connection parameters alone: neither an address as text nor an error shows it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable
+from dataclasses import field
+from importlib import resources
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import psycopg
+from psycopg import sql
+from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import tuple_row
+
+from treadle.core.data import frozen
+from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable
+from treadle.stores.processes import BEATS, LEASE_SECONDS, checked_lease
+
+V = TypeVar("V")
+
+SCHEMES: Final = ("postgresql", "postgres")
+SCHEMA: Final = "treadle"
+LOCK_SECONDS: Final = (0.1, 10.0)
+"""For how long a statement waits for a lock, at least and at most: as long as heartbeats may wait behind it."""
+
+IDLE_SECONDS: Final = (0.5, 30.0)
+"""After how long, at least and at most, the server ends a transaction whose writer says nothing."""
+
+ANSWER_SECONDS: Final = 30.0
+"""For how long a server may say nothing to a statement, unless the URL says otherwise."""
+
+CLOSING_SECONDS: Final = 5.0
+"""The same once the store is being closed."""
+
+LONG: Final = 10
+"""How many times as long deletions, imports and migrations may take."""
+
+MIGRATE_SECONDS: Final = 30.0
+"""For how long to try to make or to migrate tables that other processes are making too."""
+
+AWAY_SECONDS: Final = (0.05, 1.0)
+"""How long, at least and at most, to leave a server alone that did not answer."""
+
+DEFAULTS: Final = {
+    "connect_timeout": "5",
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "target_session_attrs": "read-write",  # after a failover the server found first may be the one that lost
+}
+_SECRET: Final = ("password", "sslpassword", "oauth_client_secret")
+SESSION_FAULTS: Final = (
+    "57P01",
+    "57P02",
+    "57P03",
+    "57P05",
+    "25P03",
+    "25006",
+)  # shut down, cut, became read-only
+_PASSING: Final = (
+    *("starting up", "not yet accepting connections", "shutting down", "terminating connection"),
+    *("too many clients", "too many connections", "connection slots are reserved"),
+    *("closed the connection unexpectedly", "closed unexpectedly", "reset by peer", "connection is lost"),
+)
+
+
+_CROWDED: Final = ("40001", "40P01", "23505", "42P06", "42P07", "55P03", "57014")
+"""What a migration meets while others migrate: serialization, deadlock, twins, locks and waiting for them too long."""
+
+
+class Unanswered(psycopg.OperationalError):
+    """A server said nothing for too long; the session is closed."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A session that waits for each answer for a bounded time: a network may drop everything without a word.
+
+    `silence` returns for how many seconds the server may say nothing now. Past it the statement ends with `Unanswered`
+    and the session is closed: what the server makes of the statement is not known.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.silence: Callable[[], float] = lambda: ANSWER_SECONDS
+        self.is_patient = False
+        """whether the statements that follow may take long"""
+
+    def wait(self, gen: PQGen[V], interval: float = 0.1, *more: Any, **options: Any) -> V:
+        """Wait for an answer; raises `Unanswered`."""
+        try:
+            return super().wait(self._bounded(gen), interval, *more, **options)
+        except Unanswered:
+            self.close()
+            raise
+
+    def _bounded(self, gen: PQGen[V]) -> PQGen[V]:
+        """Pass a generator of psycopg on, which is sent 0 for each interval without news."""
+        heard = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > (
+                    seconds := self.silence() * (LONG if self.is_patient else 1)
+                ):
+                    raise Unanswered(f"the server has not answered for {seconds:g} seconds")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
+
+
+@frozen
+class Address:
+    """Which database and schema, and how to get there.
+
+    Args:
+        url: the address without secrets.
+        schema: the schema that holds the tables.
+        lease_seconds: how long a driver is taken for alive after a heartbeat.
+        answer_seconds: for how long the server may say nothing to a statement.
+        parameters: what libpq wants, the password included.
+    """
+
+    url: str
+    schema: str
+    lease_seconds: float
+    answer_seconds: float
+    parameters: dict[str, Any] = field(repr=False)
+
+    def conninfo(self, name: str) -> str:
+        """Return what a session of this name is opened with, the password included."""
+        return make_conninfo(**{**self.parameters, "application_name": name})
+
+    @property
+    def lock_seconds(self) -> float:
+        """For how long to wait for a lock before the heartbeat is seen to."""
+        return _within(LOCK_SECONDS, self.lease_seconds / BEATS)
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long a transaction may lie idle: what it holds locked is free before others take over its tasks."""
+        return _within(IDLE_SECONDS, self.lease_seconds / 2)
+
+    @property
+    def channel(self) -> str:
+        """On which writers of this schema notify each other."""
+        return f"treadle {self.schema}"
+
+
+def address(url: str, schema: str | None = None, lease_seconds: float | None = None) -> Address:
+    """Read a `postgresql://` URL; its parameters `schema`, `lease` and `answer_timeout` are ours, all others libpq's.
+
+    Raises:
+        ConfigurationError: it is not such a URL, the schema's name cannot be used, or a number of seconds is none.
+    """
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        if parts.scheme not in SCHEMES or parts.netloc.count("@") > 1 or parts.fragment:
+            raise ValueError
+        ours = {key: value for key, value in query if key in ("schema", "lease", "answer_timeout")}
+        query = [(key, value) for key, value in query if key not in ours]
+        parameters = conninfo_to_dict(_join(parts.netloc, parts.path, query))
+        if not all(port.isdigit() for port in str(parameters.get("port") or "0").split(",") if port):
+            raise ValueError
+    except (ValueError, psycopg.Error):
+        # What exactly is wrong would repeat parts of the URL, and any of them may be a password.
+        raise ConfigurationError(
+            "store: this is not a PostgreSQL URL: write postgresql://user:password@host:port/database?schema=name, "
+            "with special characters of a password as %40 and the like"
+        ) from None
+    schema = schema or ours.get("schema", SCHEMA)
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]{0,47}", schema) or schema.lower().startswith("pg_"):
+        raise ConfigurationError(
+            f"store: {schema!r} cannot be a schema: up to 48 letters, digits and _, not beginning with a digit or pg_"
+        )
+    try:
+        lease = float(ours.get("lease", LEASE_SECONDS)) if lease_seconds is None else lease_seconds
+    except ValueError:
+        raise ConfigurationError(f"store: lease must be a number of seconds, got {ours['lease']!r}") from None
+    answer = _answer_seconds(ours.get("answer_timeout"))
+    user, at, host = parts.netloc.rpartition("@")
+    shown = [pair for pair in query if pair[0] not in _SECRET] + (
+        [("schema", schema)] if schema != SCHEMA else []
+    )
+    clean = _join(user.partition(":")[0] + at + host, parts.path, shown)
+    lease = checked_lease(lease, "store: lease")
+    return Address(
+        clean, schema, lease, answer, {**DEFAULTS, **{k: v for k, v in parameters.items() if v is not None}}
+    )
+
+
+def _answer_seconds(given: str | None) -> float:
+    try:
+        seconds = ANSWER_SECONDS if given is None else float(given)
+        if not 0.1 <= seconds <= 3600:
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(
+            f"store: answer_timeout must be 0.1 to 3600 seconds, got {given!r}"
+        ) from None
+    return seconds
+
+
+def _join(netloc: str, path: str, query: list[tuple[str, str]]) -> str:
+    return f"postgresql://{netloc}{path}" + (
+        "?" + urlencode(query, quote_via=quote, safe="/") if query else ""
+    )
+
+
+def connect(to: Address, name: str, *, for_reading: bool = False) -> Connection:
+    """Open a session with all settings that a store relies on.
+
+    Raises:
+        StoreUnavailable: the server is not reached, refuses, or would lose acknowledged commits.
+    """
+    try:
+        connection = Connection.connect(to.conninfo(name), autocommit=True, row_factory=tuple_row)
+    except psycopg.Error as error:
+        raise unavailable(to, error) from error
+    connection.silence = lambda: to.answer_seconds
+    try:
+        settle(to, connection, for_reading=for_reading)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def settle(to: Address, connection: Connection, *, for_reading: bool = False) -> None:
+    """Set what a session relies on, and check what the server says of itself."""
+    idle = IDLE_SECONDS[1] if for_reading else to.idle_seconds  # who reads keeps nobody waiting
+    settings = {
+        "search_path": f'"{to.schema}"',
+        "client_encoding": "UTF8",
+        "statement_timeout": _statement_timeout(to),
+        "lock_timeout": str(round(min(to.lock_seconds, to.answer_seconds / 2) * 1_000)),
+        "idle_in_transaction_session_timeout": str(round(idle * 1_000)),
+        "default_transaction_read_only": "on" if for_reading else "off",
+    }
+    try:
+        calls = sql.SQL(", ").join(
+            [sql.SQL("set_config({}, {}, false)").format(k, v) for k, v in settings.items()]
+        )
+        connection.execute(sql.SQL("SELECT {}").format(calls))
+        if for_reading:
+            return
+        found = connection.execute(
+            "SELECT current_setting('synchronous_commit'), current_setting('server_encoding')"
+        )
+        synchronous, encoding = found.fetchone() or ("", "")
+    except psycopg.Error as error:
+        raise unavailable(to, error) from error
+    if synchronous == "off":
+        raise StoreUnavailable(
+            f"{to.url}: synchronous_commit is off, so a crash of the server would lose what was acknowledged: set "
+            "it to on for this role: ALTER ROLE ... SET synchronous_commit = on"
+        )
+    if encoding != "UTF8":
+        raise StoreUnavailable(f"{to.url}: the database is encoded in {encoding}; a store needs UTF8")
+
+
+def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
+    """Say which database failed and why."""
+    text = re.sub(r"\s*\n\s*", " ", str(error)).strip() or type(error).__name__
+    for name in _SECRET:
+        if secret := to.parameters.get(name):
+            text = text.replace(str(secret), "***")
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        text = f"{text}: {_owning(to)}"
+    return StoreUnavailable(f"{to.url}: {text}")
+
+
+def _owning(to: Address) -> str:
+    """Say what a role needs that may not do what a store does."""
+    return (
+        "the store is read-only for this role; to write, the schema must belong to it: "
+        f"CREATE SCHEMA {to.schema} AUTHORIZATION ..."
+    )
+
+
+def pause(away: float) -> float:
+    """Return for how many seconds to leave a server alone that has been away for `away` seconds: about a tenth."""
+    return _within(AWAY_SECONDS, away / 10) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def _within(bounds: tuple[float, float], value: float) -> float:
+    return min(bounds[1], max(bounds[0], value))
+
+
+def is_passing(error: BaseException | None) -> bool:
+    """Whether a server that was reached could not serve just now; without a code it says so in words alone."""
+    return isinstance(error, psycopg.Error) and (
+        error.sqlstate in SESSION_FAULTS or any(words in str(error) for words in _PASSING)
+    )
+
+
+def look(url: str) -> dict[str, Any]:
+    """Return what a server and a store in it are like, without changing anything; raises `StoreError`."""
+    to = address(url)
+    connection = connect(to, "treadle doctor", for_reading=True)
+    try:
+        version = _format(to, connection)
+        _check_not_newer(to, connection, version)
+        names = ("server_version", "synchronous_commit", "fsync", "full_page_writes", "max_connections")
+        settings = {
+            name: connection.execute("SELECT current_setting(%s)", (name,)).fetchone() for name in names
+        }
+        found: dict[str, Any] = {name: value[0] for name, value in settings.items() if value is not None}
+        found |= {"schema": to.schema, "exists": version > 0}
+        if version:
+            tasks = connection.execute("SELECT count(*) FROM tasks WHERE NOT deleted").fetchone()
+            found |= {"format": version, "tasks": tasks[0] if tasks else 0}
+        if not _may_write(to, connection, version):
+            raise StoreUnavailable(f"{to.url}: this role may not write here: {_owning(to)}")
+        return found
+    except psycopg.Error as error:
+        raise unavailable(to, error) from error
+    finally:
+        connection.close()
+
+
+def _may_write(to: Address, connection: Connection, version: int) -> bool:
+    """Whether a role may add to a schema's tables, or make them."""
+    asked = connection.execute(
+        """SELECT CASE WHEN %(version)s > 0 THEN has_table_privilege(%(table)s, 'INSERT')
+        WHEN EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s)
+        THEN has_schema_privilege(%(schema)s, 'CREATE')
+        ELSE has_database_privilege(current_database(), 'CREATE') END""",
+        {"version": version, "table": f'"{to.schema}".tasks' if version else None, "schema": to.schema},
+    ).fetchone()
+    return bool(asked and asked[0])
+
+
+# ----------------------------------------------------------------------------------------------- format
+
+
+def migrate(to: Address, connection: Connection) -> None:
+    """Make the schema and its tables, or bring their format up to date, if need be.
+
+    Raises:
+        StoreFormatError: the schema holds something else, or a format this version does not know.
+        StoreUnavailable: a privilege is missing.
+    """
+    began = time.monotonic()
+    try:
+        while True:
+            try:
+                return _migrate(to, connection)
+            except psycopg.Error as error:
+                if error.sqlstate not in _CROWDED or time.monotonic() > began + MIGRATE_SECONDS:
+                    raise unavailable(to, error) from error
+            time.sleep(pause(time.monotonic() - began))
+    finally:
+        connection.is_patient = False
+
+
+def _migrate(to: Address, connection: Connection) -> None:
+    steps = _steps()
+    if (version := _format(to, connection)) >= max(steps):
+        _check_not_newer(to, connection, version)
+        return
+    with connection.transaction():
+        # Whatever the database's default: what others committed while a lock was waited for must be seen.
+        connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        take_long(to, connection)
+        # Who makes a store may take longer than a lock of its tasks is waited for; nobody here has one yet.
+        connection.execute("SET LOCAL lock_timeout = '30s'")
+        # Held to the end of the transaction: of several processes that open a fresh store, one makes it.
+        connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
+        )
+        version = _format(to, connection)
+        _check_not_newer(to, connection, version)
+        if version == 0:
+            _make_schema(to, connection)
+        for number in range(version + 1, max(steps) + 1):
+            connection.execute(steps[number].encode())
+            connection.execute("UPDATE treadle_format SET version = %s", (number,))
+
+
+def take_long(to: Address, connection: Connection) -> None:
+    """Let the statements of a transaction that has just begun take longer than others."""
+    connection.is_patient = True
+    connection.execute("SELECT set_config('statement_timeout', %s, true)", (_statement_timeout(to, LONG),))
+
+
+def _statement_timeout(to: Address, times: int = 1) -> str:
+    """Return after how many milliseconds the server ends a statement by itself: before it is taken for silent."""
+    return str(round(0.8 * times * to.answer_seconds * 1_000))
+
+
+def _check_not_newer(to: Address, connection: Connection, version: int) -> None:
+    """Raise `StoreFormatError` if a newer version of Treadle made tables that this version cannot use."""
+    known = max(_steps())
+    if version <= known:
+        return
+    table = sql.Identifier(to.schema, "treadle_format")
+    found = connection.execute(sql.SQL("SELECT opens FROM {}").format(table)).fetchone()
+    if found is None or found[0] > known:
+        raise StoreFormatError(
+            f"{to.url} has format {version}, this version of Treadle knows formats up to {known}: upgrade treadle"
+        )
+
+
+def _format(to: Address, connection: Connection) -> int:
+    """The format of the schema's tables; 0 for a schema that is missing or empty."""
+    found = connection.execute(
+        """SELECT relname = 'treadle_format' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE nspname = %s ORDER BY 1 DESC LIMIT 1""",
+        (to.schema,),
+    ).fetchone()
+    if found is None:
+        return 0
+    if not found[0]:
+        raise StoreFormatError(
+            f"{to.url}: schema {to.schema} holds tables of another program: name another one with ?schema=..."
+        )
+    # By its full name, so that a schema this role may not look into is refused, and not said to be empty.
+    table = sql.Identifier(to.schema, "treadle_format")
+    version = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
+    return 0 if version is None else int(version[0])
+
+
+def _make_schema(to: Address, connection: Connection) -> None:
+    there = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (to.schema,)).fetchone()
+    if there is None:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(to.schema)))
+    connection.execute("CREATE TABLE treadle_format (version integer NOT NULL)")
+    connection.execute("INSERT INTO treadle_format VALUES (0)")
+
+
+def _steps() -> dict[int, str]:
+    """The migrations by the format they lead to."""
+    folder = resources.files("treadle.stores.postgres.migrations")
+    return {int(f.name[:4]): f.read_text() for f in folder.iterdir() if f.name.endswith(".sql")}

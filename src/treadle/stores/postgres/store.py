@@ -1,0 +1,188 @@
+"""A journal store in a schema of a PostgreSQL database, for drivers on several hosts.
+
+Writes go through the writer thread (`postgres_writer`); reads run in threads of their own (`postgres_readers`). Both
+outlive a restart of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from treadle.errors import MissingExtra
+
+try:
+    import psycopg as _  # noqa: F401
+except ImportError as error:
+    raise MissingExtra("postgres", "a store at postgresql://...") from error
+
+from treadle.ports import (
+    AT_ONCE,
+    Claim,
+    InboxItem,
+    JournalReader,
+    Record,
+    TaskFilter,
+    TaskRow,
+    ThreadMember,
+    ThreadRow,
+)
+from treadle.stores.postgres import reading
+from treadle.stores.postgres.journal import TaskLocked
+from treadle.stores.postgres.readers import Readers
+from treadle.stores.postgres.schema import Address, address
+from treadle.stores.postgres.snapshot import SnapshotSession
+from treadle.stores.postgres.writer import PostgresWriter
+from treadle.stores.write_behind import QueuedStore
+
+T = TypeVar("T")
+
+PATIENCE: Final = 30.0
+CLAIM_SECONDS: Final = 0.5
+"""For how long a task is asked for whose row another transaction holds; a finder comes again."""
+
+
+class _Asking:
+    """What is read by one question to a session each."""
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        raise NotImplementedError
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
+        return await self._ask(reading.records, task_id, after, upto)
+
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; see `JournalStore.row`."""
+        return await self._ask(reading.row, task_id, deleted)
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """Return matching rows, newest task id first."""
+        return await self._ask(reading.rows, wanted)
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items not yet taken, in order of arrival."""
+        return await self._ask(reading.inbox, task_id)
+
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members; see `JournalStore.thread`."""
+        return await self._ask(reading.thread, thread_id, version, since)
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version; see `JournalStore.threads`."""
+        return await self._ask(reading.threads, limit, after)
+
+
+class _Snapshot(_Asking):
+    """Reads in one transaction on a session of its own."""
+
+    def __init__(self, session: SnapshotSession) -> None:
+        self._session = session
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        return await asyncio.wrap_future(self._session.ask(question, *about))
+
+
+class PostgresStore(_Asking, QueuedStore[PostgresWriter]):
+    """A `JournalStore` in PostgreSQL.
+
+    Args:
+        url: `postgresql://user:password@host:port/database`, with libpq's parameters; `?schema=name` names the schema.
+        schema: which schema holds the tables, instead of the URL's; `treadle` by default; made if need be.
+        lease_seconds: how long, after its last heartbeat, this process is taken for alive by processes that cannot see
+            whether it ended; 0.5 to 86,400; instead of the URL's `lease=`.
+        patience: how long, in seconds, a lost server is waited for before what waits fails with `StoreUnavailable`.
+
+    A process uses one session to write and to listen, and up to four to read, which it closes when they idle.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str | None = None,
+        lease_seconds: float | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__()
+        self._to = address(url, schema, lease_seconds)
+        self._patience = patience
+        self._readers: Readers | None = None
+        self.new_writer: Callable[[Address, float], PostgresWriter] = PostgresWriter
+        """Makes what writes; a test may put one there that is watched."""
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.url!r})"
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long this process is taken for alive after a heartbeat."""
+        return self._to.lease_seconds
+
+    @property
+    def url(self) -> str:
+        """`postgresql://...` without secrets."""
+        return self._to.url
+
+    def _new_writer(self) -> PostgresWriter:
+        return self.new_writer(self._to, self._patience)
+
+    def _close_readers(self) -> None:
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            readers.close()
+
+    def _watch_others(
+        self, writer: PostgresWriter, wake: Callable[[Sequence[str]], None]
+    ) -> Callable[[], None]:
+        return writer.watch(wake)
+
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
+        """Become the owner; see `JournalStore.claim`.
+
+        A task whose row another transaction holds is asked for again, a few times: nothing else waits behind it.
+        """
+        began = time.monotonic()
+        while True:
+            try:
+                return await super().claim(task_id, enter=enter)
+            except TaskLocked:
+                waited = time.monotonic() - began
+                if waited > CLAIM_SECONDS:
+                    raise
+            await asyncio.sleep((0.01 + waited / 4) * random.uniform(0.5, 1.0))  # noqa: S311
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
+        """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
+        return await self._ask(reading.orphans, limit, after, until)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[JournalReader]:
+        """Lend a reader of one moment; see `JournalStore.snapshot`."""
+        await self._settled()
+        session = SnapshotSession(self._to)
+        try:
+            await asyncio.wrap_future(session.begun)
+            yield _Snapshot(session)
+        finally:
+            session.close()
+
+    def _is_given_up(self) -> bool:
+        writer = self._writer
+        return writer is not None and writer.is_given_up
+
+    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+        await self._settled()
+        readers = self._readers
+        if readers is None or readers.pid != os.getpid():
+            readers = self._readers = Readers(self._to, self._patience, self._is_given_up)
+        return await asyncio.wrap_future(readers.ask(question, *about))

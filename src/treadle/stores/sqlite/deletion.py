@@ -1,0 +1,131 @@
+"""Deleting tasks from a journal file: what goes, what stays for forks and threads, what goes with the last of them."""
+
+from __future__ import annotations
+
+from treadle.core.data import mutable
+from treadle.stores import retention
+from treadle.stores.retention import Membership
+from treadle.stores.sqlite.schema import Connection
+
+_FAMILY = """WITH RECURSIVE family(id) AS (
+  {roots} UNION SELECT t.id FROM family f JOIN tasks p ON p.id = f.id JOIN tasks t ON t.parent = p.key
+  WHERE t.deleted = 0
+) SELECT id, key, driver, thread FROM tasks WHERE id IN family"""
+_FORK_POINTS = "SELECT base_seq FROM tasks WHERE base = ?"
+_MEMBERSHIPS = """SELECT h.id, h.key, m.version, m.seq, m.gone IS NOT NULL
+FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"""
+_FIRST_VERSIONS = """SELECT (SELECT min(version) FROM members WHERE thread = ?1 AND task = t.id)
+FROM tasks t WHERE t.thread = ?2 AND t.base IS NULL
+AND (t.deleted = 0 OR EXISTS (SELECT 1 FROM tasks f WHERE f.base = t.id))"""
+_TAKEN_OUT = """SELECT DISTINCT t.id FROM threads h JOIN members m ON m.thread = h.id JOIN tasks t ON t.id = m.task
+WHERE h.key = ? AND m.gone IS NOT NULL AND t.deleted = 1"""
+_BASES = """WITH RECURSIVE chain(id) AS (
+  VALUES (?) UNION SELECT base FROM tasks JOIN chain USING (id) WHERE base IS NOT NULL
+) SELECT thread FROM tasks WHERE id IN chain"""
+_THREAD_IN_USE = """SELECT 1 FROM tasks WHERE thread = ?1 AND deleted = 0
+UNION ALL SELECT 1 FROM tasks t JOIN tasks f ON f.base = t.id
+WHERE t.thread = ?1 AND (f.deleted = 0 OR f.thread <> ?1)
+UNION ALL SELECT 1 FROM threads h JOIN members m ON m.thread = h.id JOIN tasks t ON t.id = m.task
+WHERE h.key = ?1 AND m.gone IS NULL AND t.deleted = 0 LIMIT 1"""
+_BURY = """UPDATE tasks SET deleted = 1, state = '', agent = '', labels = '{}', driver = NULL, epoch = epoch + 1,
+mark_seq = NULL, mark_digest = NULL, turn = NULL WHERE id = ?"""
+
+
+@mutable
+class Member:
+    """A task that is to go."""
+
+    row: int
+    key: str
+    driver: int | None
+    thread: str
+
+
+def family(connection: Connection, row: int) -> list[Member]:
+    """Return a task, its listed children, theirs, and so on."""
+    sql = _FAMILY.format(roots="VALUES (?)")
+    return [Member(*found) for found in connection.execute(sql, (row,))]
+
+
+def family_of_thread(connection: Connection, thread: str) -> list[Member]:
+    """Return the listed tasks of a thread, their listed children, theirs, and so on."""
+    sql = _FAMILY.format(roots="SELECT id FROM tasks WHERE thread = ? AND deleted = 0")
+    return [Member(*found) for found in connection.execute(sql, (thread,))]
+
+
+def delete(connection: Connection, members: list[Member], thread: str | None = None) -> None:
+    """Take tasks off the list, then drop all that nobody refers to any more; also of a thread that is to go."""
+    threads = {key for m in members for (key,) in connection.execute(_BASES, (m.row,))}
+    for member in members:
+        connection.execute("DELETE FROM inbox WHERE task = ?", (member.row,))
+        connection.execute(_BURY, (member.row,))
+    sql = "SELECT DISTINCT h.key FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"
+    threads |= {key for m in members for (key,) in connection.execute(sql, (m.row,))}
+    threads |= {thread} if thread is not None else set()
+    _collect(connection, [*(member.row for member in members), *_taken_out_of(connection, threads)])
+    # With a fork that goes, the thread it began with may go too.
+    while freed := _drop_threads(connection, threads):
+        _collect(connection, freed)
+
+
+def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
+    """Forget those threads that nobody needs any more; return the rows of those who were members of them."""
+    freed: list[int] = []
+    for key in threads:
+        if connection.execute(_THREAD_IN_USE, (key,)).fetchone():
+            continue
+        found = connection.execute("SELECT id FROM threads WHERE key = ?", (key,)).fetchone()
+        if found:
+            freed += [
+                row for (row,) in connection.execute("SELECT task FROM members WHERE thread = ?", found)
+            ]
+            connection.execute("DELETE FROM members WHERE thread = ?", found)
+            connection.execute("DELETE FROM threads WHERE id = ?", found)
+    return freed
+
+
+def _collect(connection: Connection, waiting: list[int]) -> None:
+    """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
+    while waiting:
+        row = waiting.pop()
+        sql = "SELECT base, thread FROM tasks WHERE id = ? AND deleted = 1"
+        found = connection.execute(sql, (row,)).fetchone()
+        if found is None:
+            continue
+        fork_points = [seq for (seq,) in connection.execute(_FORK_POINTS, (row,)).fetchall()]
+        last = retention.needed(fork_points, _memberships(connection, row))
+        _drop_records(connection, row, 0 if last is None else last)
+        if last is not None:
+            continue
+        connection.execute("DELETE FROM members WHERE task = ?", (row,))
+        connection.execute("DELETE FROM tasks WHERE id = ?", (row,))
+        base, thread = found
+        waiting += [base] if base is not None else []
+        waiting += _taken_out_of(connection, {thread})
+
+
+def _memberships(connection: Connection, row: int) -> list[Membership]:
+    found: list[Membership] = []
+    for thread, key, version, seq, taken_out in connection.execute(_MEMBERSHIPS, (row,)).fetchall():
+        below = 0
+        if taken_out:
+            firsts = connection.execute(_FIRST_VERSIONS, (thread, key)).fetchall()
+            below = retention.read_below(first for (first,) in firsts)
+        found.append(Membership(version, seq, bool(taken_out), below))
+    return found
+
+
+def _taken_out_of(connection: Connection, threads: set[str]) -> list[int]:
+    """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
+    return [row for key in threads for (row,) in connection.execute(_TAKEN_OUT, (key,)).fetchall()]
+
+
+def _drop_records(connection: Connection, row: int, keep: int) -> None:
+    """Delete the records behind event `keep`, and the blobs only they referred to."""
+    refs = """SELECT DISTINCT blob FROM records JOIN blob_refs ON record = pos
+    WHERE task = ? AND seq - count >= ? AND blobs > 0"""
+    blobs = connection.execute(refs, (row, keep)).fetchall()
+    connection.execute("DELETE FROM records WHERE task = ? AND seq - count >= ?", (row, keep))
+    for blob in blobs:
+        sql = "DELETE FROM blobs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob = ?1)"
+        connection.execute(sql, blob)

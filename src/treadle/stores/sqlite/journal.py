@@ -1,0 +1,537 @@
+"""What is written to a journal file: checks and statements of one item, inside a transaction the writer began.
+
+Every item is checked before its first write, so a refused one needs no savepoint and harms no other of its group.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from treadle.core.data import mutable
+from treadle.core.journal import check_format, missing_tail, replaced_tail
+from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, ThreadNotFound
+from treadle.ports import (
+    AT_ONCE,
+    Claim,
+    Commit,
+    Committed,
+    InboxItem,
+    InboxWaiting,
+    Place,
+    Record,
+    TaskExists,
+    TaskRow,
+    ThreadChange,
+    ThreadMember,
+    ThreadMoved,
+)
+from treadle.stores.processes import BEATS, LEASE_SECONDS, Process, alive, lease_from_now
+from treadle.stores.sqlite import deletion, reading, thread_queue
+from treadle.stores.sqlite.schema import Connection
+from treadle.stores.thread_queue import BESIDE_OTHERS, Entry
+
+REMEMBERED = 10_000
+
+_LOAD = """SELECT id, epoch, driver, deleted, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq),
+mark_seq, mark_digest, format FROM tasks t WHERE key = ?"""
+_APPEND = "INSERT INTO records(task, seq, count, epoch, blobs, digest, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver, parent, base, base_seq, labels,
+mark_seq, mark_digest, turn, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, deleted, parent, base, base_seq, labels,
+mark_seq, mark_digest, wanted, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_REMOVABLE = """SELECT version FROM members m WHERE thread = ?1 AND task = ?2 AND gone IS NULL AND (covers > 0 OR
+NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = ?1 AND l.gone IS NULL AND l.version > m.version
+AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
+_FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
+_STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
+_WANTED = "SELECT wanted FROM tasks WHERE id = ?"
+_CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ?, wanted = ?
+WHERE id = ?"""
+_OWNED = "SELECT key FROM tasks WHERE driver = ?"
+# The newest row stays, so that no id is given twice: a process may not have noticed yet that its row is gone.
+_FORGET_DEAD = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
+AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
+
+
+@mutable
+class _Head:
+    """Where a task stands. `row` is 0 for a task that is about to be created."""
+
+    row: int
+    epoch: int
+    driver: int | None
+    deleted: bool
+    seq: int
+    mark: int | None = None
+    mark_digest: bytes | None = None
+    format: int = 1
+    digest: bytes | None = None
+    """of the last record; None until it is asked for"""
+
+
+class Journal:
+    """The write side of one file, for one process; used by the writer thread alone.
+
+    Remembers where tasks stand until another connection writes: `forget` is called then, and after a rollback.
+    """
+
+    def __init__(
+        self, connection: Connection, process: Process, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
+        self._connection = connection
+        self._process = process
+        self._lease_seconds = lease_seconds
+        self._heads: dict[str, _Head] = {}
+        self._driver: int | None = None
+        self._driver_doubtful = False
+        """whether its row has to be looked up again; not where a transaction is given up, for there nothing may fail"""
+
+        self._beat = 0.0
+        self._moves: list[tuple[str, bool]] = []
+        self.held: set[str] = set()
+
+    def forget(self) -> None:
+        """Look tasks up again, for another connection has written."""
+        self._heads.clear()
+
+    def tasks_with_mail(self) -> tuple[str, ...]:
+        """Return the ids of the tasks whose inbox holds something not yet taken."""
+        found = self._connection.execute(
+            "SELECT DISTINCT tasks.key FROM inbox JOIN tasks ON tasks.id = inbox.task WHERE inbox.taken = 0"
+        )
+        return tuple([str(key) for (key,) in found])
+
+    def committed(self) -> None:
+        """Take note of what this transaction did to ownership."""
+        for key, owned in self._moves:
+            (self.held.add if owned else self.held.discard)(key)
+        self._moves.clear()
+
+    def rolled_back(self) -> None:
+        """Forget what this transaction did."""
+        self._heads.clear()
+        self._moves.clear()
+        self._driver_doubtful, self._beat = True, 0.0
+
+    def begun(self) -> None:
+        """Find out, in a transaction that has begun, what the one given up before left of this process's row."""
+        if self._driver_doubtful:
+            self._driver, self._driver_doubtful = self._known_row(), False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to prolong the lease of this process."""
+        return bool(self.held) and not self._is_fresh()
+
+    def _is_fresh(self) -> bool:
+        # By the clock that leases go by, also when it was set back, or the machine slept.
+        return 0 <= time.time() - self._beat < self._lease_seconds / BEATS
+
+    def heartbeat(self) -> None:
+        """Prolong this process's lease, and forget the dead that own nothing."""
+        now = time.time()
+        self._run(
+            "UPDATE drivers SET lease = ? WHERE key = ?",
+            lease_from_now(self._lease_seconds),
+            self._process.key,
+        )
+        if self._connection.changes() == 0:
+            self._driver = None  # its lease had passed, others took over all it owned, and its row went
+        # What others took over meanwhile is held no more, whether or not anybody here hears of that.
+        owned = {key for (key,) in self._connection.execute(_OWNED, (self._driver,))}
+        self._moves.extend((key, False) for key in self.held - owned)
+        self._run(_FORGET_DEAD, int(now * 1_000_000))
+        self._beat = now
+
+    def farewell(self) -> None:
+        """Say that this process drives no longer; its row stays while a task names it."""
+        if self._driver is not None:
+            self._run("UPDATE drivers SET lease = 0 WHERE key = ?", self._process.key)
+            sql = "DELETE FROM drivers WHERE key = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE driver = drivers.id)"
+            self._run(sql, self._process.key)
+
+    def _known_row(self) -> int | None:
+        mine = self._one("SELECT id FROM drivers WHERE key = ?", self._process.key)
+        return mine[0] if mine else None
+
+    # ---------------------------------------------------------------------------------------- committing
+
+    def commit(self, commit: Commit) -> Committed:
+        """Check and write a commit; see `JournalStore.commit`."""
+        head, record = self._head(commit.task_id), commit.record
+        if commit.create is not None:
+            if head is None:
+                head = self._new_head(commit)
+            elif head.deleted or head.epoch != commit.epoch or not self._is_ours(head, record):
+                raise TaskExists(f"a task {commit.task_id} is in this store already")
+        elif head is None or head.deleted:
+            raise Fenced(f"task {commit.task_id} is not in this store (any more)")
+        if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
+            raise Fenced(
+                f"task {commit.task_id} was taken over by another driver: it is at epoch {head.epoch}, "
+                f"and what was to be written at epoch {commit.epoch} was refused"
+            )
+        if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
+            if self._is_there(head, record):
+                return self._again(head, commit)
+            raise Fenced(
+                f"task {commit.task_id} ends at event {head.seq}: "
+                f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
+            )
+        left = (commit.seal or commit.release) and self._left(head, commit.taken)
+        if commit.seal and left:
+            raise InboxWaiting(f"task {commit.task_id} has unread items in its inbox")
+        thread = self._check_thread(head, commit) if commit.thread is not None else None
+        entry = self._entry(head, commit)
+        return self._write(
+            head, commit, thread, entry, release=bool(commit.release and (commit.leave or not left))
+        )
+
+    def _again(self, head: _Head, commit: Commit) -> Committed:
+        """Answer a commit that was written before, and may have been told of a place that has changed since."""
+        entry = self._entry(head, commit)
+        if entry is not None:
+            self._run(_STAND, entry.turn, head.row)
+        return Committed(head.driver is None, self._depose(entry) if entry is not None else None)
+
+    def _write(
+        self, head: _Head, commit: Commit, thread: int | None, entry: Entry | None, *, release: bool
+    ) -> Committed:
+        if head.row == 0:
+            self._create(head, commit, entry.turn if entry is not None else None)
+        elif entry is not None:
+            self._run(_STAND, entry.turn, head.row)
+        if commit.format > head.format:
+            head.format = commit.format
+            self._run(_FORMAT, head.format, head.row)
+        record = commit.record
+        if record is not None:
+            self._append(head, record)
+        for item_id in commit.taken:
+            self._run("UPDATE inbox SET taken = 1, data = NULL WHERE task = ? AND key = ?", head.row, item_id)
+        if commit.thread is not None:
+            self._change_thread(head, commit.thread, thread)
+        state = commit.state if commit.create is None else None
+        if state is not None or release:
+            self._set_row(head, commit.task_id, state, release=release, wanted=commit.wanted)
+        return Committed(release, self._depose(entry) if entry is not None else None)
+
+    def _append(self, head: _Head, record: Record) -> None:
+        blobs = record.blobs
+        row = (head.row, record.seq, record.count, record.epoch, len(blobs), record.digest, record.data)
+        self._connection.execute(_APPEND, row)
+        head.seq, head.digest = record.seq, record.digest
+        if blobs:
+            self._add_blobs(self._connection.last_insert_rowid(), blobs)
+
+    def _set_row(
+        self,
+        head: _Head,
+        key: str,
+        state: str | None = None,
+        *,
+        release: bool = False,
+        wanted: int | None = None,
+    ) -> None:
+        """Write a task's row, and with it where its journal ends; without `wanted`, who wants it stays as it is."""
+        sql = "UPDATE tasks SET mark_seq = ?, mark_digest = ?"
+        values: list[Any] = [head.seq, self._digest(head)]
+        if state is not None:
+            sql += ", state = ?"
+            values.append(state)
+        if release:
+            sql += ", driver = NULL, turn = NULL, wanted = coalesce(?, wanted)"
+            values.append(wanted)
+            head.driver = None
+            self._moves.append((key, False))
+        head.mark, head.mark_digest = head.seq, head.digest
+        self._run(f"{sql} WHERE id = ?", *values, head.row)
+
+    def _digest(self, head: _Head) -> bytes:
+        """The digest of the record that holds a task's last event."""
+        if head.digest is None:
+            head.digest = reading.digest_at(self._connection, head.row, head.seq)
+        return head.digest
+
+    def _head(self, key: str) -> _Head | None:
+        head = self._heads.get(key)
+        if head is None:
+            row = self._one(_LOAD, key)
+            if row is None:
+                return None
+            if len(self._heads) >= REMEMBERED:
+                self._heads.clear()
+            head = self._heads[key] = _Head(row[0], row[1], row[2], bool(row[3]), *row[4:])
+        return head
+
+    def _new_head(self, commit: Commit) -> _Head:
+        new = commit.create
+        assert new is not None
+        if new.base is None:
+            return _Head(0, commit.epoch, None, False, 0)
+        base = self._listed(new.base)
+        if new.base_seq > base.seq:
+            raise Fenced(f"task {new.base} ends at event {base.seq}, no fork can begin at {new.base_seq}")
+        return _Head(0, commit.epoch, None, False, new.base_seq, format=base.format)
+
+    def _create(self, head: _Head, commit: Commit, turn: int | None) -> None:
+        new = commit.create
+        assert new is not None
+        base = None if new.base is None else self._listed(new.base).row
+        if commit.record is not None:
+            mark = (commit.record.seq, commit.record.digest)
+        else:
+            shared = None if base is None else reading.digest_at(self._connection, base, new.base_seq)
+            mark = (new.base_seq, shared or b"")
+        head.driver = self._driver_row()
+        self._run(
+            _CREATE,
+            *(new.task_id, new.agent, new.thread_id, commit.state or "created", new.created, commit.epoch),
+            *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels), *mark, turn),
+            head.format,
+        )
+        head.row = self._connection.last_insert_rowid()
+        self._heads[new.task_id] = head
+        self._moves.append((new.task_id, True))
+
+    def _is_there(self, head: _Head, record: Record) -> bool:
+        """Whether the very same record was written before: a commit whose acknowledgement was lost."""
+        known = self._one(
+            "SELECT epoch, digest FROM records WHERE task = ? AND seq = ?", head.row, record.seq
+        )
+        return known == (record.epoch, record.digest)
+
+    def _is_ours(self, head: _Head, record: Record | None) -> bool:
+        """Whether a task that exists was created by the same commit of this process."""
+        mine = head.driver is None or head.driver == self._driver
+        return mine and record is not None and self._is_there(head, record)
+
+    def _left(self, head: _Head, taken: tuple[str, ...]) -> bool:
+        """Whether the inbox holds items that neither earlier commits took nor this one takes."""
+        rows = self._connection.execute("SELECT key FROM inbox WHERE task = ? AND taken = 0", (head.row,))
+        return any(key not in taken for (key,) in rows)
+
+    def _add_blobs(self, record: int, blobs: dict[str, bytes]) -> None:
+        for digest, data in blobs.items():
+            known = self._one("SELECT id FROM blobs WHERE digest = ?", digest)
+            blob = (
+                known[0]
+                if known
+                else self._insert("INSERT INTO blobs(digest, data) VALUES (?, ?)", digest, data)
+            )
+            self._run("INSERT INTO blob_refs(record, blob) VALUES (?, ?)", record, blob)
+
+    # ------------------------------------------------------------------------------------------- threads
+
+    def _check_thread(self, head: _Head, commit: Commit) -> int | None:
+        """Check a change of a thread; return the thread's row, None for a thread nobody added to yet."""
+        change = commit.thread
+        assert change is not None
+        row, version = self._one("SELECT id, version FROM threads WHERE key = ?", change.thread_id) or (
+            None,
+            0,
+        )
+        if change.action == "add":
+            if version != change.expected:
+                raise ThreadMoved(version)
+            return row
+        if self._one(_REMOVABLE, row, head.row) is None:
+            raise AlreadyFinalized(
+                f"newer words follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
+                task_id=commit.task_id,
+            )
+        return row
+
+    def _change_thread(self, head: _Head, change: ThreadChange, row: int | None) -> None:
+        if row is None:
+            row = self._insert("INSERT INTO threads(key, version) VALUES (?, 0)", change.thread_id)
+        self._run("UPDATE threads SET version = version + 1 WHERE id = ?", row)
+        version = self._one("SELECT version FROM threads WHERE id = ?", row)[0]
+        if change.action == "add":
+            values = (row, version, head.row, head.seq, change.covers)
+            self._run("INSERT INTO members VALUES (?, ?, ?, ?, NULL, ?)", *values)
+        else:
+            (own,) = self._one(_REMOVABLE, row, head.row)
+            self._run("UPDATE members SET gone = ? WHERE thread = ? AND version = ?", version, row, own)
+
+    def _entry(self, head: _Head, commit: Commit) -> Entry | None:
+        """Return the place the commit asks for; raises `ThreadBusy`."""
+        if commit.enter is None or (head.row and head.driver is None):
+            return None
+        if commit.enter == "parallel":
+            return BESIDE_OTHERS
+        if commit.create is not None and head.row == 0:
+            thread, turn = commit.create.thread_id, None
+        else:
+            thread, turn = self._one("SELECT thread, turn FROM tasks WHERE id = ?", head.row)
+        return thread_queue.entry(self._connection, thread, head.row, turn, commit.enter, self._is_living)
+
+    def _depose(self, entry: Entry) -> Place | None:
+        """Take the thread from those whose drivers died, for a task that now has it; return its place."""
+        for other in entry.deposed:
+            thread_queue.depose(self._connection, other)
+            self._heads.pop(other.key, None)
+        return entry.place
+
+    def _is_living(self, driver: int) -> bool:
+        row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)
+        return row is not None and (driver == self._driver or alive(*row))
+
+    # ----------------------------------------------------------------------------------------- ownership
+
+    def claim(self, claimed: tuple[str, bool]) -> Claim:
+        """Become a task's owner; `claimed` is the task and whether it enters its thread. See `JournalStore.claim`."""
+        key, enter = claimed
+        head = self._listed(key)
+        if head.driver is not None:
+            self._refuse_if_alive(key, head.driver)
+        check_format(key, head.format)
+        digest = self._checked_end(head, key)
+        (wanted,) = (AT_ONCE,) if head.driver is not None else self._one(_WANTED, head.row)
+        head.driver = self._driver_row()
+        head.epoch += 1
+        head.mark, head.mark_digest = head.seq, digest
+        place, turn = None, None
+        if enter:
+            (thread,) = self._one("SELECT thread FROM tasks WHERE id = ?", head.row)
+            entry = thread_queue.entry(self._connection, thread, head.row, None, "enqueue", self._is_living)
+            place, turn = self._depose(entry), entry.turn
+        self._run(_CLAIM, head.epoch, head.driver, head.seq, digest, turn, wanted, head.row)
+        self._moves.append((key, True))
+        return Claim(head.epoch, head.seq, digest, place, wanted)
+
+    def _checked_end(self, head: _Head, key: str) -> bytes:
+        """Return the digest of a task's last record; raise `JournalCorrupt` if its row knows of a later or another."""
+        if head.mark is not None and head.seq < head.mark:
+            raise missing_tail(key, head.seq, head.mark)
+        digest = self._digest(head)
+        if head.seq == head.mark and digest != head.mark_digest:
+            raise replaced_tail(key, head.seq)
+        return digest
+
+    def disown(self, unwanted: tuple[str, int]) -> None:
+        """Give back a claim nobody waited for; `unwanted` is the task and its epoch."""
+        key, epoch = unwanted
+        head = self._head(key)
+        if head is not None and head.epoch == epoch:
+            self._set_row(head, key, release=True)
+
+    def post(self, posted: tuple[str, InboxItem]) -> bool:
+        """Put an item into a task's inbox; see `JournalStore.post`."""
+        key, item = posted
+        row = self._listed(key).row
+        if self._one("SELECT 1 FROM inbox WHERE task = ? AND key = ?", row, item.item_id):
+            return False
+        self._run(
+            "INSERT INTO inbox(task, key, kind, created, data) VALUES (?, ?, ?, ?, ?)",
+            *(row, item.item_id, item.kind, item.created, json.dumps(item.data)),
+        )
+        return True
+
+    def restore(self, restored: tuple[TaskRow, Iterable[Record], Sequence[InboxItem]]) -> None:
+        """Insert a task with its whole journal; see `JournalStore.restore`."""
+        row, records, inbox = restored
+        if self._head(row.task_id) is not None:
+            raise TaskExists(f"a task {row.task_id} is in this store already")
+        base = None if row.base is None else self._head(row.base)
+        if row.base is not None and base is None:
+            raise TaskNotFound(f"no task {row.base} in this store")
+        if base is not None and row.base_seq > base.seq:
+            raise Fenced(f"task {row.base} ends at event {base.seq}, no fork can begin at {row.base_seq}")
+        # The records come from outside and may fail half-way: only here something is written before all is checked.
+        self._run("SAVEPOINT restoring")
+        try:
+            needs = max(row.format, 1 if base is None else base.format)
+            head = _Head(self._restored_row(row, base, needs), row.epoch, None, row.deleted, row.base_seq)
+            for record in records:
+                self._append(head, record)
+            for item in inbox:
+                self.post((row.task_id, item))
+        except BaseException:
+            self._heads.pop(row.task_id, None)
+            self._run("ROLLBACK TO restoring")
+            raise
+        finally:
+            self._run("RELEASE restoring")
+
+    def _restored_row(self, row: TaskRow, base: _Head | None, needs: int) -> int:
+        mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
+        return self._insert(
+            _RESTORE,
+            *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
+            *(row.parent, None if base is None else base.row, row.base_seq, json.dumps(row.labels), *mark),
+            *(row.wanted, needs),
+        )
+
+    def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:
+        """Insert a thread; see `JournalStore.restore_thread`."""
+        key, version, members = restored
+        known = self._one("SELECT version FROM threads WHERE key = ?", key)
+        if known is not None:
+            raise ThreadMoved(known[0])
+        rows = [self._head(member.task_id) for member in members]
+        for member, head in zip(members, rows, strict=True):
+            if head is None:
+                raise TaskNotFound(f"no task {member.task_id} in this store")
+        thread = self._insert("INSERT INTO threads(key, version) VALUES (?, ?)", key, version)
+        for member, head in zip(members, rows, strict=True):
+            assert head is not None
+            values = (thread, member.version, head.row, member.seq, member.gone, member.covers)
+            self._run("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", *values)
+
+    def delete(self, key: str) -> None:
+        """Remove a task; see `JournalStore.delete`."""
+        self._delete(deletion.family(self._connection, self._listed(key).row))
+
+    def delete_thread(self, key: str) -> None:
+        """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
+        family = deletion.family_of_thread(self._connection, key)
+        if not family and self._one("SELECT id FROM threads WHERE key = ?", key) is None:
+            raise ThreadNotFound(f"no thread {key!r} in this store")
+        self._delete(family, key)
+
+    def _delete(self, family: list[deletion.Member], thread: str | None = None) -> None:
+        for member in family:
+            if member.driver is not None:
+                self._refuse_if_alive(member.key, member.driver)
+        deletion.delete(self._connection, family, thread)
+        self._heads.clear()
+
+    def _listed(self, key: str) -> _Head:
+        head = self._head(key)
+        if head is None or head.deleted:
+            raise TaskNotFound(f"no task {key} in this store")
+        return head
+
+    def _refuse_if_alive(self, key: str, driver: int) -> None:
+        row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)
+        if row is not None and (driver == self._driver or alive(*row)):
+            owner = "this process" if driver == self._driver else "process"
+            raise TaskBusy(f"task {key} is driven by {owner} {row[2]} on {row[0]}", task_id=key)
+
+    def _driver_row(self) -> int:
+        """The row of this process, with a lease begun lately; inserted when it first owns a task."""
+        if self._driver is not None and not self._is_fresh():
+            self.heartbeat()
+        if self._driver is None:
+            p = self._process
+            self._beat = time.time()
+            self._run(_FORGET_DEAD, int(self._beat * 1_000_000))
+            self._driver = self._insert(
+                "INSERT INTO drivers(key, host, boot, pid, started, lease) VALUES (?, ?, ?, ?, ?, ?)",
+                *(p.key, p.host, p.boot, p.pid, p.started, lease_from_now(self._lease_seconds)),
+            )
+        return self._driver
+
+    def _one(self, sql: str, *values: Any) -> Any:
+        return self._connection.execute(sql, values).fetchone()
+
+    def _insert(self, sql: str, *values: Any) -> int:
+        self._connection.execute(sql, values)
+        return self._connection.last_insert_rowid()
+
+    def _run(self, sql: str, *values: Any) -> None:
+        self._connection.execute(sql, values)

@@ -1,0 +1,210 @@
+"""What is read from a journal file: statements and rows. Nothing here writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import apsw
+
+from treadle.core.events import END_STATES
+from treadle.core.journal import missing_tail
+from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.stores.processes import alive
+from treadle.stores.sqlite.schema import Connection
+
+PAGE = 500
+
+_ROWS = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch, t.labels,
+coalesce((SELECT max(seq) FROM records WHERE task = t.id), t.base_seq),
+t.mark_seq, t.mark_digest, t.deleted, t.wanted, t.format, d.key, d.host, d.boot, d.pid, d.started, d.lease
+FROM tasks t LEFT JOIN tasks b ON b.id = t.base LEFT JOIN drivers d ON d.id = t.driver"""
+_LINK = "SELECT id, base, base_seq, mark_seq FROM tasks"
+_RECORDS = """SELECT seq, count, epoch, data, digest, pos, blobs FROM records
+WHERE task = ? AND seq > ? ORDER BY seq LIMIT ?"""
+_BLOBS = "SELECT digest, data FROM blob_refs JOIN blobs ON blobs.id = blob WHERE record = ?"
+_ORPHANS = """SELECT id FROM tasks WHERE driver IN (SELECT value FROM json_each(?))
+UNION SELECT id FROM tasks
+WHERE wanted BETWEEN 1 AND ? AND driver IS NULL AND state NOT IN (SELECT value FROM json_each(?))
+UNION SELECT t.id FROM inbox i JOIN tasks t ON t.id = i.task
+WHERE i.taken = 0 AND t.driver IS NULL AND t.state NOT IN (SELECT value FROM json_each(?))"""
+_FILTERS = {
+    "state": "(t.driver IS NOT NULL OR t.state = ?)",  # an owned task's word is known when its row is read
+    "agent": "t.agent = ?",
+    "thread_id": "t.thread = ?",
+    "parent": "t.parent = ?",
+    "base": "t.base = (SELECT id FROM tasks WHERE key = ?)",
+    "since": "t.created >= ?",
+    "cursor": "t.key < ?",
+}
+
+
+def pages(connection: Connection, key: str, after: int, upto: int | None) -> Iterator[list[Record]]:
+    """Yield the records that hold events `after` + 1 to `upto`, a page at a time, the oldest ancestor's first."""
+    parts = list(_chain(connection, key))
+    seen = after
+    for task, own_after, shared, _ in reversed(parts):
+        seen = max(after, own_after)
+        until = shared if upto is None or (shared is not None and shared < upto) else upto
+        while until is None or seen < until:
+            page = _page(connection, key, task, seen, until)
+            if page and shared is not None and page[-1].seq > shared:
+                page[-1].upto = shared
+            if page:
+                seen = page[-1].seq
+                yield page
+            if len(page) < PAGE:
+                break
+    mark = parts[0][3]
+    if mark is not None and seen < mark and (upto is None or seen < upto):
+        raise missing_tail(key, seen, mark)
+
+
+def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | None, int | None]]:
+    """Yield task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
+    found = connection.execute(f"{_LINK} WHERE key = ?", (key,)).fetchone()
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    shared: int | None = None
+    while found is not None:
+        task, base, base_seq, mark = found
+        if shared is None or base_seq < shared:
+            yield task, base_seq, shared, mark
+            shared = base_seq
+        found = connection.execute(f"{_LINK} WHERE id = ?", (base,)).fetchone()
+
+
+def _page(connection: Connection, key: str, task: int, after: int, until: int | None) -> list[Record]:
+    """Read up to `PAGE` records; the last one is the one that holds event `until`, if it is there."""
+    page: list[Record] = []
+    limit = PAGE if until is None else min(PAGE, until - after)
+    try:
+        for seq, count, epoch, data, digest, pos, blobs in connection.execute(_RECORDS, (task, after, limit)):
+            # A damaged page may hold values of any kind in a column.
+            if not (type(data) is type(digest) is bytes and type(seq) is type(count) is type(epoch) is int):
+                raise apsw.CorruptError("a value is of another kind")
+            if until is not None and seq - count >= until:
+                break
+            record = Record(seq, count, epoch, data, digest)
+            if blobs:
+                record.blobs = _blobs(connection, pos, blobs)
+            page.append(record)
+    except apsw.CorruptError as error:
+        seq = page[-1].seq + 1 if page else after + 1
+        raise JournalCorrupt(
+            f"task {key}: event {seq} cannot be read: {error}", task_id=key, seq=seq
+        ) from error
+    return page
+
+
+def _blobs(connection: Connection, record: int, count: int) -> dict[str, bytes]:
+    found: dict[Any, Any] = dict(connection.execute(_BLOBS, (record,)))
+    if len(found) != count or not all(type(k) is str and type(v) is bytes for k, v in found.items()):
+        raise apsw.CorruptError("a large value is missing")
+    return found
+
+
+def digest_at(connection: Connection, task: int, seq: int) -> bytes:
+    """Return the digest of the record that holds event `seq` of a task, looking through its bases."""
+    while seq:
+        base, base_seq = connection.execute(
+            "SELECT base, base_seq FROM tasks WHERE id = ?", (task,)
+        ).fetchone()
+        if seq > base_seq or base is None:
+            sql = "SELECT digest FROM records WHERE task = ? AND seq >= ? ORDER BY seq LIMIT 1"
+            found = connection.execute(sql, (task, seq)).fetchone()
+            return found[0] if found else b""
+        task = base
+    return b""
+
+
+def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
+    """Return one task's row; raises `TaskNotFound`."""
+    found = connection.execute(f"{_ROWS} WHERE t.key = ? AND t.deleted <= ?", (key, deleted)).fetchone()
+    if found is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    return _row(found)
+
+
+def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
+    """Return the listed tasks that match, newest id first."""
+    terms = {sql: value for name, sql in _FILTERS.items() if (value := getattr(wanted, name)) is not None}
+    sql = " AND ".join([f"{_ROWS} WHERE t.deleted = 0", *terms]) + " ORDER BY t.key DESC"
+    cursor = connection.execute(sql, tuple(terms.values()))
+    fitting = (row for found in cursor if wanted.state in (None, (row := _row(found)).word))
+    try:
+        return list(islice(fitting, max(wanted.limit, 0)))
+    finally:
+        cursor.close()
+
+
+def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
+    """Return the tasks that nobody drives and somebody should, by id upward."""
+    drivers = connection.execute("SELECT id, host, boot, pid, started, lease FROM drivers").fetchall()
+    dead = [driver for driver, *process in drivers if not alive(*process)]
+    sql = f"{_ROWS} WHERE t.deleted = 0 AND t.key > ? AND t.id IN ({_ORPHANS}) ORDER BY t.key LIMIT ?"
+    ends = json.dumps(END_STATES)
+    found = connection.execute(sql, (after or "", json.dumps(dead), until, ends, ends, max(limit, 0)))
+    return [_row(row) for row in found]
+
+
+def _row(found: Any) -> TaskRow:
+    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest, deleted = (
+        found[:14]
+    )
+    wanted, needs, driver, host, boot, pid, started, lease = found[14:]
+    owner = (
+        None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease), lease)
+    )
+    return TaskRow(
+        task_id=key,
+        agent=agent,
+        thread_id=thread,
+        state=state,
+        created=created,
+        parent=parent,
+        base=base,
+        base_seq=base_seq,
+        epoch=epoch,
+        labels=json.loads(labels),
+        driver=owner,
+        head=head,
+        mark=None if mark is None else Mark(mark, digest),
+        deleted=bool(deleted),
+        wanted=wanted,
+        format=needs,
+    )
+
+
+def inbox(connection: Connection, key: str) -> list[InboxItem]:
+    """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
+    task = connection.execute("SELECT id FROM tasks WHERE key = ? AND deleted = 0", (key,)).fetchone()
+    if task is None:
+        raise TaskNotFound(f"no task {key} in this store")
+    sql = "SELECT key, kind, data, created FROM inbox WHERE task = ? AND taken = 0 ORDER BY pos"
+    return [
+        InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in connection.execute(sql, task)
+    ]
+
+
+def thread(
+    connection: Connection, key: str, version: int | None, since: int = 0
+) -> tuple[int, list[ThreadMember]]:
+    """Return a thread's version and the members added since another, now or at an earlier version."""
+    found = connection.execute("SELECT id, version FROM threads WHERE key = ?", (key,)).fetchone()
+    if found is None:
+        return 0, []
+    at = found[1] if version is None else min(version, found[1])
+    sql = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members m JOIN tasks t ON t.id = m.task
+    WHERE m.thread = ? AND m.version > ? AND m.version <= ? AND (m.gone IS NULL OR m.gone > ?) ORDER BY m.version"""
+    return at, [ThreadMember(*member) for member in connection.execute(sql, (found[0], since, at, at))]
+
+
+def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:
+    """Return the threads that have a version, by id upward."""
+    sql = """SELECT key, version, (SELECT count(*) FROM members m WHERE m.thread = h.id AND gone IS NULL AND covers = 0)
+    FROM threads h WHERE key > ? ORDER BY key LIMIT ?"""
+    return [ThreadRow(*found) for found in connection.execute(sql, (after or "", max(limit, 0)))]

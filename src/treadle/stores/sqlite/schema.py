@@ -1,0 +1,251 @@
+"""Opening a journal file: connection settings, file modes, format check, migrations. No query of a journal is here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.parse import quote
+
+import apsw
+
+from treadle.errors import StoreFormatError, StoreUnavailable
+
+APPLICATION_ID = 0x54524A4C  # "TRJL", at a fixed place of the file's header
+BUSY_MS = 10_000
+SETTLE_SECONDS = 30.0
+WAL_LIMIT = 16 * 1024 * 1024
+
+
+class Cursor(Protocol):
+    """The rows of a statement; a statement without rows has run when `execute` returns."""
+
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def close(self, force: bool = False, /) -> None: ...
+
+
+class Connection(Protocol):
+    """What is used of `apsw.Connection`, whose own types leave values half unknown."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor: ...
+    def last_insert_rowid(self) -> int: ...
+    def changes(self) -> int: ...
+    def set_busy_timeout(self, milliseconds: int, /) -> None: ...
+    def readonly(self, name: str, /) -> bool: ...
+    def close(self, force: bool = False, /) -> None: ...
+
+
+def connect_writer(path: Path) -> Connection:
+    """Open the one connection that writes; make the file and bring its format up to date if need be.
+
+    A file that this process may only read is opened for reading: see `is_read_only`.
+
+    Raises:
+        StoreUnavailable: the file cannot be opened, read or written.
+        StoreFormatError: the file is not ours, or of a format this version does not know.
+    """
+    _make_file(path)
+    connection = _connect(path)
+    try:
+        if not _is_readable(connection):
+            connection.close(True)
+            connection = connect_reader(path)  # which says why it cannot be read, or reads it
+        _patiently(path, lambda: _check_format(connection, path))
+        if is_read_only(connection):
+            _patiently(path, lambda: _check_migrated(connection, path))
+            return connection
+        _patiently(path, lambda: _settle(connection))
+        _patiently(path, lambda: _migrate(connection, path))
+    except BaseException:
+        connection.close(True)
+        raise
+    return connection
+
+
+def connect_reader(path: Path) -> Connection:
+    """Open a connection that cannot write; `is_fixed` says of it whether it sees what others write."""
+    connection = _connect(path)
+    if not _is_readable(connection) and not Path(f"{path}-wal").exists():
+        # Nothing may be made beside the file, not even what its readers share; and no process writes just now.
+        connection.close(True)
+        connection = _connect_fixed(path)
+    pragma(connection, "query_only", 1)
+    return connection
+
+
+def is_read_only(connection: Connection) -> bool:
+    """Whether this process may only read the file: it, or its folder, is write-protected."""
+    return connection.readonly("main")
+
+
+def is_fixed(connection: Connection) -> bool:
+    """Whether a connection takes its file for one that never changes: it is not to be kept."""
+    return isinstance(connection, _FixedConnection)
+
+
+def read_only(path: Path) -> StoreUnavailable:
+    """Return the error of who writes to a file that may only be read."""
+    return StoreUnavailable(
+        f"{path} may only be read by this process: the store is read-only here. To write to it, make the file and "
+        "its folder writable for this user"
+    )
+
+
+def _is_readable(connection: Connection) -> bool:
+    """Whether what a file holds can be read just like that: what is wrong beside that is told later."""
+    try:
+        pragma(connection, "user_version")
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        return False
+    except apsw.Error:
+        return True
+    return True
+
+
+def pragma(connection: Connection, name: str, value: object = None) -> Any:
+    """Set or read a pragma and return its answer; all rows are fetched, for only then has it taken effect."""
+    sql = f"PRAGMA {name}" if value is None else f"PRAGMA {name}={value}"
+    rows = connection.execute(sql).fetchall()
+    return rows[0][0] if rows else None
+
+
+def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
+    """Say which file failed and why."""
+    return StoreUnavailable(f"{path}: {error or type(error).__name__}")
+
+
+def _make_file(path: Path) -> None:
+    """Create what is missing, for the owner only; an existing file is never opened here (that would drop its locks)."""
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.parent.name == ".treadle":
+                (path.parent / ".gitignore").write_text("*\n")
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror or error}") from error
+
+
+class _FixedConnection(apsw.Connection):
+    """A connection to a file that it takes for one that never changes."""
+
+
+def _connect_fixed(path: Path) -> Connection:
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        return cast(Connection, _FixedConnection(f"file:{quote(str(path))}?immutable=1", flags=flags))
+    except apsw.Error as error:
+        raise unavailable(path, error) from error
+
+
+def _connect(path: Path) -> Connection:
+    try:
+        connection = cast(Connection, apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
+        connection.set_busy_timeout(BUSY_MS)
+        return connection
+    except apsw.Error as error:
+        raise unavailable(path, error) from error
+
+
+def _patiently(path: Path, step: Callable[[], None]) -> None:
+    """Run a step of opening; processes may open a fresh file at once, and SQLite does not always wait by itself."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        try:
+            return step()
+        except (apsw.BusyError, apsw.LockedError) as error:
+            if time.monotonic() > deadline:
+                raise unavailable(path, error) from error
+            time.sleep(0.01)
+        except apsw.NotADBError as error:
+            raise StoreFormatError(f"{path} is not a SQLite database: choose another file") from error
+        except apsw.Error as error:
+            raise unavailable(path, error) from error
+
+
+def _check_format(connection: Connection, path: Path) -> None:
+    """Refuse a file of someone else before anything in it is changed."""
+    found = pragma(connection, "application_id")
+    fresh = found == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
+    if found != APPLICATION_ID and not fresh:
+        raise StoreFormatError(f"{path} is a database of another program: choose another file")
+
+
+def _settle(connection: Connection) -> None:
+    settings = {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "secure_delete": 1,
+        "journal_size_limit": WAL_LIMIT,
+    }
+    for name, value in settings.items():
+        pragma(connection, name, value)
+        if (found := pragma(connection, name)) != value:
+            raise apsw.BusyError(f"{name} is {found!r}, not {value!r}")
+
+
+def _migrate(connection: Connection, path: Path) -> None:
+    steps = _steps()
+    if pragma(connection, "user_version") >= max(steps):
+        return check_not_newer(connection, path)
+    connection.execute("BEGIN IMMEDIATE").fetchall()
+    try:
+        version: int = pragma(connection, "user_version")
+        check_not_newer(connection, path)
+        for number in range(version + 1, max(steps) + 1):
+            if number not in steps:
+                raise StoreFormatError(
+                    f"{path} has format {version}, from which no migration leads to {max(steps)}: "
+                    "open it with the version of Treadle that wrote it and export its tasks"
+                )
+            connection.execute(steps[number]).fetchall()
+            pragma(connection, "user_version", number)
+        pragma(connection, "application_id", APPLICATION_ID)
+        connection.execute("COMMIT").fetchall()
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK").fetchall()
+        raise
+
+
+def _check_migrated(connection: Connection, path: Path) -> None:
+    """Raise `StoreFormatError` unless a file can be used as it is."""
+    version, known = pragma(connection, "user_version"), max(_steps())
+    if version < known:
+        raise StoreFormatError(
+            f"{path} has format {version}, and may only be read by this process: open it once where it can be written, "
+            f"which brings it up to format {known}"
+        )
+    check_not_newer(connection, path)
+
+
+def check_not_newer(connection: Connection, path: Path) -> None:
+    """Raise `StoreFormatError` if a newer version of Treadle made tables of this that this version cannot use."""
+    version, known = pragma(connection, "user_version"), max(_steps())
+    if version <= known:
+        return
+    table = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'compatible'").fetchone()
+    found = table and connection.execute("SELECT opens FROM compatible").fetchone()
+    if not found or found[0] > known:
+        raise StoreFormatError(
+            f"{path} has format {version}, this version of Treadle knows formats up to {known}: upgrade treadle"
+        )
+
+
+@cache
+def _steps() -> Mapping[int, str]:
+    """Return the migrations by the format they lead to; read once, since a process may lose access to its packages."""
+    folder = resources.files("treadle.stores.sqlite.migrations")
+    return {int(f.name[:4]): f.read_text() for f in folder.iterdir() if f.name.endswith(".sql")}

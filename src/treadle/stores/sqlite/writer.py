@@ -1,0 +1,190 @@
+"""The one thread of a process that writes to a journal file: takes all that waits, writes it in one transaction.
+
+`synchronous=FULL` costs a disk flush per transaction; commits of concurrent tasks share it. While somebody watches, the
+same thread notices what other connections wrote: `data_version` of the writing connection ignores its own writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from treadle.errors import StoreUnavailable, TreadleError
+from treadle.ports import Refused
+from treadle.stores.processes import BEATS, LEASE_SECONDS, this_process
+from treadle.stores.sqlite.journal import Journal
+from treadle.stores.sqlite.schema import BUSY_MS, connect_writer, is_read_only, pragma, read_only, unavailable
+from treadle.stores.writer_thread import NOTHING, Exit, Item, WriterThread
+
+POLL_SECONDS = 0.075
+CHECKPOINT_MS = 200
+
+
+class Writer(WriterThread):
+    """Owns the writing connection of a file.
+
+    Args:
+        path: the file.
+        lease_seconds: how long this process is taken for alive after a heartbeat.
+    """
+
+    def __init__(self, path: Path, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.path = path
+        self._lease_seconds = lease_seconds
+        self._heartbeat = lease_seconds / BEATS
+        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
+        self._version: Any = None
+        self._refusal: StoreUnavailable | None = None
+        """why nothing can be written, if the file may only be read"""
+
+        self._paths = (str(path), f"{path}-wal")
+        self._files: list[tuple[int, int] | None] = []
+        super().__init__(str(path))
+
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        """Call `wake` soon after other connections wrote; return how to stop."""
+        token = object()
+        self._watchers[token] = wake
+        self._put(Item(NOTHING))  # the thread may be waiting without a timeout
+        return lambda: self._watchers.pop(token, None) and None
+
+    # -------------------------------------------------------------------------------------- in the thread
+
+    def _open(self) -> None:
+        self._connection = connect_writer(self.path)
+        if is_read_only(self._connection):
+            self._refusal = read_only(self.path)
+        self._journal = Journal(self._connection, this_process(), self._lease_seconds)
+
+    def _pause(self) -> float | None:
+        return POLL_SECONDS if self._watchers else self._heartbeat if self._journal.held else None
+
+    def _write(self, group: list[Item]) -> list[Any]:
+        """Write a group in one transaction; if that fails, each item in its own, so that only the culprit fails."""
+        if all(item.operation == NOTHING for item in group):
+            return [None] * len(group)
+        if self._refusal is not None:
+            return [None if item.operation == NOTHING else self._refusal for item in group]
+        try:
+            self._begin()
+        except (apsw.Error, OSError) as error:
+            self._roll_back()
+            return [unavailable(self.path, error)] * len(group)
+        try:
+            results = [self._apply(item) for item in group]
+            self._commit()
+        except Exception as error:  # noqa: BLE001 (values SQLite cannot take are one item's fault, too)
+            self._roll_back()
+            if len(group) == 1:
+                return [self._typed(error)]
+            return [self._write([item])[0] for item in group]
+        if any(item.operation in ("delete", "delete_thread") for item in group):
+            self._truncate_log()
+        return results
+
+    def _apply(self, item: Item) -> Any:
+        if item.operation == NOTHING:
+            return None
+        try:
+            return getattr(self._journal, item.operation)(item.argument)
+        except (Refused, TreadleError) as refusal:
+            return refusal
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._notice_others()
+        files = [_identity(path) for path in self._paths]
+        if self._files and files != self._files:
+            raise OSError("the file or its write-ahead log was removed or replaced while it was open")
+        self._files = files
+        self._journal.begun()
+        if self._journal.is_due:
+            self._journal.heartbeat()
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+        self._journal.committed()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        self._journal.rolled_back()
+
+    def _notice_others(self) -> None:
+        """Forget what is remembered, and wake watchers, if another connection wrote since the last look."""
+        version = pragma(self._connection, "data_version")
+        if version != self._version:
+            self._version = version
+            self._journal.forget()
+            if not self._watchers:
+                return
+            waiting = self._journal.tasks_with_mail()
+            for token, wake in list(self._watchers.items()):
+                try:
+                    wake(waiting)
+                except RuntimeError:  # its event loop is closed: nobody is there to wake
+                    self._watchers.pop(token, None)
+
+    def _look_around(self) -> None:
+        """What is due when nothing is queued."""
+        try:
+            if self._journal.is_due:
+                self._begin()
+                self._commit()
+            elif self._watchers:
+                self._notice_others()
+        except Exception:  # noqa: BLE001 (whoever writes next is told; a look that failed is made again)
+            self._roll_back()
+
+    def _truncate_log(self) -> None:
+        """Remove deleted data from the write-ahead log too, unless a reader still needs it or the disk fails."""
+        self._connection.set_busy_timeout(CHECKPOINT_MS)
+        try:
+            pragma(self._connection, "wal_checkpoint(TRUNCATE)")
+        except (
+            apsw.Error
+        ):  # the group is committed, so none of it failed; the next checkpoint overwrites the log
+            return
+        finally:
+            self._connection.set_busy_timeout(BUSY_MS)
+
+    def _typed(self, error: Exception) -> Exception:
+        typed = unavailable(self.path, error)
+        typed.__cause__ = error
+        return typed
+
+    def _end(self) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._journal.begun()
+            self._journal.farewell()
+            self._connection.execute("COMMIT")
+            pragma(self._connection, "optimize")
+        except apsw.Error:  # a driver that could not say goodbye is found dead when its process ends
+            self._roll_back()
+        finally:
+            self._connection.close(True)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 (on the path of every group; a Path costs more than the call)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def refuse_inherited(path: Path) -> None:
+    """Raise `StoreUnavailable` for a file that was open when this process was forked.
+
+    A child inherits SQLite's idea of the locks it holds, but not the locks: it must leave these files alone.
+    """
+    if str(path) in Exit.inherited:
+        raise StoreUnavailable(
+            f"{path}: it was open when this process was made by os.fork(), and SQLite cannot share it that way: "
+            "close the store before forking, or start the process by spawn"
+        )

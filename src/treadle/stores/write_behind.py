@@ -1,0 +1,193 @@
+"""A store whose writes go through one `WriterThread`: what its face does, whatever is behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar
+from weakref import finalize
+
+from treadle.errors import StoreUnavailable
+from treadle.ports import (
+    Claim,
+    Commit,
+    CommitDone,
+    Committed,
+    InboxItem,
+    JournalStore,
+    Record,
+    TaskRow,
+    ThreadMember,
+)
+from treadle.stores.writer_thread import NOTHING, Item, WriterThread
+
+W = TypeVar("W", bound=WriterThread)
+
+DISOWN_AGAIN: Final = (0.1, 10.0)
+"""Seconds before the second and between the last of many tries to give a claim back."""
+
+
+class QueuedStore(JournalStore, Generic[W]):
+    """A `JournalStore` that queues what it is to write; a subclass makes the writer and reads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._writer: W | None = None
+        self._closed = False
+        self._fenced = 0
+        self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
+
+    def _new_writer(self) -> W:
+        """Return a writer that has just begun."""
+        raise NotImplementedError
+
+    def _close_readers(self) -> None:
+        """Close what reads; whoever reads just now ends first."""
+        raise NotImplementedError
+
+    def _watch_others(self, writer: W, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        """Have the writer call `wake` after others wrote; return how to stop."""
+        raise NotImplementedError
+
+    @property
+    def fenced(self) -> int:
+        """See `JournalStore.fenced`."""
+        return self._fenced + (self._writer.fenced if self._writer is not None else 0)
+
+    async def open(self) -> None:
+        """Make the store usable, also after `close`; raises `StoreUnavailable` or `StoreFormatError`."""
+        with self._lock:
+            self._closed = False
+        ready = self._active().ready
+        if not ready.done() or ready.exception() is not None:
+            await asyncio.wrap_future(ready)
+
+    async def close(self) -> None:
+        """Write what is queued and close; idempotent."""
+        with self._lock:
+            writer, self._writer, self._closed = self._writer, None, True
+        if writer is None or writer.pid != os.getpid():
+            return
+        self._close_readers()
+        writer.stop(self._closed_error())
+        await asyncio.wrap_future(writer.stopped)
+        self._fenced += writer.fenced
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        """Queue a commit; see `JournalStore.commit`. Raises `StoreUnavailable` once the store is closed."""
+        if commit.release and len(self._watchers) > 1:
+            done = self._telling(done)
+        self._active().submit(Item("commit", commit, done, asyncio.get_running_loop()))
+
+    def _telling(self, done: CommitDone) -> CommitDone:
+        def told(result: Committed | Exception) -> None:
+            done(result)
+            self._tell(())
+
+        return told
+
+    async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
+        """Become the owner; see `JournalStore.claim`."""
+        writer = self._active()
+        asked: asyncio.Future[Claim] = self._submit(writer, "claim", (task_id, enter))
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            # The claim may still succeed; an owner that nobody knows of would hold the task for ever.
+            asked.add_done_callback(lambda ended: self._give_back(writer, task_id, ended))
+            raise
+
+    def _give_back(self, writer: W, task_id: str, ended: asyncio.Future[Claim]) -> None:
+        if not ended.cancelled() and ended.exception() is None:
+            self._disown(writer, task_id, ended.result().epoch)
+
+    def _disown(self, writer: W, task_id: str, epoch: int, after: float = DISOWN_AGAIN[0]) -> None:
+        """Give back a claim nobody waits for; again and again, if the store cannot be written."""
+        loop = asyncio.get_running_loop()
+
+        def done(result: Exception | None) -> None:
+            if isinstance(result, StoreUnavailable):
+                later = min(2 * after, DISOWN_AGAIN[1])
+                loop.call_later(after, self._disown, writer, task_id, epoch, later)
+
+        with suppress(StoreUnavailable):  # it is closed, and has said that it owns nothing any more
+            writer.submit(Item("disown", (task_id, epoch), done, loop))
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        """Put an item into a task's inbox; see `JournalStore.post`."""
+        new = await self._submit(self._active(), "post", (task_id, item))
+        self._tell((task_id,))
+        return new
+
+    async def delete(self, task_id: str) -> None:
+        """Remove a task and its children; see `JournalStore.delete`."""
+        await self._submit(self._active(), "delete", task_id)
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
+        await self._submit(self._active(), "delete_thread", thread_id)
+
+    async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
+        """Insert a task with its whole journal; see `JournalStore.restore`."""
+        await self._submit(self._active(), "restore", (row, records, inbox))
+
+    async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
+        """Insert a thread; see `JournalStore.restore_thread`."""
+        await self._submit(self._active(), "restore_thread", (thread_id, version, members))
+
+    def _submit(self, writer: W, operation: str, argument: Any = None) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        asked: asyncio.Future[Any] = loop.create_future()
+
+        def done(result: Any) -> None:
+            if asked.done():
+                return
+            if isinstance(result, Exception):
+                asked.set_exception(result)
+            else:
+                asked.set_result(result)
+
+        writer.submit(Item(operation, argument, done, loop))
+        return asked
+
+    def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
+        """Call `wake` from the writer's thread soon after another connection wrote; return how to stop."""
+        stop, token = self._watch_others(self._active(), wake), object()
+        self._watchers[token] = wake
+
+        def end() -> None:
+            self._watchers.pop(token, None)
+            stop()
+
+        return end
+
+    def _tell(self, with_mail: Sequence[str]) -> None:
+        """Wake all who watch through this object: the writer notices only what others wrote."""
+        for wake in list(self._watchers.values()):
+            wake(with_mail)
+
+    async def _settled(self) -> None:
+        """Wait until what this process queued is written, so that a read sees it."""
+        writer = self._active()
+        if writer.finished != writer.queued or not writer.ready.done():
+            await self._submit(writer, NOTHING)
+
+    def _active(self) -> W:
+        """The running writer; the first use starts it."""
+        writer = self._writer
+        if writer is not None and writer.closing is None and writer.pid == os.getpid():
+            return writer
+        with self._lock:
+            if self._closed:
+                raise self._closed_error()
+            if self._writer is None or self._writer.closing is not None or self._writer.pid != os.getpid():
+                self._writer = self._new_writer()
+                # A store that is dropped without close() must not leave its thread behind.
+                finalize(self, self._writer.stop, self._closed_error()).atexit = False
+            return self._writer
+
+    def _closed_error(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the store {self.url} is closed: open() it first")

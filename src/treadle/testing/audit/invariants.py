@@ -1,0 +1,75 @@
+"""The fourteen invariants that the auditor knows by number: what each says, what it needs to see, what checks it.
+
+    I1   events are numbered without a gap, their times go on, records are chained, every prefix is a valid task
+    ...
+    I14  what was done to one task touches no other
+
+Three of them cannot be broken yet, since what they are about is not there; `NOT_YET` says so of each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.core.data import frozen
+from treadle.testing.audit.events import NUMBERS, Invariant
+
+
+@frozen
+class Rule:
+    """One numbered invariant.
+
+    Args:
+        number: `I1` to `I14`.
+        says: what must hold, in one sentence.
+        sees: what the auditor has to be given beside the journal.
+    """
+
+    number: str
+    says: str
+    sees: str = ""
+
+    @property
+    def checks(self) -> tuple[Invariant, ...]:
+        """The names of its checks; violations carry them."""
+        return tuple(name for name, number in NUMBERS.items() if number == self.number)
+
+
+RULES: Final = (
+    Rule(
+        "I1",
+        "events are numbered without a gap, their times go on, records are chained, every prefix is a valid task",
+    ),
+    Rule("I2", "each begin has at most one end, and each requested call exactly one"),
+    Rule("I3", "a writing call starts at most once per begin it was allowed, always under one key", "ledger"),
+    Rule(
+        "I4",
+        "what was acknowledged is in the journal, and what was written never changes",
+        "acknowledged, before",
+    ),
+    Rule("I5", "every history a model was sent is well-formed", "requests"),
+    Rule("I6", "epochs never fall, and each has one writer", "ledger"),
+    Rule(
+        "I7",
+        "nothing starts after a cancel, a pause or an interrupt was acknowledged",
+        "ledger, acknowledged",
+    ),
+    Rule("I8", "an approval is consumed at most once, by the call it was given for"),
+    Rule("I9", "an attempt ends exactly once, for good; in the end every task has ended", "ended"),
+    Rule("I10", "a watcher sees each event of the journal once and in order", "streams"),
+    Rule("I11", "no more is spent than the limits allow and was in flight"),
+    Rule("I12", "no secret is in a journal or any file given", "secrets"),
+    Rule(
+        "I13",
+        "a call that may write is unknown exactly where a start of it has no end, and not run only if it never began",
+    ),
+    Rule("I14", "what was done to one task touches no other", "before"),
+)
+"""All of them, in order."""
+
+NOT_YET: Final = {
+    "I8": "no call can be made to wait for an approval yet",
+    "I11": "limits hold for one task; there are no children to share a budget with yet",
+    "I10": "streams are those of handles; there is no server to reconnect to yet",
+}
+"""What of an invariant cannot be checked in this version, and why. I8 as a whole; the others apply to what is there."""

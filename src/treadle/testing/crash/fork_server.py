@@ -1,0 +1,145 @@
+"""A warm process that runs jobs in forks of itself: importing everything anew would cost more than most jobs.
+
+The server forks before it has opened a store or started a thread, so a fork is what a fresh process would be. It runs
+one job at a time and says how each ended; who asks is another process. POSIX only.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from treadle.errors import ConfigurationError
+
+KILLED = -9
+"""The exit status of a process that SIGKILL ended."""
+
+
+class ForkServer:
+    """A warm process.
+
+    Args:
+        imports: what it imports before it forks, `module`, or `module:function` to call that too; none of it may
+            start a thread.
+        cwd: its working directory, also on the import path; by default this process's.
+    """
+
+    def __init__(self, *imports: str, cwd: str | os.PathLike[str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "treadle.testing.crash.fork_server", *imports],
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, ["", *sys.path]))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._cwd = Path(cwd or ".").absolute()
+        self._is_ready = False
+
+    def run(
+        self, job: str, *args: Any, output: str | os.PathLike[str], env: dict[str, str] | None = None
+    ) -> int:
+        """Run a job and return its exit status, negative for the signal that killed it.
+
+        Args:
+            job: `module:function`; what it returns is the exit status, None is 0.
+            args: what it is called with; JSON.
+            output: the file for what it prints; what it prints to standard error is in one named `*.err`.
+            env: what is added to its environment.
+
+        Raises:
+            ConfigurationError: what the server was to import cannot be imported.
+        """
+        assert self._process.stdin is not None
+        if not self._is_ready:
+            self._wait_until_ready()
+        request = {"job": job, "args": args, "output": os.fspath(output), "env": env or {}}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._answer(job))
+
+    def _wait_until_ready(self) -> None:
+        problem = json.loads(self._answer("jobs"))
+        if problem is not None:
+            raise ConfigurationError(f"in {self._cwd}: {problem}")
+        self._is_ready = True
+
+    def _answer(self, job: str) -> str:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the process that was to run {job} ended with {self._process.wait()}")
+        return answer
+
+    def close(self) -> None:
+        """End the server."""
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+
+def serve(imports: Sequence[str]) -> None:
+    """Say what cannot be imported, else None; fork for each line of standard input and write its exit status."""
+    problem = next(filter(None, map(_imported, imports)), None)
+    sys.stdout.write(json.dumps(problem) + "\n")
+    sys.stdout.flush()
+    gc.collect()
+    gc.freeze()  # else each fork would copy all pages that its own collections look at
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _be_the_job(request)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def _imported(item: str) -> str | None:
+    """Import `module`, or `module:function` and call it; return what was wrong with it."""
+    module, _, name = item.partition(":")
+    try:
+        imported = import_module(module)
+        if name:
+            getattr(imported, name)()
+    except Exception as error:  # noqa: BLE001  whatever the module raises, whoever asked for it is told
+        return f"{item} cannot be imported: {type(error).__name__}: {error}"
+    return None
+
+
+def _be_the_job(request: dict[str, Any]) -> None:
+    """Run in the fork and end it, without what the server would do at its own end."""
+    code = 70
+    try:
+        new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        files = ((os.devnull, os.O_RDONLY), (request["output"], new), (f"{request['output']}.err", new))
+        for target, (path, mode) in enumerate(files):
+            os.dup2(os.open(path, mode, 0o600), target)
+        os.environ.update(request["env"])
+        module, _, name = request["job"].partition(":")
+        code = getattr(import_module(module), name)(*request["args"]) or 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # noqa: BLE001  a fork must not go on as the server
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def output_of(output: str | os.PathLike[str]) -> str:
+    """Return what a job printed, to both."""
+    return Path(output).read_text() + Path(f"{os.fspath(output)}.err").read_text()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1:])

@@ -1,0 +1,200 @@
+"""Where a task that is run again is not what it was, in the words of requests, calls and results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any, Literal, cast
+
+from treadle.agents.agent import Agent
+from treadle.core.data import frozen
+from treadle.core.messages import Json
+from treadle.core.observation import as_text
+from treadle.testing.replay.trace import CallTrail, RequestTrail, StepTrail, Trail
+
+DriftKind = Literal["agent", "instructions", "tools", "request", "call", "order", "result", "step", "end"]
+
+
+@frozen
+class Drift:
+    """One thing that is not as it was recorded.
+
+    Args:
+        kind: what kind of thing: `agent` (model, worker, output type, settings), `instructions`, `tools` (names,
+            descriptions, schemas), `request`, `call` (its name or arguments), `order` (of calls), `result` (what the
+            model is shown of one), `step`, or the `end` of the task.
+        where: in which request, step or call it shows first.
+        what: which part of it.
+        recorded: as it was; None if it was not there.
+        now: as it is; None if it is not there.
+    """
+
+    kind: DriftKind
+    where: str
+    what: str
+    recorded: Json
+    now: Json
+
+    def __str__(self) -> str:
+        return f"- {self.where}: {self.what}\n    recorded: {_shown(self.recorded)}\n    now:      {_shown(self.now)}"
+
+
+def _shown(value: Json) -> str:
+    if value is None:
+        return "(nothing)"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text if len(text) <= 2_000 else f"{text[:2_000]}…"
+
+
+def compared(
+    then: Trail,
+    now: Trail,
+    declared_then: dict[str, Any] | None,
+    declared_now: dict[str, Any],
+    agent: Agent[Any],
+) -> list[Drift]:
+    """Return what differs: first what all requests hold, then step by step until the first that went another way."""
+    found = list(_of_requests(then, now, declared_then, declared_now, agent))
+    steps_then, steps_now = list(then.steps.values()), list(now.steps.values())
+    for number, (step, other) in enumerate(zip_longest(steps_then, steps_now), 1):
+        drifts = list(_of_step(step, other, number))
+        found += drifts
+        if any(drift.kind in ("call", "order", "request", "step") for drift in drifts):
+            return found  # what follows follows from that
+    if then.end is not None and then.end.state != "cancelled":  # that was somebody's wish
+        found += _of_end(then, now)
+    return found
+
+
+# ------------------------------------------------------------------------------------- what all requests hold
+
+
+def _of_requests(
+    then: Trail, now: Trail, declared_then: dict[str, Any] | None, declared: dict[str, Any], agent: Agent[Any]
+) -> Iterator[Drift]:
+    if then.instructions != now.instructions:
+        yield Drift("instructions", "request 1", "the instructions", then.instructions, now.instructions)
+    if declared_then is None:
+        known = then.fingerprint in ("", declared["fingerprint"]) or _only_instructions(then, agent)
+        if not known:
+            what = "the agent changed in more than its instructions before it was recorded here; in what is not known"
+            yield Drift("agent", "request 1", what, then.fingerprint, declared["fingerprint"])
+        return
+    for name in ("model", "worker", "output", "settings"):
+        for path, old, new in _differences(declared_then[name], declared[name], name):
+            yield Drift("agent", "request 1", path, old, new)
+    for path, old, new in _differences(declared_then["tools"], declared["tools"], "tools"):
+        yield Drift("tools", "request 1", path, old, new)
+
+
+def _only_instructions(then: Trail, agent: Agent[Any]) -> bool:
+    """Whether the agent is the one of the recording but for its instructions."""
+    return agent.replace(instructions=then.instructions).fingerprint == then.fingerprint
+
+
+def _differences(old: Json, new: Json, path: str) -> Iterator[tuple[str, Json, Json]]:
+    """Yield the innermost places in which two JSON values differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        before, after = cast("dict[str, Json]", old), cast("dict[str, Json]", new)
+        for name in dict.fromkeys([*before, *after]):
+            yield from _differences(before.get(name), after.get(name), f"{path}.{name}")
+    elif old != new:
+        yield path, old, new
+
+
+# -------------------------------------------------------------------------------------------- step by step
+
+
+def _of_step(then: StepTrail | None, now: StepTrail | None, number: int) -> Iterator[Drift]:
+    where = f"step {number}"
+    if then is None or now is None:
+        there = cast("StepTrail", then or now)
+        asked = "; ".join([call.text for call in there.calls.values()]) or "an answer"
+        what = "a step that was not recorded" if then is None else "a step that does not come any more"
+        yield Drift("step", where, what, None if then is None else asked, None if now is None else asked)
+        return
+    yield from _of_asking(list(then.requests.values()), list(now.requests.values()), where)
+    yield from _of_calls(list(then.calls.values()), list(now.calls.values()), where)
+    if then.end is not None and (now.end is None or then.end.kind != now.end.kind):
+        why = getattr(getattr(now.end, "error", None), "message", None)
+        kind = now.end.kind if now.end is not None else None
+        yield Drift("step", where, "how it ended", then.end.kind, kind if why is None else f"{kind}: {why}")
+    elif then.end is not None and now.end is not None:
+        for name in ("output", "last", "next"):
+            old, new = _plain(getattr(then.end, name, None)), _plain(getattr(now.end, name, None))
+            if old != new:
+                yield Drift("step", where, f"its {name}", old, new)
+
+
+def _of_asking(then: list[RequestTrail], now: list[RequestTrail], where: str) -> Iterator[Drift]:
+    for number, (old, new) in enumerate(zip_longest(then, now), 1):
+        place = f"{where}, request {number}"
+        if old is None or new is None:
+            what = "a request that was not recorded" if old is None else "a request that is not made any more"
+            yield Drift("request", place, what, _told(old), _told(new))
+            return
+        for name in ("final", "offered", "instructions", "tools", "messages"):
+            before, after = _plain(getattr(old, name)), _plain(getattr(new, name))
+            if before != after:
+                yield Drift("request", place, f"its {_NAMES[name]}", before, after)
+
+
+_NAMES = {
+    "final": "being a last one without tools",
+    "offered": "tools offered",
+    "instructions": "instructions",
+    "tools": "tools",
+    "messages": "messages",
+}
+
+
+def _told(request: RequestTrail | None) -> Json:
+    return None if request is None else request.messages or "the conversation so far"
+
+
+def _of_calls(then: list[CallTrail], now: list[CallTrail], where: str) -> Iterator[Drift]:
+    texts, others = [call.text for call in then], [call.text for call in now]
+    if texts != others and sorted(texts) == sorted(others):
+        yield Drift("order", where, "the order of its calls", cast("Json", texts), cast("Json", others))
+        return
+    for number, (old, new) in enumerate(zip_longest(then, now), 1):
+        place = f"{where}, call {number}"
+        if old is None or new is None or old.text != new.text:
+            before, after = old.text if old is not None else None, new.text if new is not None else None
+            yield Drift("call", place, _what_of(old, new), before, after)
+            return
+        if old.end is not None and (old.seen, _ran(old)) != (new.seen, _ran(new)):
+            yield Drift("result", place, f"what the model is shown of {old.text}", old.seen, new.seen)
+
+
+def _what_of(old: CallTrail | None, new: CallTrail | None) -> str:
+    if old is None:
+        return "a call that was not recorded"
+    if new is None:
+        return "a call that is not made any more"
+    return "its arguments" if old.name == new.name else "which tool is called"
+
+
+def _ran(call: CallTrail) -> str:
+    """Return whether a call went well, badly, or was never begun."""
+    outcome = call.end.outcome if call.end is not None else ""
+    return outcome if outcome in ("ok", "invalid", "denied") else "failed"
+
+
+def _of_end(then: Trail, now: Trail) -> Iterator[Drift]:
+    assert then.end is not None
+    if now.end is None:
+        yield Drift("end", "the end", "the task did not end", then.end.state, None)
+        return
+    if then.end.state != now.end.state:
+        why = now.end.error.message if now.end.error is not None else ""
+        yield Drift("end", "the end", "its state", then.end.state, f"{now.end.state} {why}".strip())
+    elif then.end.output != now.end.output:
+        yield Drift("end", "the end", "the answer", as_text(then.end.output), as_text(now.end.output))
+
+
+def _plain(value: Any) -> Json:
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, fallback=repr)

@@ -1,0 +1,1 @@
+"""Journals carried from store to store, and verified. Nothing here drives a task."""

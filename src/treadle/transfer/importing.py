@@ -1,0 +1,309 @@
+"""Importing: the whole file is checked before anything is written; then each task is written whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from treadle.core.data import frozen, mutable
+from treadle.core.journal import unfold
+from treadle.core.state import TaskState, start
+from treadle.drivers import loading
+from treadle.errors import Fenced, ImportRefused, JournalCorrupt, TaskConflict, TaskNotFound
+from treadle.ports import JournalStore, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
+from treadle.transfer import export_format
+from treadle.transfer.export_format import FORMAT, ExportReader, Section
+from treadle.transfer.exporting import digest_at
+from treadle.transfer.verifying import pages
+
+_BREATH: Final = 256
+
+
+@frozen
+class ImportReport:
+    """What was imported. `known` names the tasks that were there already, the same in every event."""
+
+    tasks: tuple[str, ...]
+    known: tuple[str, ...]
+    threads: tuple[str, ...]
+    events: int
+
+
+@mutable
+class _Export:
+    """An export that was read to its end: where its tasks lie, and its threads with the lines they stand in."""
+
+    tasks: list[Section]
+    threads: list[tuple[int, tuple[str, int, list[ThreadMember]]]]
+
+
+class _Records:
+    """The records of a task in a file, read anew for whoever iterates, and checked again on the way."""
+
+    def __init__(self, path: Path, task: Section) -> None:
+        self._path = path
+        self._task = task
+
+    def __iter__(self) -> Iterator[Record]:
+        task = self._task
+        head, digest = task.row.base_seq, task.base_digest
+        try:
+            with self._path.open("rb") as file:
+                file.seek(task.place)
+                reader = ExportReader(file, task.line)
+                for line, record in _unchecked(reader, task):
+                    why = export_format.follows(task.row.task_id, record, head, digest)
+                    if why is not None:
+                        raise reader.refuse(why, line)
+                    head, digest = record.seq, record.digest
+                    yield record
+        except OSError as error:
+            raise ImportRefused(f"{self._path}: {error.strerror or error}", line=task.line) from error
+        if (head, digest) != (task.row.head, task.digest):
+            raise ImportRefused(f"line {task.line}: the file was changed meanwhile", line=task.line)
+
+
+def _unchecked(reader: ExportReader, task: Section) -> Iterator[tuple[int, Record]]:
+    """Read a task's records up to its head: that its lines are whole was seen before."""
+    if task.row.head == task.row.base_seq:
+        return
+    for line, record in export_format.records(reader, task):
+        yield line, record
+        if record.seq >= task.row.head:
+            return
+
+
+async def import_tasks(store: JournalStore, path: Path) -> ImportReport:
+    """Take in all tasks of a file that are not there yet."""
+    try:
+        with path.open("rb") as file:
+            export = await _checked(store, path, file)
+    except OSError as error:
+        raise ImportRefused(f"{path}: {error.strerror or error}", line=0) from error
+    known = [task.row.task_id for task in export.tasks if await _is_known(store, task)]
+    threads = [found for line, found in export.threads if not await _is_same_thread(store, line, found)]
+    new = [task for task in export.tasks if task.row.task_id not in set(known)]
+    for line, (_, _, members) in export.threads:
+        await _check_members(store, export, line, members)
+    for task in new:
+        await _restore(store, path, task)
+    for name, version, members in threads:
+        try:
+            await store.restore_thread(name, version, members)
+        except ThreadMoved as moved:
+            raise _thread_conflict(name, moved.version, members) from moved
+    events = sum(task.row.head - task.row.base_seq for task in new)
+    ids = tuple([task.row.task_id for task in new])
+    return ImportReport(ids, tuple(known), tuple([name for name, _, _ in threads]), events)
+
+
+# ------------------------------------------------------------------------------------- is it whole
+
+
+async def _checked(store: JournalStore, path: Path, file: BinaryIO) -> _Export:
+    reader = ExportReader(file)
+    kind, header = reader.next()
+    if kind != "treadle_export":
+        raise reader.refuse("this is not an export of treadle")
+    version = reader.get(header, "treadle_export", int)
+    if not 1 <= version <= FORMAT:
+        raise reader.refuse(
+            f"an export in format {version}; this version reads up to {FORMAT}: upgrade treadle"
+        )
+    export = _Export([], [])
+    sections: dict[str, Section] = {}
+    while True:
+        kind, document = reader.next()
+        if kind == "task":
+            task = export_format.section(reader, document)
+            if task.row.task_id in sections:
+                raise reader.refuse(f"task {task.row.task_id} is in this file twice")
+            await _check_task(reader, task, await _state_before(store, path, task, sections))
+            sections[task.row.task_id] = task
+            export.tasks.append(task)
+        elif kind == "thread":
+            export.threads.append((reader.number, export_format.thread(reader, document)))
+        elif kind == "exported":
+            break
+        else:
+            raise reader.refuse(f"a line of kind {kind!r} does not belong here")
+    reader.check(document, whole=True)
+    if document["exported"] != len(export.tasks):
+        raise reader.refuse(f"{document['exported']!r} tasks should be here, and are {len(export.tasks)}")
+    if file.read(1):
+        raise reader.refuse("something follows the end of the export", reader.number + 1)
+    return export
+
+
+async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> None:
+    """Check a task's chain, that its events can be read and follow one another; note which format its driver must know.
+
+    Events behind one that this version does not know are read, and not applied: they may follow from that one.
+    """
+    row = task.row
+    head, digest, epoch = row.base_seq, task.base_digest, 0
+    for number, (line, record) in enumerate(export_format.records(reader, task)):
+        why = export_format.follows(row.task_id, record, head, digest)
+        if why is None and not epoch <= record.epoch <= row.epoch:
+            why = f"task {row.task_id}: epoch {record.epoch} follows epoch {epoch} of {row.epoch}"
+        if why is not None:
+            raise reader.refuse(why, line)
+        try:
+            for owner, events in unfold(row.task_id, [record], after=head, previous=None):
+                row.format = max([row.format, *[event.format for event in events]])
+                for event in events:
+                    if state.unknown is None:
+                        loading.take(state, event, owner)
+        except JournalCorrupt as error:
+            raise reader.refuse(str(error), line) from error
+        head, digest, epoch = record.seq, record.digest, record.epoch
+        if number % _BREATH == _BREATH - 1:
+            await asyncio.sleep(0)
+    if head == 0:
+        raise reader.refuse(f"task {row.task_id} has no event", task.line)
+    if state.unknown is None and not row.deleted and (differs := loading.contradicts(row, state)) is not None:
+        raise reader.refuse(f"task {row.task_id}: {differs}", task.line)
+    if (head, digest) != (row.head, task.digest) and not (row.head == head == row.base_seq):
+        raise reader.refuse(
+            f"task {row.task_id} should end at event {row.head} and ends at {head}", task.line
+        )
+
+
+async def _state_before(
+    store: JournalStore, path: Path, task: Section, sections: dict[str, Section]
+) -> TaskState:
+    """Return what a task begins with: nothing, or what the task it was forked from was at that event.
+
+    That task stands in the file before it, or is in the store.
+    """
+    state, row = start(task.row.task_id), task.row
+    if row.base is None:
+        return state
+    cut, digest = row.base_seq, b""
+    refused = ImportRefused(
+        f"line {task.line}: task {row.task_id} was forked from task {row.base}, which is not here like that",
+        line=task.line,
+    )
+    try:
+        async for record in _shared_records(store, path, row.base, cut, sections):
+            for epoch, events in unfold(row.task_id, [record], previous=None):
+                for event in [event for event in events if state.seq < event.seq <= cut]:
+                    if state.unknown is None:
+                        loading.take(state, event, epoch)
+            digest = record.digest
+    except (JournalCorrupt, TaskNotFound) as error:
+        raise refused from error
+    if (state.unknown is None and state.seq != cut) or digest != task.base_digest:
+        raise refused
+    return state
+
+
+async def _shared_records(
+    store: JournalStore, path: Path, task_id: str, upto: int, sections: dict[str, Section]
+) -> AsyncIterator[Record]:
+    """Yield the records of a task up to the one that holds an event, those of the tasks it was forked from included."""
+    section = sections.get(task_id)
+    if section is None:
+        async for page in pages(store, task_id, upto=upto):
+            for record in page:
+                yield record
+        return
+    row = section.row
+    if row.base is not None:
+        async for record in _shared_records(store, path, row.base, min(upto, row.base_seq), sections):
+            yield record
+    for number, record in enumerate(_Records(path, section) if upto > row.base_seq else ()):
+        yield record
+        if record.seq >= upto:
+            return
+        if number % _BREATH == _BREATH - 1:
+            await asyncio.sleep(0)
+
+
+async def _check_members(
+    store: JournalStore, export: _Export, line: int, members: list[ThreadMember]
+) -> None:
+    """Check that the tasks of a thread are in the file, or in the store, and hold the events it ends them at."""
+    heads = {task.row.task_id: task.row.head for task in export.tasks}
+    for member in members:
+        head = heads.get(member.task_id)
+        if head is None:
+            try:
+                head = (await store.row(member.task_id, deleted=True)).head
+            except TaskNotFound:
+                head = 0
+        if not 1 <= member.seq <= head:
+            why = f"a thread ends task {member.task_id} at event {member.seq}, and it is not here with that event"
+            raise ImportRefused(f"line {line}: {why}", line=line)
+
+
+# ------------------------------------------------------------------------------- is it there already
+
+
+async def _is_known(store: JournalStore, task: Section) -> bool:
+    """Whether the very same task is in the store; raises `TaskConflict` if another one has its id."""
+    row = task.row
+    try:
+        there = await store.row(row.task_id, deleted=True)
+    except TaskNotFound:
+        return False
+    differs = _difference(row, there)
+    if differs is None and await digest_at(store, row.task_id, row.head) != task.digest:
+        differs = "journal"
+    if differs is not None:
+        raise TaskConflict(
+            f"line {task.line}: a task {row.task_id} with another {differs} is in this store; "
+            "import into another store, or delete the one that is here",
+            task_id=row.task_id,
+            field=differs,
+        )
+    return True
+
+
+def _difference(row: TaskRow, there: TaskRow) -> str | None:
+    if row.deleted:
+        return None if there.head >= row.head else "journal"
+    if there.deleted or there.head != row.head:
+        return "journal"
+    for name in ("agent", "thread_id", "created", "parent", "base", "base_seq", "labels"):
+        if getattr(row, name) != getattr(there, name):
+            return name
+    return None
+
+
+async def _is_same_thread(store: JournalStore, line: int, found: tuple[str, int, list[ThreadMember]]) -> bool:
+    """Whether the store has this thread, maybe with newer words; raises `ImportRefused` if it has another."""
+    name, version, members = found
+    at, _ = await store.thread(name)
+    if at == 0:
+        return False
+    _, there = await store.thread(name, version=version)
+    wanted = [ThreadMember(m.version, m.task_id, m.seq, covers=m.covers) for m in members if m.gone is None]
+    if at < version or there != wanted:
+        raise _thread_conflict(name, at, members, line)
+    return True
+
+
+def _thread_conflict(name: str, at: int, members: list[ThreadMember], line: int = 0) -> TaskConflict:
+    return TaskConflict(
+        f"line {line}: thread {name!r} is in this store at version {at}, with other words: import into another store",
+        task_id=members[-1].task_id if members else "",
+        field="thread",
+    )
+
+
+async def _restore(store: JournalStore, path: Path, task: Section) -> None:
+    row = task.row
+    try:
+        await store.restore(row, _Records(path, task), task.inbox)
+    except TaskExists as error:
+        raise TaskConflict(
+            f"task {row.task_id} was made in this store meanwhile", task_id=row.task_id, field="journal"
+        ) from error
+    except (TaskNotFound, Fenced) as error:
+        raise ImportRefused(
+            f"line {task.line}: task {row.base}, of which task {row.task_id} is a fork, was deleted meanwhile",
+            line=task.line,
+        ) from error

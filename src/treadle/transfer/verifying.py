@@ -1,0 +1,329 @@
+"""Checking journals against themselves and against the rows around them, a page at a time.
+
+Nothing is repaired here, and nothing that a journal names is run or imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import field
+from typing import Final, Literal
+
+from treadle.core import events as e
+from treadle.core.conversation import faults
+from treadle.core.data import frozen, mutable
+from treadle.core.journal import missing_tail, replaced_tail, unfold
+from treadle.core.state import TaskState, start
+from treadle.drivers import loading
+from treadle.drivers.thread_history import ThreadHistory
+from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
+from treadle.ports import JournalReader, Record, TaskFilter, TaskRow, ThreadMember
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""About how much of a journal is held at once."""
+
+_ROWS: Final = 200
+
+Problem = Literal["journal", "order", "conversation", "row", "thread", "base"]
+
+
+@frozen
+class Finding:
+    """Something that is not as it was written.
+
+    Args:
+        task_id: whose; a thread's id when `problem` is `thread` and no task is to blame.
+        seq: the event from which on the journal is not to be trusted, or that the finding is about.
+        problem: `journal` for records that were changed, are missing or cannot be read; `order` for events that cannot
+            follow each other; `conversation`, `row`, `thread` or `base` for what does not agree with the journal.
+        text: what is wrong, for people.
+    """
+
+    task_id: str
+    seq: int
+    problem: Problem
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.task_id} at event {self.seq}: {self.text}"
+
+
+@frozen
+class TaskVerified:
+    """What was read of one task. `unknown` counts events of kinds this version does not know: no damage."""
+
+    task_id: str
+    events: int
+    bytes: int
+    findings: tuple[Finding, ...] = ()
+    unknown: int = 0
+
+
+@frozen
+class VerifyReport:
+    """What `verify` read and what it found: of each task, and of threads as a whole."""
+
+    tasks: tuple[TaskVerified, ...]
+    threads: tuple[Finding, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that is not as it was written; empty when everything is whole."""
+        return (*[finding for task in self.tasks for finding in task.findings], *self.threads)
+
+    @property
+    def events(self) -> int:
+        """How many events were read."""
+        return sum(task.events for task in self.tasks)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of records and large values were read."""
+        return sum(task.bytes for task in self.tasks)
+
+    def raise_for_findings(self) -> None:
+        """Raise `JournalCorrupt` for the first finding, if there is one."""
+        for found in self.findings:
+            raise JournalCorrupt(str(found), task_id=found.task_id, seq=found.seq)
+
+
+async def pages(
+    store: JournalReader, task_id: str, *, after: int = 0, upto: int
+) -> AsyncIterator[list[Record]]:
+    """Yield a task's records in order, some megabytes at a time; raises what `JournalStore.read` raises."""
+    window = 8
+    while after < upto:
+        page = await store.read(task_id, after=after, upto=min(upto, after + window))
+        if not page:
+            after += window  # whoever checks the chain sees that something is missing
+            continue
+        yield page
+        size = size_of(page)
+        if size > PAGE_BYTES:
+            window = max(1, window // 2)
+        elif size < PAGE_BYTES // 2:
+            window = min(4_096, window * 2)
+        after = page[-1].seq if page[-1].upto is None else page[-1].upto
+
+
+def size_of(records: list[Record]) -> int:
+    """Return how many bytes records hold, their large values included."""
+    return sum(len(record.data) + sum(map(len, record.blobs.values())) for record in records)
+
+
+async def every_row(store: JournalReader) -> AsyncIterator[TaskRow]:
+    """Yield the rows of all listed tasks, newest id first."""
+    cursor = None
+    while True:
+        rows = await store.rows(TaskFilter(limit=_ROWS, cursor=cursor))
+        for row in rows:
+            yield row
+        if len(rows) < _ROWS:
+            return
+        cursor = rows[-1].task_id
+
+
+async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
+    """Check one task, or all tasks of a store and the deleted ones that threads still need.
+
+    Args:
+        store: a snapshot, if the store is in use: else tasks and threads are read at different moments.
+        task_id: the task, or None for all.
+    """
+    history = ThreadHistory(store)
+    if task_id is not None:
+        return VerifyReport((await verified(store, history, await store.row(task_id)),))
+    found: list[TaskVerified] = []
+    listed: set[str] = set()
+    threads: set[str] = set()
+    incomplete: list[Finding] = []
+    async for row in every_row(store):
+        listed.add(row.task_id)
+        threads.add(row.thread_id)
+        try:
+            found.append(await verified(store, history, row))
+        except TaskNotFound as error:
+            finding = Finding(row.task_id, 1, "row", f"it is listed and cannot be found by its id: {error}")
+            found.append(TaskVerified(row.task_id, 0, 0, (finding,)))
+    for thread in sorted(threads):
+        version, members = await store.thread(thread)
+        if (text := _lost(thread, version, members)) is not None:
+            incomplete.append(Finding(thread, 0, "thread", text))
+        for member in members:
+            if member.task_id not in listed:
+                listed.add(member.task_id)
+                found.append(await _member_verified(store, history, member))
+        named = {finding.task_id for task in found for finding in task.findings}
+        for turn in (await history.words(thread)).damaged:
+            if turn.task_id not in named:
+                text = f"thread {thread!r} is read without its messages: {turn}"
+                incomplete.append(Finding(turn.task_id, turn.seq, "thread", text))
+    return VerifyReport(tuple(found), tuple(incomplete))
+
+
+async def _member_verified(
+    store: JournalReader, history: ThreadHistory, member: ThreadMember
+) -> TaskVerified:
+    try:
+        return await verified(store, history, await store.row(member.task_id, deleted=True))
+    except TaskNotFound as error:
+        finding = Finding(member.task_id, member.seq, "thread", f"a thread holds its words: {error}")
+        return TaskVerified(member.task_id, 0, 0, (finding,))
+
+
+async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -> TaskVerified:
+    """Return what there is to say about a task as its row stood; what was written since is left for the next look."""
+    reading = _Reading(start(row.task_id))
+    findings: list[Finding] = []
+    try:
+        async for page in pages(store, row.task_id, upto=row.head):
+            reading.take(page)
+        if reading.state.seq < row.head:
+            raise missing_tail(row.task_id, reading.state.seq, row.head)
+    except JournalCorrupt as error:
+        findings.append(Finding(row.task_id, error.seq, "journal", _plain(error)))
+    except _OutOfOrder as error:
+        findings.append(Finding(row.task_id, error.why.seq, "order", _plain(error.why)))
+    except StoreError as error:
+        findings.append(Finding(row.task_id, reading.state.seq + 1, "journal", str(error)))
+    else:
+        findings += reading.end()
+        try:
+            findings += await _around(store, row, reading.state)
+            findings += await _beginning(store, history, row.task_id, reading.began)
+        except StoreError as error:
+            findings.append(Finding(row.task_id, reading.state.seq, "thread", str(error)))
+    findings += _at_the_mark(row, reading)
+    if reading.format > row.format:
+        text = f"the row says format {row.format}, the journal needs {reading.format}: older drivers would drive it on"
+        findings.append(Finding(row.task_id, reading.state.seq, "row", text))
+    return TaskVerified(row.task_id, reading.state.seq, reading.size, tuple(findings), reading.unknown)
+
+
+def _plain(error: JournalCorrupt) -> str:
+    return str(error).removeprefix(f"task {error.task_id}: ")
+
+
+class _OutOfOrder(Exception):
+    """An event cannot follow those before it; `why` says which."""
+
+    def __init__(self, why: JournalCorrupt) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+@mutable
+class _Reading:
+    """A journal while it is read: checked, folded, and let go of."""
+
+    state: TaskState
+    digest: bytes = b""
+    digests: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """of the last record read, by its last event"""
+
+    size: int = 0
+    unknown: int = 0
+    format: int = 1
+    """the journal format that a driver must know after these events"""
+    began: tuple[str, int] = "", 0
+    """the version of the thread that the task began with, or, of a fork, the task at the root of its prefix"""
+
+    def take(self, page: list[Record]) -> None:
+        state = self.state
+        self.size += size_of(page)
+        for epoch, found in unfold(state.task_id, page, after=state.seq, previous=self.digest):
+            for event in found:
+                try:
+                    loading.take(state, event, epoch)
+                except JournalCorrupt as error:
+                    raise _OutOfOrder(error) from error
+                if type(event) is e.TaskCreated or type(event) is e.ThreadEntered:
+                    self.began = state.thread, state.base
+                self.unknown += type(event) is e.UnknownEvent
+                self.format = max(self.format, event.format)
+        self.digest = page[-1].digest
+        self.digests = {record.seq: record.digest for record in page}
+
+    def end(self) -> Iterator[Finding]:
+        """Whether the conversation that the next request would hold is well-formed."""
+        state, step = self.state, self.state.step
+        messages = state.messages
+        alone = (
+            [node for node in state.graph.running.values() if node.alone] if state.graph is not None else []
+        )
+        if alone and alone[0].owes:
+            messages = messages[: alone[0].since]  # its calls have not all been answered yet
+        if step is not None and step.open:
+            messages = messages[: step.first_message]  # its calls have not all ended yet
+        for fault in faults(messages):
+            yield Finding(state.task_id, state.seq, "conversation", fault)
+
+
+def _at_the_mark(row: TaskRow, reading: _Reading) -> Iterator[Finding]:
+    mark = row.mark
+    if mark is None:
+        return
+    error = None
+    if row.head < mark.seq:
+        error = missing_tail(row.task_id, row.head, mark.seq)
+    elif reading.digests.get(mark.seq, mark.digest) != mark.digest:
+        error = replaced_tail(row.task_id, mark.seq)
+    if error is not None:
+        yield Finding(row.task_id, error.seq, "journal", _plain(error))
+
+
+async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[Finding]:
+    """What does not agree with the journal in the task's row, its thread and what it was forked from."""
+    task, found = row.task_id, list[Finding]()
+    if row.deleted:
+        return found  # of its row only what others need was kept
+    for name, here, there in (
+        ("agent", row.agent, state.agent),
+        ("thread", row.thread_id, state.thread),
+        ("parent", row.parent, state.parent),
+        ("base", row.base, state.forked_from),
+        ("base_seq", row.base_seq, state.fork_seq),
+        *((("state", row.state, state.ended),) if state.ended is not None and row.driver is None else ()),
+    ):
+        if here != there:
+            text = f"the row says {name} {here!r}, the journal {there!r}"
+            found.append(Finding(task, state.seq, "row", text))
+    if row.base is not None:
+        try:
+            await store.row(row.base, deleted=True)
+        except (TaskNotFound, StoreError) as error:
+            found.append(Finding(task, row.base_seq, "base", f"the task it was forked from: {error}"))
+    if state.thread_version:
+        member = ThreadMember(state.thread_version, task, state.end_seq, covers=state.covers)
+        _, members = await store.thread(state.thread, version=state.thread_version)
+        if member not in members:
+            text = f"thread {state.thread!r} does not hold it as of version {state.thread_version}"
+            found.append(Finding(task, state.end_seq, "thread", text))
+    return found
+
+
+async def _beginning(
+    store: JournalReader, history: ThreadHistory, task_id: str, began: tuple[str, int]
+) -> list[Finding]:
+    """What is missing of the messages that a task began with."""
+    thread, base = began
+    if not base:
+        return []
+    version, members = await store.thread(thread, version=base)
+    if version != base:
+        text = f"it began with version {base} of thread {thread!r}, which is at version {version}"
+        return [Finding(task_id, 1, "thread", text)]
+    if (text := _lost(thread, version, members)) is not None:
+        return [Finding(task_id, 1, "thread", f"of what it began with something is lost: {text}")]
+    found = (await history.begin(thread, base)).damaged
+    return [
+        Finding(task_id, 1, "thread", f"it began with messages of task {turn.task_id}: {turn}")
+        for turn in found
+    ]
+
+
+def _lost(thread: str, version: int, members: list[ThreadMember]) -> str | None:
+    """Say so if a version of a thread cannot have these members: each version adds one or takes one out."""
+    if (version - len(members)) % 2 == 0:
+        return None
+    return f"version {version} of thread {thread!r} has {len(members)} members, and at least one more belongs to it"
