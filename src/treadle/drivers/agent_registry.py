@@ -11,9 +11,9 @@ from treadle.agents.agent import Agent
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers import arguments
+from treadle.engine.effect_context import Kit
 from treadle.engine.metering import Pricing, check_prices
 from treadle.engine.options import RunOptions, from_json, limits_of, setup_for, was_raised
-from treadle.engine.perform import Kit
 from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict
 from treadle.policy.limits import Limits
 from treadle.ports import Model, model_names

@@ -14,24 +14,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.agents.agent import Agent
-from treadle.agents.decide.lifecycle import may_have_acted
 from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
-from treadle.core.effects import Effect, RunAgent, StopAgent
+from treadle.core.effects import Effect, RunAgent
 from treadle.core.events import END_STATES
-from treadle.core.observation import as_text, error_text
 from treadle.core.state import CallState, TaskState
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.stopping import stop
 from treadle.drivers.task_cache import Owned
 from treadle.engine.broadcast import Channel, Item
+from treadle.engine.effect_context import Kit
 from treadle.engine.options import from_json
-from treadle.engine.perform import Flight, Kit, Stage, being_cancelled, tool_end
-from treadle.engine.results import all_steps, pending_of, resting_word
-from treadle.errors import Fenced, StoreError, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
+from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
 from treadle.policy.budget import Account, own_spending, spent_by
-from treadle.ports import InboxItem, TaskExists, ToolOutput
+from treadle.ports import InboxItem, TaskExists
 
 if TYPE_CHECKING:
     from treadle.drivers.driver import Driving, NewRun
@@ -258,90 +255,6 @@ class Relay:
             above._pass_on(task_id, path, event)  # noqa: SLF001  of the same kind
 
 
-# ------------------------------------------------------------------------------------- as effects
-
-
-async def run_agent(stage: Stage, flight: Flight, effect: RunAgent, told: str) -> list[e.Event]:
-    """Run the agent that a call wants, and return the call's end, or that its task is at rest."""
-    end = await _run_agent(stage, flight, effect, told)
-    if stage.family is not None and stage.family.unseen:
-        end.unseen, stage.family.unseen = stage.family.unseen, 0
-    return [end]
-
-
-async def _run_agent(
-    stage: Stage, flight: Flight, effect: RunAgent, told: str
-) -> e.ToolEnded | e.ToolStopped:
-    call, family = effect.call, stage.family
-    assert family is not None, "agents are wanted only by those who have them"
-    spent: tuple[SpentBy, ...] = ()
-    try:
-        # Were the answer that asked for it lost, the same place, and so the child's name, might go to another call.
-        await stage.durable()
-        flight.enter()
-        state = await family.run(call, told, stage.context)
-    except asyncio.CancelledError:
-        if flight.cut is None and not being_cancelled():
-            return _failed(call, "it cancelled itself", "cancelled", spent)
-        return e.ToolStopped(call.step, call.id, flight.cut or "interrupted", spent=family.spent_by(call))
-    except Exception as error:  # noqa: BLE001  whatever keeps an agent from running is its call's error
-        if not isinstance(error, (StoreError, TaskTooNew)) and not family.is_open(call):
-            return _failed(call, error_text(error), "error", family.spent_by(call))
-        # Its task is there and has not ended: whoever puts right what keeps it goes on with it.
-        family.resting.add(call.id)
-        why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
-        return e.ToolStopped(call.step, call.id, "parked", why, family.spent_by(call))
-    if state.ended is not None:
-        return _end(call, state, stage.kit.max_chars)
-    await family.rests(call, state)
-    return e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))
-
-
-async def stop_agent(driving: Driving, effect: StopAgent) -> list[e.Event]:
-    """End the task that a call is, for good, and return the call's end."""
-    call, task_id = effect.call, str(effect.call.child)
-    end = e.ToolEnded(call.step, call.id, "cancelled" if call.attempt else effect.outcome)
-    text = f"{call.name} was stopped: {effect.why}."
-    end.error = e.Failure("subagent", effect.outcome, text, call.id)
-    try:
-        row = await driving.row_or_none(task_id)
-        if row is None:
-            end.harmless = True
-            return [end]
-        if row.state not in END_STATES:
-            await stop(driving, task_id, "cancel", {"by": PARENT, "reason": effect.why})
-        state = (await driving.desk.load(task_id)).state
-    except asyncio.CancelledError:
-        return []
-    end.spent, end.harmless = spent_by(state), is_harmless(state)
-    return [end]
-
-
-def _end(call: CallState, state: TaskState, max_chars: int) -> e.ToolEnded:
-    """Return the end of a call whose task has ended."""
-    if state.ended in ("completed", "degraded"):
-        end = tool_end(call, ToolOutput(state.output, _observation(state)), max_chars)
-        end.spent = spent_by(state)
-    else:
-        why = state.error.message if state.error is not None else "no reason was given"
-        text = f"{call.name} failed: {why}" if state.ended == "failed" else f"{call.name} was {why}"
-        end = _failed(call, text, "error" if state.ended == "failed" else "cancelled", spent_by(state))
-    end.harmless = is_harmless(state)
-    return end
-
-
-def _observation(state: TaskState) -> str | None:
-    """Return what the model sees of an answer, if it is more than the answer."""
-    if state.ended != "degraded":
-        return None
-    return f"{as_text(state.output)}\n\n[A best effort: {'; '.join(state.end_reasons)}]"
-
-
-def _failed(call: CallState, text: str, outcome: e.Outcome, spent: tuple[SpentBy, ...]) -> e.ToolEnded:
-    error = e.Failure("subagent", outcome, text, call.id)
-    return e.ToolEnded(call.step, call.id, outcome, error=error, spent=spent)
-
-
 async def family_of(driving: Driving, owned: Owned, kit: Kit, above: Account | None) -> Family:
     """Return the children of a drive; raises `AgentUnknown` for one that is only named and not known here."""
     state, agents = owned.state, dict[str, Agent[Any]]()
@@ -360,17 +273,15 @@ async def family_of(driving: Driving, owned: Owned, kit: Kit, above: Account | N
     return family
 
 
-def _waits_for(call: CallState, state: TaskState) -> e.Failure:
-    """Return why a child is at rest, in words."""
-    word = resting_word(state)
-    what = "; ".join(item.text for item in pending_of(state)) or state.stop_reason
-    text = f"{call.name} (task {state.task_id}) is {word}{f': {what}' if what else ''}"
-    return e.Failure("subagent", word, text, call.id)
-
-
-def is_harmless(state: TaskState) -> bool:
-    """Whether none of a task's calls can have changed anything outside."""
-    return not any(may_have_acted(call) for step in all_steps(state) for call in step.calls)
+async def stop_child(driving: Driving, call: CallState, why: str) -> TaskState | None:
+    """Cancel the task that a call is and return its state at its end; None if it was never made."""
+    task_id = str(call.child)
+    row = await driving.row_or_none(task_id)
+    if row is None:
+        return None
+    if row.state not in END_STATES:
+        await stop(driving, task_id, "cancel", {"by": PARENT, "reason": why})
+    return (await driving.desk.load(task_id)).state
 
 
 async def spent_below(driving: Driving, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:

@@ -19,18 +19,19 @@ from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
 from treadle.core.messages import Content, Json
-from treadle.core.state import TaskState, start
+from treadle.core.state import CallState, TaskState, start
 from treadle.drivers import arguments
 from treadle.drivers.agent_registry import KnownAgents
 from treadle.drivers.ownership import Owning
 from treadle.drivers.task_cache import Desk, Owned
 from treadle.engine.drive import CHILD, CLOSING, Drive, Goal, Terms, idle
+from treadle.engine.effect_context import Kit, Stage
 from treadle.engine.inbox import as_event
 from treadle.engine.journal_writer import Ownership
 from treadle.engine.metering import Pricing, nobody_knows
 from treadle.engine.observers import Observing
 from treadle.engine.options import RunOptions, from_json, limits_of, setup_for, to_json, was_raised
-from treadle.engine.perform import Kit, Stage, standing
+from treadle.engine.perform import standing
 from treadle.engine.thread_queue import INSIDE, Entrance, Ways
 from treadle.errors import (
     ChildTask,
@@ -280,7 +281,15 @@ class Driving:
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted
         drive = Drive(
-            self.store, writer, owned.channel, state, terms, stage, self, entrance, was_wanted=wanted
+            self.store,
+            writer,
+            owned.channel,
+            state,
+            terms,
+            stage,
+            self._stop_child,
+            entrance,
+            was_wanted=wanted,
         )
         owned.drive = drive
         inside = INSIDE.set((*INSIDE.get(), state.task_id))
@@ -290,6 +299,11 @@ class Driving:
             with suppress(ValueError):  # collected in another context, since its loop was closed under it
                 INSIDE.reset(inside)
         return drive
+
+    async def _stop_child(self, call: CallState, why: str) -> TaskState | None:
+        from treadle.drivers.children import stop_child
+
+        return await stop_child(self, call, why)
 
     def _entrance(self, owned: Owned, options: RunOptions) -> Entrance | None:
         """Return the way of a task into its thread, None if it is there already."""

@@ -10,8 +10,8 @@ from treadle.core.data import frozen
 from treadle.core.graph import Graph
 from treadle.core.journal import unfold
 from treadle.core.state import StepState, TaskState, start
-from treadle.drivers import loading
 from treadle.drivers.arguments import shown
+from treadle.engine import loading
 from treadle.engine.results import Difference, StepInfo, all_steps, resting_word, step_output
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
 from treadle.ports import JournalStore

@@ -20,8 +20,8 @@ from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.journal import check_format, check_known, missing_tail, unfold
 from treadle.core.state import TaskState, start
-from treadle.drivers import loading
 from treadle.drivers.thread_history import ThreadHistory
+from treadle.engine import loading
 from treadle.engine.broadcast import Channel, Channels, Stopped
 from treadle.engine.drive import Drive
 from treadle.engine.journal_writer import JournalWriter, Ownership

@@ -55,7 +55,8 @@ from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.observation import summary_words
 from treadle.core.state import TaskState, start
-from treadle.drivers import loading
+from treadle.engine import loading
+from treadle.engine.results import DamagedTurn
 from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew, TreadleError
 from treadle.ports import JournalReader, Record, ThreadMember
 
@@ -70,24 +71,6 @@ TURNS_AT_ONCE: Final = 64
 
 Inside = tuple[tuple[str, int], ...]
 """The versions of threads that are being read, each for the sake of the one before."""
-
-
-@frozen
-class DamagedTurn:
-    """A member of a thread that cannot be read: its messages are left out.
-
-    Args:
-        task_id: the task.
-        seq: the first event of its journal that cannot be read.
-        reason: what is wrong with it.
-    """
-
-    task_id: str
-    seq: int
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 @frozen

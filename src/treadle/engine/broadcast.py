@@ -11,13 +11,9 @@ import asyncio
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from treadle.core.events import Ephemeral, Event
-
-if TYPE_CHECKING:
-    from treadle.drivers.children import Relay
-    from treadle.engine.observers import Observed
 
 BUFFER: Final = 4_096
 """How many items the log of a task holds at most; its older half goes when there are more."""
@@ -141,6 +137,19 @@ class Watcher:
                 timer.cancel()
 
 
+class Sink(Protocol):
+    """Receives what happens in a task, beside its watchers: its observers, or the watchers of its parent."""
+
+    deltas: bool
+    """Whether deltas are wanted too."""
+
+    def publish(self, items: Sequence[Item]) -> None:
+        """Receive events that are durable; from any thread."""
+
+    def tell(self, item: Ephemeral) -> None:
+        """Receive a delta; from any thread."""
+
+
 class Channel:
     """The log of one task in this process, and who watches it."""
 
@@ -174,7 +183,7 @@ class Channel:
         self.raw = False
         """whether somebody wants what the provider sends too"""
 
-        self.observed: Observed | Relay | None = None
+        self.observed: Sink | None = None
         """how observers are told of the task, if there are any"""
 
         self.driven = False
@@ -231,7 +240,7 @@ class Channel:
         self._look_for_listeners()
         return watcher
 
-    def observe(self, observed: Observed | Relay | None) -> None:
+    def observe(self, observed: Sink | None) -> None:
         """Have observers told of the task from now on; None ends that."""
         with self._lock:
             self.observed = observed

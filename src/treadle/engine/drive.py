@@ -36,17 +36,16 @@ from treadle.core.schedule import UNNEEDED
 from treadle.core.state import StepState, TaskState
 from treadle.engine import perform
 from treadle.engine.broadcast import Channel
-from treadle.engine.in_flight import Flights, Recorder
+from treadle.engine.effect_context import Flight, Stage, StopChild
+from treadle.engine.in_flight import Flights
 from treadle.engine.inbox import as_event
-from treadle.engine.journal_writer import JournalWriter
+from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.options import Breakpoint, RunOptions
-from treadle.engine.perform import Flight, Stage
 from treadle.engine.results import resting_word
 from treadle.engine.thread_queue import LOOK, Entrance, in_line
 from treadle.ports import AT_ONCE, InboxItem, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 
 if TYPE_CHECKING:
-    from treadle.drivers.driver import Driving
     from treadle.engine.step_requests import StepDesk
 
 CLOSING: Final = "its driver was closed"
@@ -101,7 +100,7 @@ class Drive:
         state: TaskState,
         terms: Terms,
         stage: Stage | None,
-        driving: Driving,
+        stop_child: StopChild,
         entrance: Entrance | None = None,
         *,
         was_wanted: int = 0,
@@ -121,7 +120,7 @@ class Drive:
             self._record = partial(self._record_for_functions, self._record, self._desk)
         self._steps_to_do = len(terms.setup.only_steps or ("the next one",))
         self._family = stage.family if stage is not None else None
-        self._flights = Flights(stage, self._record, self._wake, self._hand_over, driving)
+        self._flights = Flights(stage, self._record, self._wake, self._hand_over, stop_child)
         self._finalizes = terms.goal in ("end", "finalize")
         self._inbox_waits = not writer.is_new
         self.step_done: StepState | None = None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
 from functools import partial
 from types import coroutine
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from treadle.core import events as e
 from treadle.core.children import child_id
@@ -30,14 +30,13 @@ from treadle.core.ends import withheld_end
 from treadle.core.messages import copied
 from treadle.core.model_answer import SURPLUS, problem_clause
 from treadle.core.observation import error_text, not_offered_text, unknown_tool_text
-from treadle.engine import abandoned, perform, tool_selection
-from treadle.engine.perform import Cut, Flight, Stage
+from treadle.engine import abandoned, agent_calls, perform, tool_selection
+from treadle.engine.effect_context import Cut, Flight, Stage, StopChild, Subagents
+from treadle.engine.journal_writer import Recorder
 from treadle.errors import ToolArgumentsInvalid
 
 if TYPE_CHECKING:
     from treadle.core.state import CallState
-    from treadle.drivers.children import Family
-    from treadle.drivers.driver import Driving
 
 T = TypeVar("T")
 
@@ -51,12 +50,6 @@ Work = Callable[[], Coroutine[Any, Any, list[e.Event]]]
 """Performs an effect and returns its end."""
 
 
-class Recorder(Protocol):
-    """Takes an event down in the journal, and what follows from it."""
-
-    def __call__(self, event: e.Event, inbox: str | None = None) -> None: ...
-
-
 class Flights:
     """What is in the air; `aloft` by effect id, `landed` in the order of their ends.
 
@@ -65,7 +58,7 @@ class Flights:
         record: takes the begin of an effect down.
         wake: is called when something landed.
         carry_on: is called when the task that carries the drive is needed elsewhere: another has to carry it on.
-        driving: how tasks are driven here, for the children of this one.
+        stop_child: cancels a child of the task.
     """
 
     def __init__(
@@ -74,10 +67,10 @@ class Flights:
         record: Recorder,
         wake: Callable[[], None],
         carry_on: Callable[[], None],
-        driving: Driving,
+        stop_child: StopChild,
     ) -> None:
         self._stage = stage
-        self._driving = driving
+        self._stop_child = stop_child
         self._record = record
         self._wake = wake
         self._carry_on = carry_on
@@ -150,7 +143,7 @@ class Flights:
             return partial(tool_selection.failed, effect, failure)
         return partial(perform.call_model, stage, flight, effect)
 
-    def _may_ask(self, family: Family, effect: CallModel) -> bool:
+    def _may_ask(self, family: Subagents, effect: CallModel) -> bool:
         """Whether the tree may ask a model once more; if not, that is recorded once nothing else is under way."""
         account = family.account
         reached = family.refused if not effect.final else None
@@ -160,7 +153,7 @@ class Flights:
             self._reach(family, reached)
         return reached is None
 
-    def _may_call(self, family: Family, effect: CallTool | RunAgent) -> bool:
+    def _may_call(self, family: Subagents, effect: CallTool | RunAgent) -> bool:
         """Whether the tree may make one more call; one that began before is counted already."""
         call = effect.call
         reached = family.account.refuses_call() if not call.attempt else None
@@ -173,7 +166,7 @@ class Flights:
             self._reach(family, reached)
         return False
 
-    def _reach(self, family: Family, reached: e.LimitReached) -> None:
+    def _reach(self, family: Subagents, reached: e.LimitReached) -> None:
         if not (family.state.in_flight() and family.state.graph is not None):
             self._record(reached)
 
@@ -188,8 +181,6 @@ class Flights:
 
     def _sending(self, stage: Stage, flight: Flight, effect: RunAgent) -> tuple[Flight, Work] | None:
         """Record the begin of an agent's call, and return how to run it."""
-        from treadle.drivers import children
-
         call, family = effect.call, stage.family
         if family is None or (call.child is not None and not family.knows(call.name)):
             why = "the agent that called it cannot call it any more"
@@ -205,12 +196,10 @@ class Flights:
             return None
         child = call.child or child_id(stage.state.task_id, call.id)
         self._record(e.ToolStarted(call.step, effect.id, "agent", call.attempt + 1, child=child))
-        return flight, partial(children.run_agent, stage, flight, effect, told)
+        return flight, partial(agent_calls.run_agent, stage, flight, effect, told)
 
     def _stopping(self, effect: StopAgent) -> Work:
-        from treadle.drivers import children
-
-        return partial(children.stop_agent, self._driving, effect)
+        return partial(agent_calls.stop_agent, self._stop_child, effect)
 
     def _give_time(self, flight: Flight, seconds: float) -> None:
         if flight.cut is None:

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from treadle.core import codec
 from treadle.core.data import mutable
@@ -31,6 +31,12 @@ from treadle.ports import (
     Record,
     ThreadChange,
 )
+
+
+class Recorder(Protocol):
+    """Takes an event down in the journal, and what follows from it."""
+
+    def __call__(self, event: Event, inbox: str | None = None) -> None: ...
 
 
 @mutable

@@ -7,20 +7,16 @@ that begin is durable, and only then the tool is entered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final
 
-from treadle.agents.agent import Agent
-from treadle.agents.decide.rules import Setup
 from treadle.core import events as e
 from treadle.core.codec import flaw
-from treadle.core.data import frozen, mutable
 from treadle.core.effects import (
     CallModel,
     CallTool,
     ConsultWorker,
-    Effect,
     Reconcile,
     RunAgent,
     RunFunction,
@@ -28,7 +24,7 @@ from treadle.core.effects import (
     UndoCall,
 )
 from treadle.core.ends import failed_end
-from treadle.core.messages import Content, File, Image, Message, Text
+from treadle.core.messages import Content, File, Image, Text
 from treadle.core.model import (
     NO_USAGE,
     ModelAnswer,
@@ -43,123 +39,17 @@ from treadle.core.model_answer import WrongAnswer, check_answer, check_side_call
 from treadle.core.observation import as_text, error_text, observation
 from treadle.core.render import RETRY_MARK
 from treadle.core.state import CallState, TaskState
-from treadle.core.tools import Happened, NotHappened, ToolSpec
+from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.artifacts import checked_artifacts, checked_sources
-from treadle.engine.broadcast import Channel
-from treadle.engine.metering import Pricing, Tally, cost_of, paid
-from treadle.engine.options import RunOptions
+from treadle.engine.effect_context import Flight, Kit, Stage, being_cancelled
+from treadle.engine.metering import Tally, cost_of, paid
 from treadle.errors import ModelError
 from treadle.policy.limits import spare_calls
-from treadle.ports import Model, Tool, ToolContext, ToolOutput
-
-if TYPE_CHECKING:
-    from treadle.drivers.children import Family
-    from treadle.engine.step_requests import StepDesk
-    from treadle.engine.typed_answers import TypedAnswers
+from treadle.ports import Tool, ToolContext, ToolOutput
 
 LONGEST_WAIT: Final = 366 * 86_400.0
 """Seconds after which a question is asked again at the latest, whatever a layer says."""
-
-Cut = Literal["interrupted", "timeout", "abandoned"]
-"""Why an effect in flight was stopped."""
-
-
-@frozen
-class Kit:
-    """What an agent brings to a drive under certain options: worked out once for all its tasks.
-
-    `tell_steps` is the limit on steps, if the model is to be told how many are left; `typed` says how answers are asked
-    for and read, if they are not text, and `final_specs` are the tools that are there for a last answer.
-    """
-
-    agent: Agent[Any]
-    options: RunOptions
-    setup: Setup
-    model: Model
-    tools: dict[str, Tool]
-    specs: tuple[ToolSpec, ...]
-    max_chars: int
-    tell_steps: int | None
-    typed: TypedAnswers | None = None
-    final_specs: tuple[ToolSpec, ...] = ()
-
-    def offering(self, names: tuple[str, ...] | None) -> tuple[ToolSpec, ...]:
-        """Return the tools of a request that offers these of the agent's; None for all."""
-        if names is None:
-            return self.specs
-        return tuple([self.tools[name].spec for name in names]) + self.final_specs
-
-
-@mutable
-class Stage:
-    """What effects of one drive are performed with."""
-
-    state: TaskState
-    kit: Kit
-    channel: Channel
-    context: Any
-    durable: Callable[[], Awaitable[None]]
-    clock: Callable[[], int]
-    price: Pricing
-
-    show: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
-    """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
-
-    desk: StepDesk | None = None
-    """where steps that are functions hand in what they want"""
-
-    tally: Tally | None = None
-    """made when a model first does not say how many tokens it took"""
-
-    shown: set[str] | None = None
-    """requests of whose answers something was told to watchers, and which have no answer yet"""
-
-    family: Family | None = None
-    """the children of the task, if its agent may call others"""
-
-    def note(self, request: str) -> None:
-        """Note that something of a request's answer was told to watchers."""
-        if self.shown is None:
-            self.shown = set()
-        self.shown.add(request)
-
-    def forget(self, request: str) -> bool:
-        """Forget what was told of a request's answer; whether anything was."""
-        if self.shown is None or request not in self.shown:
-            return False
-        self.shown.discard(request)
-        return True
-
-
-@mutable
-class Flight:
-    """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
-
-    effect: Effect
-    task: asyncio.Task[None] | None = None
-    entered: bool = False
-    cut: Cut | None = None
-    ends: list[e.Event] | None = None
-    timer: asyncio.TimerHandle | None = None
-    on_entry: Callable[[], None] | None = None
-
-    def enter(self) -> None:
-        """Say that code that may act is reached now; its time counts from here, not from its wait for the disk."""
-        self.entered = True
-        if self.on_entry is not None:
-            self.on_entry()
-
-    @property
-    def name(self) -> str:
-        """What people call the effect."""
-        effect = self.effect
-        if isinstance(effect, CallModel):
-            return "the model"
-        if isinstance(effect, RunFunction):
-            return f"the step {effect.node.plan.name}"
-        return "the worker" if isinstance(effect, ConsultWorker) else effect.call.name
-
 
 # ---------------------------------------------------------------------------------------------- model
 
@@ -566,9 +456,3 @@ def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) ->
         cancelled=lambda: flight.cut is not None,
         on_left_behind=left_behind,
     )
-
-
-def being_cancelled() -> bool:
-    """Whether the running asyncio task was asked to stop, as opposed to a `CancelledError` of its own making."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -16,7 +16,6 @@ from treadle.core.messages import Content, Json, Message
 from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
 from treadle.core.state import CallState, StepState, TaskState, Timer
-from treadle.drivers.thread_history import DamagedTurn
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import TaskRow
@@ -36,6 +35,24 @@ StateWord = Literal[
     "waiting",
     "interrupted",
 ]
+
+
+@frozen
+class DamagedTurn:
+    """A member of a thread that cannot be read: its messages are left out.
+
+    Args:
+        task_id: the task.
+        seq: the first event of its journal that cannot be read.
+        reason: what is wrong with it.
+    """
+
+    task_id: str
+    seq: int
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 @frozen

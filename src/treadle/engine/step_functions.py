@@ -18,7 +18,8 @@ from treadle.core.model import ModelRequest
 from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.schedule import ITSELF, seen_by
 from treadle.engine.artifacts import checked_artifacts, checked_sources
-from treadle.engine.perform import Flight, Stage, being_cancelled, for_layers, standing
+from treadle.engine.effect_context import Flight, Stage, being_cancelled
+from treadle.engine.perform import for_layers, standing
 from treadle.engine.step_threads import in_thread
 from treadle.errors import ModelError, SubagentFailed, ToolCallFailed, WorkerError
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from treadle.core import events as e
 from treadle.core.state import TaskState
 from treadle.engine import step_threads
-from treadle.engine.in_flight import Recorder
+from treadle.engine.journal_writer import Recorder
 from treadle.errors import WorkerError
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from treadle.core.effects import CallModel
 from treadle.core.messages import Message
 from treadle.core.observation import error_text, near_name
 from treadle.core.schedule import seen_by
-from treadle.engine.perform import Stage
+from treadle.engine.effect_context import Stage
 from treadle.errors import ConfigurationError
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final
 from treadle.core.data import frozen, mutable
 from treadle.core.journal import unfold
 from treadle.core.state import TaskState, start
-from treadle.drivers import loading
+from treadle.engine import loading
 from treadle.errors import Fenced, ImportRefused, JournalCorrupt, TaskConflict, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
 from treadle.transfer import export_format

@@ -14,8 +14,8 @@ from treadle.core.conversation import faults
 from treadle.core.data import frozen, mutable
 from treadle.core.journal import missing_tail, replaced_tail, unfold
 from treadle.core.state import TaskState, start
-from treadle.drivers import loading
 from treadle.drivers.thread_history import ThreadHistory
+from treadle.engine import loading
 from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
 from treadle.ports import JournalReader, Record, TaskFilter, TaskRow, ThreadMember
 

@@ -1,0 +1,186 @@
+"""What the effects of one drive share: the agent under its options, what effects run with, and an effect in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from treadle.agents.agent import Agent
+from treadle.agents.decide.rules import Setup
+from treadle.core import events as e
+from treadle.core.children import SpentBy
+from treadle.core.data import frozen, mutable
+from treadle.core.effects import CallModel, ConsultWorker, Effect, RunFunction
+from treadle.core.messages import Message
+from treadle.core.state import CallState, TaskState
+from treadle.core.tools import ToolSpec
+from treadle.engine.broadcast import Channel
+from treadle.engine.metering import Pricing, Tally
+from treadle.engine.options import RunOptions
+from treadle.policy.budget import Account
+from treadle.ports import Model, Tool
+
+if TYPE_CHECKING:
+    from treadle.engine.step_requests import StepDesk
+    from treadle.engine.typed_answers import TypedAnswers
+
+Cut = Literal["interrupted", "timeout", "abandoned"]
+"""Why an effect in flight was stopped."""
+
+
+StopChild = Callable[[CallState, str], Awaitable[TaskState | None]]
+"""Cancels the task that a call is, for a reason, and returns its state at its end; None if it was never made."""
+
+
+class Subagents(Protocol):
+    """The children of one drive, as the engine needs them; the drivers of a process implement it."""
+
+    account: Account
+    """The budget of the parent; its children draw on it."""
+
+    state: TaskState
+    """The parent."""
+
+    resting: set[str]
+    """Calls whose tasks stopped by themselves in this drive; they are left at rest until a command arrives."""
+
+    unseen: int
+    """Microseconds that children were driven for before a crash and that only their own journals tell."""
+
+    refused: e.LimitReached | None
+    """Why a call was refused since the last request to the model."""
+
+    def knows(self, name: str) -> bool:
+        """Return whether a tool of this name is an agent."""
+        ...
+
+    def left(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+        """Return the effects without those of children at rest."""
+        ...
+
+    def pause(self, effects: Iterable[Effect]) -> None:
+        """Pass the pause of the parent on to running children."""
+        ...
+
+    async def passed_on(self) -> None:
+        """Wait until the pause of the parent has reached every child."""
+        ...
+
+    async def run(self, call: CallState, told: str, context: Any) -> TaskState:
+        """Drive the task that a call is to its next stop and return its state."""
+        ...
+
+    async def rests(self, call: CallState, state: TaskState) -> None:
+        """Note that the task of a call stopped by itself."""
+        ...
+
+    def spent_by(self, call: CallState) -> tuple[SpentBy, ...]:
+        """Return what the task of a call has spent so far."""
+        ...
+
+    def is_open(self, call: CallState) -> bool:
+        """Return whether the task of a call was driven here and has not ended."""
+        ...
+
+
+@frozen
+class Kit:
+    """What an agent brings to a drive under certain options: worked out once for all its tasks.
+
+    `tell_steps` is the limit on steps, if the model is to be told how many are left; `typed` says how answers are asked
+    for and read, if they are not text, and `final_specs` are the tools that are there for a last answer.
+    """
+
+    agent: Agent[Any]
+    options: RunOptions
+    setup: Setup
+    model: Model
+    tools: dict[str, Tool]
+    specs: tuple[ToolSpec, ...]
+    max_chars: int
+    tell_steps: int | None
+    typed: TypedAnswers | None = None
+    final_specs: tuple[ToolSpec, ...] = ()
+
+    def offering(self, names: tuple[str, ...] | None) -> tuple[ToolSpec, ...]:
+        """Return the tools of a request that offers these of the agent's; None for all."""
+        if names is None:
+            return self.specs
+        return tuple([self.tools[name].spec for name in names]) + self.final_specs
+
+
+@mutable
+class Stage:
+    """What effects of one drive are performed with."""
+
+    state: TaskState
+    kit: Kit
+    channel: Channel
+    context: Any
+    durable: Callable[[], Awaitable[None]]
+    clock: Callable[[], int]
+    price: Pricing
+
+    show: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
+    """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
+
+    desk: StepDesk | None = None
+    """where steps that are functions hand in what they want"""
+
+    tally: Tally | None = None
+    """made when a model first does not say how many tokens it took"""
+
+    shown: set[str] | None = None
+    """requests of whose answers something was told to watchers, and which have no answer yet"""
+
+    family: Subagents | None = None
+    """the children of the task, if its agent may call others"""
+
+    def note(self, request: str) -> None:
+        """Note that something of a request's answer was told to watchers."""
+        if self.shown is None:
+            self.shown = set()
+        self.shown.add(request)
+
+    def forget(self, request: str) -> bool:
+        """Forget what was told of a request's answer; whether anything was."""
+        if self.shown is None or request not in self.shown:
+            return False
+        self.shown.discard(request)
+        return True
+
+
+@mutable
+class Flight:
+    """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
+
+    effect: Effect
+    task: asyncio.Task[None] | None = None
+    entered: bool = False
+    cut: Cut | None = None
+    ends: list[e.Event] | None = None
+    timer: asyncio.TimerHandle | None = None
+    on_entry: Callable[[], None] | None = None
+
+    def enter(self) -> None:
+        """Say that code that may act is reached now; its time counts from here, not from its wait for the disk."""
+        self.entered = True
+        if self.on_entry is not None:
+            self.on_entry()
+
+    @property
+    def name(self) -> str:
+        """What people call the effect."""
+        effect = self.effect
+        if isinstance(effect, CallModel):
+            return "the model"
+        if isinstance(effect, RunFunction):
+            return f"the step {effect.node.plan.name}"
+        return "the worker" if isinstance(effect, ConsultWorker) else effect.call.name
+
+
+def being_cancelled() -> bool:
+    """Whether the running asyncio task was asked to stop, as opposed to a `CancelledError` of its own making."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
