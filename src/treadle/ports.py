@@ -267,7 +267,7 @@ OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
 
 
 @mutable
-class Place:
+class QueuePosition:
     """Where a task stands among those that are driven in its thread.
 
     Only a task with an owner has a place: a claim begins without one, unless it asks for it, and the end of ownership
@@ -335,7 +335,7 @@ class Committed:
     """A commit is durable. `released` tells whether ownership was given up, `place` answers `Commit.enter`."""
 
     released: bool = False
-    place: Place | None = None
+    place: QueuePosition | None = None
 
 
 class Refused(Exception):
@@ -442,7 +442,7 @@ class Claim:
     digest: bytes
     """of the last record; of the base's record at `base_seq` for a fork without records of its own; else empty"""
 
-    place: Place | None = None
+    place: QueuePosition | None = None
     """in its thread, if it was asked for"""
 
     wanted: int = 0

@@ -12,7 +12,7 @@ from typing import Any, Self
 from treadle.agents.agent import Agent, ModelText
 from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Message, Text
-from treadle.drivers.driver import Parts, system_time
+from treadle.drivers.driver import Dependencies, system_time
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.llm.prices import Price, PriceFunction, pricing
@@ -85,7 +85,7 @@ class Runner(TaskRunner):
                     f"Runner: two agents are named {name!r}; tasks find their agent by its name"
                 )
         super().__init__(
-            Parts(
+            Dependencies(
                 open_store(store),
                 resolve,
                 load_parts,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from treadle.agents.decide import function_calling, lifecycle
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import Decision
 from treadle.core.fold import apply, fold
@@ -28,8 +28,8 @@ SPECS = {
 CREATED = e.TaskCreated("math", (Text("go"),), "talk")
 
 
-def setup(limits: Limits | None = None, **rules: Any) -> Setup:
-    return Setup("m", SPECS, limits or Limits(), **rules)
+def rules(limits: Limits | None = None, **fields: Any) -> Rules:
+    return Rules("m", SPECS, limits or Limits(), **fields)
 
 
 def numbered(*events: Any) -> list[e.Event]:
@@ -46,11 +46,11 @@ def told(*events: Any) -> TaskState:
     return fold(start("t"), numbered(e.TaskCreated("math", (Text("go"),), "talk"), *events))
 
 
-def decided(state: TaskState, by: Setup | None = None, *, finalize: bool = True) -> Decision:
-    return lifecycle.decide(state, by or setup(), function_calling.decide, finalize=finalize)
+def decided(state: TaskState, by: Rules | None = None, *, finalize: bool = True) -> Decision:
+    return lifecycle.decide(state, by or rules(), function_calling.decide, finalize=finalize)
 
 
-def recorded(state: TaskState, by: Setup | None = None) -> Any:
+def recorded(state: TaskState, by: Rules | None = None) -> Any:
     """The event that is decided on."""
     decision = decided(state, by)
     assert isinstance(decision, e.Event), decision
@@ -58,7 +58,7 @@ def recorded(state: TaskState, by: Setup | None = None) -> Any:
 
 
 def follow(
-    state: TaskState, by: Setup | None = None, *, finalize: bool = True
+    state: TaskState, by: Rules | None = None, *, finalize: bool = True
 ) -> tuple[list[e.Event], Decision]:
     """Record what follows until something else is decided; return what was recorded and that."""
     written: list[e.Event] = []

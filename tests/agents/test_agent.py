@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from treadle import Agent, FailurePolicy, Limits, ModelSettings, RunOptions, ScriptedModel, tool
-from treadle.engine.options import Breakpoint, from_json, setup_for, to_json
+from treadle.engine.options import Breakpoint, from_json, rules_for, to_json
 from treadle.errors import ConfigurationError
 
 
@@ -174,9 +174,9 @@ def test_options_left_open_are_taken_from_the_defaults_field_by_field() -> None:
 def test_a_drive_goes_by_the_smallest_limits_unless_they_were_raised() -> None:
     capped = agent(limits=Limits(steps=2))
     options = RunOptions(limits=Limits(steps=5, tokens=7))
-    assert setup_for(capped, options).limits == Limits(steps=2, tokens=7)
-    assert setup_for(capped, options, raised=True).limits == Limits(steps=5, tokens=7)
-    by = setup_for(capped, RunOptions())
+    assert rules_for(capped, options).limits == Limits(steps=2, tokens=7)
+    assert rules_for(capped, options, raised=True).limits == Limits(steps=5, tokens=7)
+    by = rules_for(capped, RunOptions())
     assert (by.on_limit, by.on_model_failure, by.on_tool_failure) == ("final_answer", "fail", "continue")
     assert (by.on_unknown_outcome, by.max_parallel_tools, list(by.tools)) == ("wait", 64, ["look"])
-    assert not setup_for(None, RunOptions()).knows_agent
+    assert not rules_for(None, RunOptions()).knows_agent

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.stories import recorded, setup, told
+from tests.agents.stories import recorded, rules, told
 from treadle import Agent, Limits, React, Reading, Runner, RunOptions, ScriptedModel, tool
 from treadle.agents.dialects.dialect import UNREADABLE, Dialect, TextDialect
 from treadle.agents.dialects.planner import HEADER as PLANNER_HEADER
@@ -294,7 +294,7 @@ def completed(step: str, index: int) -> list[e.Event]:
 
 
 def test_unreadable_answers_in_a_row_fail_the_step() -> None:
-    by = setup(max_parse_errors=3)
+    by = rules(max_parse_errors=3)
     assert recorded(told(garbled("s1", 1)), by) == e.StepCompleted("s1")
     two = told(completed("s1", 1), garbled("s2", 2))
     assert recorded(two, by) == e.StepCompleted("s2")
@@ -305,18 +305,18 @@ def test_unreadable_answers_in_a_row_fail_the_step() -> None:
     assert failed.error.message == (
         "3 answers of the model in a row could not be read, at last because it was not closed"
     )
-    assert isinstance(recorded(told(garbled("s1", 1)), setup(max_parse_errors=1)), e.StepFailed)
-    assert recorded(three, setup()) == e.StepCompleted("s3")
+    assert isinstance(recorded(told(garbled("s1", 1)), rules(max_parse_errors=1)), e.StepFailed)
+    assert recorded(three, rules()) == e.StepCompleted("s3")
 
 
 def test_a_fork_does_not_count_what_its_parent_could_not_read() -> None:
     fork = e.TaskForked("p", "math", "other")
     state = told(completed("s1", 1), completed("s2", 2), fork, garbled("s3", 3))
-    assert recorded(state, setup(max_parse_errors=3)) == e.StepCompleted("s3")
+    assert recorded(state, rules(max_parse_errors=3)) == e.StepCompleted("s3")
 
 
 def test_a_skipped_step_and_one_tried_again_begin_the_count_anew() -> None:
-    by = setup(max_parse_errors=2)
+    by = rules(max_parse_errors=2)
     failure = e.Failure("worker", "unparsable", "so")
     failed = [*garbled("s2", 2), e.StepFailed("s2", failure)]
     again = told(completed("s1", 1), failed, e.StepStarted("s2", 2, 2))

@@ -14,7 +14,7 @@ from tests.agents.stories import (
     lost,
     ran,
     recorded,
-    setup,
+    rules,
     step,
     told,
 )
@@ -63,7 +63,7 @@ def test_all_calls_of_an_answer_run_at_once() -> None:
 
 
 def test_no_more_calls_run_at_once_than_the_cap_allows() -> None:
-    by = setup(max_parallel_tools=2)
+    by = rules(max_parallel_tools=2)
     assert wanted(decided(told(step(), answered("look", "look", "look")), by)) == [
         "CallTool s1-0",
         "CallTool s1-1",
@@ -146,7 +146,7 @@ def test_words_after_the_answer_take_the_task_up_again() -> None:
 
 
 def test_no_step_at_all_ends_degraded_without_a_word() -> None:
-    written = follow(told(), setup(Limits(steps=0)))[0]
+    written = follow(told(), rules(Limits(steps=0)))[0]
     assert written == [
         e.LimitReached("steps", 0, 0),
         e.TaskEnded("degraded", "", None, ("limit reached: steps",)),
@@ -154,12 +154,12 @@ def test_no_step_at_all_ends_degraded_without_a_word() -> None:
 
 
 def test_an_answer_in_the_last_step_completes() -> None:
-    assert follow(told(step(), answered(words="4")), setup(Limits(steps=1)))[0][-1].state == "completed"
+    assert follow(told(step(), answered(words="4")), rules(Limits(steps=1)))[0][-1].state == "completed"
 
 
 def test_when_the_last_step_ran_tools_a_last_answer_is_asked_for_within_it() -> None:
     state = told(ran("look"))
-    written, decision = follow(state, setup(Limits(steps=1)))
+    written, decision = follow(state, rules(Limits(steps=1)))
     assert written == [e.LimitReached("steps", 1, 1)]
     assert decision == (CallModel("s1", state.step, True),)
 
@@ -169,7 +169,7 @@ def after_the_limit(*more: Any) -> Any:
 
 
 def test_the_last_answer_ends_the_task_degraded() -> None:
-    written = follow(after_the_limit(answered(words="4")), setup(Limits(steps=1)))[0]
+    written = follow(after_the_limit(answered(words="4")), rules(Limits(steps=1)))[0]
     assert written[0] == e.StepCompleted("s1", True, "4", reason="limit reached: steps")
     assert written[1] == e.TaskEnded("degraded", "4", None, ("limit reached: steps",))
 
@@ -180,7 +180,7 @@ def test_calls_in_a_last_answer_are_refused_and_the_history_stays_well_formed() 
         "assistant", (Text("4"), *(part.__class__("s1-1", "save", {}) for part in second.message.tool_calls))
     )
     state = after_the_limit(second)
-    written = follow(state, setup(Limits(steps=1)))[0]
+    written = follow(state, rules(Limits(steps=1)))[0]
     assert kinds(written) == ["tool_ended", "step_completed", "task_ended"]
     assert written[0].outcome == "refused"
     assert list(well_formed("t", state.messages)) == []
@@ -188,11 +188,11 @@ def test_calls_in_a_last_answer_are_refused_and_the_history_stays_well_formed() 
 
 @pytest.mark.parametrize("lost_answer", [e.ModelStopped("s1", "crash"), None])
 def test_a_lost_last_answer_is_asked_for_again_or_dropped_with_the_limit(lost_answer: Any) -> None:
-    by = setup(Limits(steps=1))
+    by = rules(Limits(steps=1))
     state = after_the_limit(*([lost_answer] if lost_answer else []))
     assert wanted(follow(state, by)[1]) == ["CallModel s1"]
     raised = after_the_limit(e.ModelStopped("s1", "crash"), e.OptionsChanged({}))
-    assert kinds(follow(raised, setup())[0]) == ["step_completed", "step_started"]
+    assert kinds(follow(raised, rules())[0]) == ["step_completed", "step_started"]
 
 
 def test_a_failed_last_answer_runs_no_tool_again() -> None:
@@ -202,7 +202,7 @@ def test_a_failed_last_answer_runs_no_tool_again() -> None:
         *[e.ModelFailed("s1", failure), e.StepFailed("s1", failure), e.TaskEnded("failed", None, failure)],
         e.TaskReopened(2, "resume"),
     )
-    written, decision = follow(state, setup(Limits(steps=1)))
+    written, decision = follow(state, rules(Limits(steps=1)))
     assert kinds(written) == ["step_started", "limit_reached"]
     assert wanted(decision) == ["CallModel s1"]
 
@@ -219,13 +219,13 @@ def test_with_raised_limits_a_degraded_task_goes_on_from_before_its_last_answer(
 
 @pytest.mark.parametrize("limit", [0, 1])
 def test_on_limit_fail_ends_the_task_failed(limit: int) -> None:
-    by = setup(Limits(steps=limit), on_limit="fail")
+    by = rules(Limits(steps=limit), on_limit="fail")
     end = follow(told(*(ran("look") if limit else [])), by)[0][-1]
     assert (end.kind, end.state, end.error.kind) == ("task_ended", "failed", "steps")
 
 
 def test_on_limit_pause_pauses_until_the_limit_is_raised() -> None:
-    by = setup(Limits(steps=1), on_limit="pause")
+    by = rules(Limits(steps=1), on_limit="pause")
     state = told(ran("look"))
     written, decision = follow(state, by)
     assert kinds(written) == ["step_completed", "limit_reached", "pause_requested"]
@@ -233,7 +233,7 @@ def test_on_limit_pause_pauses_until_the_limit_is_raised() -> None:
     lifted = told(ran("look"), written, e.Resumed())
     assert follow(lifted, by)[1] == Wait("paused")
     raised = told(ran("look"), written, e.OptionsChanged({}), e.Resumed())
-    assert wanted(follow(raised, setup())[1]) == ["CallModel s2"]
+    assert wanted(follow(raised, rules())[1]) == ["CallModel s2"]
 
 
 # ------------------------------------------------------------------------------------- the other limits
@@ -243,7 +243,7 @@ def test_on_limit_pause_pauses_until_the_limit_is_raised() -> None:
     ("limits", "name"), [(Limits(model_calls=0), "model_calls"), (Limits(tokens=0), "tokens")]
 )
 def test_without_room_for_one_request_the_task_ends_degraded(limits: Limits, name: str) -> None:
-    written = follow(told(), setup(limits))[0]
+    written = follow(told(), rules(limits))[0]
     assert kinds(written) == ["step_started", "limit_reached", "task_ended"]
     assert written[1].limit == name
     assert written[2].state == "degraded"
@@ -251,7 +251,7 @@ def test_without_room_for_one_request_the_task_ends_degraded(limits: Limits, nam
 
 def test_the_last_model_call_is_kept_for_an_answer_without_tools() -> None:
     state = told(ran("look"))
-    written, decision = follow(state, setup(Limits(model_calls=2)))
+    written, decision = follow(state, rules(Limits(model_calls=2)))
     assert kinds(written) == ["step_completed", "step_started", "limit_reached"]
     assert isinstance(decision, tuple)
     assert isinstance(decision[0], CallModel)
@@ -259,22 +259,22 @@ def test_the_last_model_call_is_kept_for_an_answer_without_tools() -> None:
 
 
 def test_one_model_call_is_spent_on_an_answer_without_tools() -> None:
-    decision = follow(told(), setup(Limits(model_calls=1)))[1]
+    decision = follow(told(), rules(Limits(model_calls=1)))[1]
     assert isinstance(decision, tuple)
     assert isinstance(decision[0], CallModel)
     assert decision[0].final
 
 
 def test_tokens_are_reserved_by_the_size_of_the_last_request() -> None:
-    written = follow(told(ran("look")), setup(Limits(tokens=19)))[0]
+    written = follow(told(ran("look")), rules(Limits(tokens=19)))[0]
     assert kinds(written) == ["step_completed", "step_started", "limit_reached"]
-    assert kinds(follow(told(ran("look")), setup(Limits(tokens=21)))[0]) == ["step_completed", "step_started"]
+    assert kinds(follow(told(ran("look")), rules(Limits(tokens=21)))[0]) == ["step_completed", "step_started"]
 
 
 @pytest.mark.parametrize(("allowed", "refused"), [(0, 3), (1, 2), (2, 1), (3, 0)])
 def test_of_a_batch_larger_than_the_calls_left_the_first_run(allowed: int, refused: int) -> None:
     state = told(step(), answered("look", "look", "look"))
-    written, decision = follow(state, setup(Limits(tool_calls=allowed)))
+    written, decision = follow(state, rules(Limits(tool_calls=allowed)))
     if allowed:
         assert wanted(decision) == [f"CallTool s1-{place}" for place in range(allowed)]
     assert [event.outcome for event in written if event.kind == "tool_ended"] == ["refused"] * refused
@@ -282,13 +282,13 @@ def test_of_a_batch_larger_than_the_calls_left_the_first_run(allowed: int, refus
 
 def test_a_refused_call_leads_to_the_last_answer() -> None:
     state = told(step(), answered("look", "look"), began(0, name="look"), ended(0), ended(1, "refused"))
-    written, decision = follow(state, setup(Limits(tool_calls=1)))
+    written, decision = follow(state, rules(Limits(tool_calls=1)))
     assert written == [e.LimitReached("tool_calls", 1, 2)]
     assert decision == (CallModel("s1", state.step, True),)
 
 
 def test_when_time_is_up_what_runs_is_stopped_and_the_rest_refused() -> None:
-    by = setup(Limits(seconds=1))
+    by = rules(Limits(seconds=1))
     told_so = [step(), answered("save", "look"), began(0), e.LimitReached("seconds", 1, 1)]
     assert decided(told(*told_so), by) == ()
     state = told(*told_so, e.ToolStopped("s1", "s1-0", "interrupted"))
@@ -315,12 +315,12 @@ def test_a_failed_model_fails_the_task_and_the_next_attempt_asks_again() -> None
 
 def test_a_failed_model_may_end_the_task_degraded_with_what_there_is() -> None:
     state = told(ran("look"), e.StepCompleted("s1"), step(2), e.ModelFailed("s2", DOWN))
-    end = recorded(state, setup(on_model_failure="degrade"))
+    end = recorded(state, rules(on_model_failure="degrade"))
     assert (end.state, end.reasons) == ("degraded", ("the model failed: down",))
 
 
 def test_a_failed_model_may_pause_and_is_asked_again_afterwards() -> None:
-    by = setup(on_model_failure="pause")
+    by = rules(on_model_failure="pause")
     state = told(step(), e.ModelFailed("s1", DOWN))
     written, decision = follow(state, by)
     assert (kinds(written), decision) == (["pause_requested"], Wait("paused"))
@@ -333,7 +333,7 @@ def test_a_failed_tool_is_told_to_the_model_by_default() -> None:
 
 
 def test_a_failed_tool_may_fail_the_task_and_only_it_is_tried_again() -> None:
-    by = setup(on_tool_failure="fail")
+    by = rules(on_tool_failure="fail")
     calls = [step(), answered("look", "save"), began(0, name="look"), ended(0), began(1), ended(1, "error")]
     written = follow(told(*calls), by)[0]
     assert kinds(written) == ["step_failed", "task_ended"]
@@ -373,7 +373,7 @@ def test_a_third_try_is_another_call_than_the_second_and_each_counts() -> None:
 
 @pytest.mark.parametrize(("source", "reason"), [("tool", "look failed: it is timeout"), ("subagent", None)])
 def test_a_policy_for_failures_of_one_kind_says_nothing_of_others(source: str, reason: str | None) -> None:
-    event = recorded(told(ran("look", outcome="timeout")), setup(**{f"on_{source}_failure": "degrade"}))
+    event = recorded(told(ran("look", outcome="timeout")), rules(**{f"on_{source}_failure": "degrade"}))
     assert event == e.StepCompleted("s1", reason=reason)
 
 
@@ -391,12 +391,12 @@ def test_words_that_come_while_a_step_is_stopped_are_read_before_its_request(att
 
 
 def test_a_failed_tool_may_degrade_the_task() -> None:
-    event = recorded(told(ran("look", outcome="timeout")), setup(on_tool_failure="degrade"))
+    event = recorded(told(ran("look", outcome="timeout")), rules(on_tool_failure="degrade"))
     assert event == e.StepCompleted("s1", reason="look failed: it is timeout")
 
 
 def test_a_failed_tool_may_pause_once_and_then_the_step_completes() -> None:
-    by = setup(on_tool_failure="pause")
+    by = rules(on_tool_failure="pause")
     written, decision = follow(told(ran("look", outcome="error")), by)
     assert (kinds(written), decision) == (["pause_requested"], Wait("paused"))
     assert recorded(told(ran("look", outcome="error"), written, e.Resumed()), by) == e.StepCompleted("s1")
@@ -446,13 +446,13 @@ def test_what_happened_ends_well_and_what_did_not_starts_again() -> None:
 
 def test_the_model_may_be_told_that_the_outcome_is_unknown() -> None:
     state = told(step(), answered("save"), lost())
-    event = recorded(state, setup(on_unknown_outcome="tell_model"))
+    event = recorded(state, rules(on_unknown_outcome="tell_model"))
     assert event.outcome == "unknown"
     assert "outcome_unknown" in event.error.message
 
 
 def test_an_unknown_outcome_may_fail_the_task_and_the_call_is_not_repeated() -> None:
-    by = setup(on_unknown_outcome="fail")
+    by = rules(on_unknown_outcome="fail")
     events = [step(), answered("save"), lost()]
     written = follow(told(*events), by)[0]
     assert kinds(written) == ["tool_ended", "step_failed", "task_ended"]
@@ -463,7 +463,7 @@ def test_an_unknown_outcome_may_fail_the_task_and_the_call_is_not_repeated() -> 
 def test_when_an_unknown_outcome_failed_the_task_nothing_runs_again_and_words_wait_for_the_next_step() -> (
     None
 ):
-    by = setup(on_unknown_outcome="fail")
+    by = rules(on_unknown_outcome="fail")
     broken = [began(1, name="look"), ended(1, "error")]
     events = [step(), answered("save", "look", "reply"), lost(), *broken, began(2, name="reply"), ended(2)]
     written = follow(told(*events), by)[0]

@@ -15,7 +15,7 @@ from tests.agents.stories import (
     numbered,
     ran,
     recorded,
-    setup,
+    rules,
     step,
     told,
 )
@@ -190,7 +190,7 @@ def test_a_lost_compensation_waits_to_be_settled_and_is_never_repeated_unasked()
 
 
 def test_without_the_agent_no_compensation_is_begun() -> None:
-    by = setup(knows_agent=False)
+    by = rules(knows_agent=False)
     assert decided(told(*BOOKED, undo("s1-1", "s1-0")), by).reason == "undo_failed"  # type: ignore[union-attr]
 
 
@@ -262,7 +262,7 @@ def test_a_best_effort_of_a_fork_is_not_in_its_parents_words() -> None:
     said = [*step(), answered("look", words="so far"), began(0, name="look"), ended(0), e.StepCompleted("s1")]
     down = e.ModelFailed("s2", e.Failure("model", "server", "down"))
     state = forked(*said, then=(step(2), down))
-    assert recorded(state, setup(on_model_failure="degrade")).output == ""
+    assert recorded(state, rules(on_model_failure="degrade")).output == ""
 
 
 def test_what_is_known_of_an_agent_that_was_called_outlasts_its_being_started_again() -> None:

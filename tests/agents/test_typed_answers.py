@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.stories import decided, recorded, setup, told
+from tests.agents.stories import decided, recorded, rules, told
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool
 from treadle.core.fold import FAILURE_POLICY, apply
@@ -14,7 +14,7 @@ from treadle.policy.limits import Limits
 
 RIGHT = e.TypedAnswer({"x": 1})
 WRONG = e.TypedAnswer(None, "x: missing")
-TYPED = setup(output_retries=1)
+TYPED = rules(output_retries=1)
 
 
 def asked(step: str = "s1", index: int = 1) -> list[e.Event]:
@@ -100,7 +100,7 @@ def test_a_second_call_that_gives_an_answer_is_none() -> None:
 def test_calls_that_give_the_answer_leave_no_room_for_others() -> None:
     typed = e.TypedAnswer({"x": 1}, None, "s1-2")
     state = told(asked(), said("s1", typed, "look", "look", "final_answer", finish="tool_calls"))
-    by = setup(Limits(tool_calls=1), output_retries=1)
+    by = rules(Limits(tool_calls=1), output_retries=1)
     for place in range(2):
         end = recorded(state, by)
         end.seq, end.time = state.seq + 1, state.time
@@ -109,7 +109,7 @@ def test_calls_that_give_the_answer_leave_no_room_for_others() -> None:
 
 
 def test_the_same_wrong_answer_time_and_again_is_no_circle_of_calls() -> None:
-    by = setup(Limits(repeats=2), output_retries=5)
+    by = rules(Limits(repeats=2), output_retries=5)
     wrong = [
         *asked("s1", 1),
         *said("s1", e.TypedAnswer(None, "no", "s1-0"), "final_answer", finish="tool_calls"),
@@ -156,7 +156,7 @@ def test_a_right_answer_beside_a_call_whose_failure_is_to_fail_the_task_ends_not
         *[e.ToolEnded("s1", "s1-0", "ok"), e.ToolStarted("s1", "s1-1")],
         e.ToolEnded("s1", "s1-1", "error", error=error),
     )
-    assert recorded(state, setup(output_retries=1, on_tool_failure="fail")) == e.StepFailed("s1", error)
+    assert recorded(state, rules(output_retries=1, on_tool_failure="fail")) == e.StepFailed("s1", error)
 
 
 def answered_late() -> TaskState:
@@ -164,19 +164,19 @@ def answered_late() -> TaskState:
 
 
 def test_an_answer_that_is_there_when_time_is_up_is_kept() -> None:
-    by = setup(Limits(seconds=1), output_retries=1)
+    by = rules(Limits(seconds=1), output_retries=1)
     end = recorded(answered_late(), by)
     assert (end.kind, end.state, end.output) == ("task_ended", "degraded", {"x": 1})
 
 
 def test_words_that_are_no_answer_are_not_kept_when_time_is_up() -> None:
     state = told(asked(), said("s1", WRONG), e.LimitReached("seconds", 1, 2))
-    end = recorded(state, setup(Limits(seconds=1), output_retries=1))
+    end = recorded(state, rules(Limits(seconds=1), output_retries=1))
     assert (end.state, end.output) == ("degraded", None)
 
 
 def test_a_pause_after_a_wrong_answer_goes_on_with_another_step() -> None:
-    by = setup(output_retries=0, on_model_failure="pause")
+    by = rules(output_retries=0, on_model_failure="pause")
     state = told(asked(), said("s1", WRONG))
     pause = recorded(state, by)
     assert (pause.kind, pause.by) == ("pause_requested", FAILURE_POLICY)

@@ -12,7 +12,7 @@ import pytest
 
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.context.recall import Recall
-from treadle.drivers.driver import Parts
+from treadle.drivers.driver import Dependencies
 from treadle.engine.options import Breakpoint
 from treadle.llm.registry import resolve
 from treadle.llm.scripted import call
@@ -104,7 +104,9 @@ async def test_a_clock_that_goes_backwards_gives_no_task_more_time_and_no_call_l
 
     agent = Agent(ScriptedModel([call("nap", seconds=0), "done"]), tools=[nap])
     options = RunOptions(limits=Limits(seconds=5))
-    runner = TaskRunner(Parts(MemoryStore(), resolve, load_parts, options, Recall(), (agent,), None, clock))
+    runner = TaskRunner(
+        Dependencies(MemoryStore(), resolve, load_parts, options, Recall(), (agent,), None, clock)
+    )
     result = await runner.run(agent, "Go.", task_id="t")
     assert result.state == "completed"
     (execution,) = result.tool_executions

@@ -12,7 +12,7 @@ import pytest
 
 from tests.bench.growth import Talker, bytes_at, long_task
 from treadle.agents.decide.function_calling import decide
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.fold import apply
@@ -82,7 +82,7 @@ class Watched(list[Any]):
         return super().__contains__(item)
 
 
-def one_step(state: TaskState, index: int, setup: Setup) -> None:
+def one_step(state: TaskState, index: int, rules: Rules) -> None:
     """Take a task through a step with one call, asking after each event what is to be done."""
     step, call = f"s{index}", f"s{index}-0"
     message = Message("assistant", (Text("a word"), ToolCall(call, "look", {"word": "w"})))
@@ -96,18 +96,18 @@ def one_step(state: TaskState, index: int, setup: Setup) -> None:
     ):
         event.seq, event.time = state.seq + 1, state.seq
         apply(state, event)
-        decide(state, setup)
+        decide(state, rules)
 
 
 def test_deciding_and_applying_never_walk_over_what_happened_before() -> None:
-    state, setup = start("t"), Setup()
+    state, rules = start("t"), Rules()
     created = e.TaskCreated("a", (Text("go"),), "thread", seq=1)
     apply(state, created)
     reads: list[int] = []
     state.messages, state.steps = Watched(), Watched()
     for index in range(1, 1_001):
         Watched.reads = 0
-        one_step(state, index, setup)
+        one_step(state, index, rules)
         reads.append(Watched.reads)
     assert reads[999] == reads[99] == reads[9]
 

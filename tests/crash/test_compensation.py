@@ -20,7 +20,7 @@ from treadle.errors import UndoUnfinished
 from treadle.testing.ledger import Ledger
 
 
-class Desk:
+class TaskCache:
     """A task whose first step holds two calls that can be taken back, and what went on outside of it."""
 
     def __init__(self, place: Path) -> None:
@@ -41,8 +41,8 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    desk = Desk(tmp_path)
+async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TaskCache]:
+    desk = TaskCache(tmp_path)
     monkeypatch.setenv("GOLDEN_LEDGER", str(desk.path))
     async with desk.runner() as runner:
         await runner.create_task(golden.inline, "go", task_id=golden.TASK)
@@ -52,7 +52,7 @@ async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 @pytest.mark.anyio
 async def test_a_compensation_that_raises_stops_the_undo_and_the_next_one_repeats_it_alone(
-    desk: Desk,
+    desk: TaskCache,
 ) -> None:
     desk.trouble(book="raises")
     async with desk.runner() as runner:
@@ -79,7 +79,7 @@ async def test_a_compensation_that_raises_stops_the_undo_and_the_next_one_repeat
 
 
 @pytest.mark.anyio
-async def test_force_skips_a_compensation_that_raised_and_the_report_says_so(desk: Desk) -> None:
+async def test_force_skips_a_compensation_that_raised_and_the_report_says_so(desk: TaskCache) -> None:
     desk.trouble(pay="raises")
     async with desk.runner() as runner:
         assert not (await runner.undo_step(golden.TASK)).complete

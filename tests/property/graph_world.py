@@ -44,7 +44,7 @@ class GraphWorld(World):
         if self.family:
             how["subagents"] = [Agent(model, name="helper", tools=self.tools())]
         worker: Any = {"function": self.step, "pipeline": self.pipeline, "plan_refine": PlanRefine}.get(
-            self.kind, lambda: Parts(self)
+            self.kind, lambda: Dependencies(self)
         )
         if self.kind != "function":
             worker = worker()
@@ -176,7 +176,7 @@ class GraphWorld(World):
         return chance.choice(["all", "all", "any", "optional", Quorum(chance.randint(1, len(after)))])
 
 
-class Parts:
+class Dependencies:
     """The same worker in three parts, asked for its first steps or known to begin with several."""
 
     def __init__(self, world: GraphWorld) -> None:

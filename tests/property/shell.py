@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from treadle.agents.decide import function_calling, lifecycle
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Decision, Effect, Reconcile, UndoCall, Wait
@@ -18,7 +18,7 @@ from treadle.core.model_answer import with_places
 from treadle.core.state import CallState, TaskState, start
 from treadle.core.tools import ToolSpec
 from treadle.drivers.driver import idle
-from treadle.drivers.task_cache import Owned, recover
+from treadle.drivers.task_cache import OwnedTask, recover
 from treadle.engine import undo_plan
 from treadle.engine.inbox import as_event
 from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished
@@ -47,7 +47,7 @@ GIVES = "final_answer"
 class Shell:
     """One task in a process that may die; what is durable survives it."""
 
-    setup: Setup
+    rules: Rules
     task_id: str = "t"
     durable: list[tuple[int, e.Event]] = field(default_factory=list)
     pending: list[e.Event] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Shell:
     def turn(self, *, finalize: bool = True, knows: bool = True) -> Decision:
         """Take one decision and do what it says."""
         work = function_calling.decide if knows and self.state.undo is None else idle
-        decision = lifecycle.decide(self.state, self.setup, work, finalize=finalize)
+        decision = lifecycle.decide(self.state, self.rules, work, finalize=finalize)
         if isinstance(decision, e.Event):
             self.fired[f"record {decision.kind}"] += 1
             if type(decision) is e.StepCompleted:
@@ -118,7 +118,7 @@ class Shell:
     def check_policy(self) -> None:
         """A failure that is to fail the task is gone on from by nobody."""
         step = self.state.step
-        if step is not None and self.setup.on_tool_failure == "fail" and not step.final:
+        if step is not None and self.rules.on_tool_failure == "fail" and not step.final:
             failed = [call.id for call in step.calls if call.failed]
             assert failed == [] or any(call.outcome == "unknown" for call in step.calls), failed
 
@@ -197,7 +197,7 @@ class Shell:
         if kind:
             for _ in range(1 + choice % 3):
                 choice //= 3
-                asked = ASKED if self.setup.output_retries is None else (*ASKED, GIVES, GIVES, GIVES)
+                asked = ASKED if self.rules.output_retries is None else (*ASKED, GIVES, GIVES, GIVES)
                 parts.append(ToolCall("", asked[choice % len(asked)], {"n": choice % 4}))
             finish = "length" if kind == 3 else "tool_calls"
         message = with_places(Message("assistant", tuple(parts)), step.id, finish, first=len(step.calls))
@@ -205,7 +205,7 @@ class Shell:
 
     def read(self, message: Message, choice: int) -> e.TypedAnswer | None:
         """Return how an answer reads, where answers are to be of a type: right or wrong, or no answer at all."""
-        if self.setup.output_retries is None:
+        if self.rules.output_retries is None:
             return None
         giving = next((call for call in message.tool_calls if call.name == GIVES), None)
         if giving is None and message.tool_calls:
@@ -254,7 +254,7 @@ class Shell:
         for epoch, event in self.durable:
             apply(self.state, event, epoch)
         if self.state.ended is None and self.state.seq:
-            recover(cast("Owned", SimpleNamespace(state=self.state, writer=self)))
+            recover(cast("OwnedTask", SimpleNamespace(state=self.state, writer=self)))
 
     def open_calls(self) -> list[CallState]:
         return list(self.state.step.open.values()) if self.state.step is not None else []
@@ -319,7 +319,7 @@ class Shell:
         if self.flights or state.undo is not None or state.ended in ("completed", "cancelled"):
             return
         if state.ended == "degraded" or choice % 4 == 3:
-            self.setup = replace(self.setup, limits=replace(self.setup.limits, steps=50, tool_calls=None))
+            self.rules = replace(self.rules, limits=replace(self.rules.limits, steps=50, tool_calls=None))
             self.reopen("resume")
             self.record(e.OptionsChanged({"raised": True}))
         self.reopen("resume")

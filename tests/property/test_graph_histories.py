@@ -63,7 +63,7 @@ def options(chance: random.Random) -> RunOptions:
     )
 
 
-class History(Host):
+class UndoForkVerbs(Host):
     """What befalls the tasks of one world."""
 
     def __init__(self, seed: int, *, durable: bool = False) -> None:
@@ -329,7 +329,7 @@ def history(seed: int) -> list[tuple[str, int]]:
 
 def live(seed: int, ops: list[tuple[str, int]], *, durable: bool = False) -> None:
     """Let all that befall the tasks of a world, bring them to their end, and look at every step of it."""
-    lived = History(seed, durable=durable)
+    lived = UndoForkVerbs(seed, durable=durable)
     try:
         for op, choice in ops:
             lived.perform(op, choice)

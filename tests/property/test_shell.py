@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.property.shell import SPECS, Shell
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import Wait
 from treadle.core.messages import Message, Text, ToolCall
@@ -17,7 +17,7 @@ from treadle.core.model_answer import with_places
 from treadle.policy.limits import Limits
 
 SETUPS = st.builds(
-    lambda steps, tool_calls, **rest: Setup("m", SPECS, Limits(steps=steps, tool_calls=tool_calls), **rest),
+    lambda steps, tool_calls, **rest: Rules("m", SPECS, Limits(steps=steps, tool_calls=tool_calls), **rest),
     steps=st.sampled_from([None, 0, 1, 2, 3]),
     tool_calls=st.sampled_from([None, None, 0, 1, 3]),
     on_limit=st.sampled_from(["final_answer", "fail", "pause"]),
@@ -100,8 +100,8 @@ def perform(shell: Shell, op: str, choice: int) -> None:
             shell.command(op)
 
 
-def new(setup: Setup) -> Shell:
-    shell = Shell(setup)
+def new(rules: Rules) -> Shell:
+    shell = Shell(rules)
     shell.record(e.TaskCreated("math", (Text("go"),), "talk"))
     shell.commit()
     return shell
@@ -131,8 +131,8 @@ PHASES = [phase for phase in Phase if phase is not Phase.explain]
 FIRED: Counter[str] = Counter()
 
 
-def run(setup: Setup, history: list[tuple[str, int]]) -> None:
-    shell = new(setup)
+def run(rules: Rules, history: list[tuple[str, int]]) -> None:
+    shell = new(rules)
     for op, choice in history:
         perform(shell, op, choice)
     shell.audit()
@@ -145,9 +145,9 @@ def run(setup: Setup, history: list[tuple[str, int]]) -> None:
 @given(SETUPS, HISTORIES)
 @settings(max_examples=250, phases=PHASES)
 def test_any_history_of_the_pure_part_passes_the_auditor(
-    setup: Setup, history: list[tuple[str, int]]
+    rules: Rules, history: list[tuple[str, int]]
 ) -> None:
-    run(setup, history)
+    run(rules, history)
 
 
 @pytest.mark.full
@@ -178,7 +178,7 @@ def test_many_histories_pass_the_auditor_and_every_rule_was_reached() -> None:
 
 
 def three_calls(order: tuple[str, ...]) -> Shell:
-    shell = new(Setup("m", SPECS))
+    shell = new(Rules("m", SPECS))
     while not shell.flights:
         shell.turn()
     parts = tuple(ToolCall("", name, {"n": 1}) for name in ("look", "put", "save"))

@@ -67,7 +67,7 @@ class Different(AssertionError):
     """What is there is not what the model says."""
 
 
-class Life:
+class CrashChild:
     """One run: a model, and two runners on one store.
 
     Args:
@@ -231,7 +231,7 @@ class Ground:
     def run(self, seed: int) -> tuple[str | None, Counter[str]]:
         """Return what was different in one run, and how often each verb was carried out."""
         store = self.store()
-        life = Life(seed, lambda: Runner(store, agents=[AGENT]))
+        life = CrashChild(seed, lambda: Runner(store, agents=[AGENT]))
         try:
             asyncio.run(life.live())
         except Exception as error:  # noqa: BLE001  (told with what led to it)

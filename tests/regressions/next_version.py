@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, tool
 from treadle.core import events, fold
 from treadle.core.data import mutable
-from treadle.drivers.task_cache import Owned
+from treadle.drivers.task_cache import OwnedTask
 from treadle.models import call, text, turn
 from treadle.ports import ToolContext
 from treadle.testing.ledger import Ledger
@@ -62,7 +62,7 @@ def learn() -> None:
     fold._RULES[ApprovalAsked] = lambda state, event: None
 
 
-async def child_at_work(runner: Runner) -> Owned:
+async def child_at_work(runner: Runner) -> OwnedTask:
     """Return the child of the task, once it is driven."""
     while True:
         await asyncio.sleep(0.01)
@@ -71,7 +71,7 @@ async def child_at_work(runner: Runner) -> Owned:
                 return owned
 
 
-async def leave(owned: Owned) -> None:
+async def leave(owned: OwnedTask) -> None:
     """Ask for an approval, and die."""
     owned.writer.record(ApprovalAsked("s1-0"))
     await owned.writer.durable()

@@ -56,7 +56,7 @@ class Interleaved(WrappedStore):
             await act()
             self._store.commit(commit, done)
 
-        self.giving_back = asyncio.ensure_future(first())
+        self.releasing = asyncio.ensure_future(first())
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
         act, self.before_inbox = self.before_inbox, None
@@ -143,7 +143,7 @@ async def test_a_cancel_whose_driver_gave_the_task_back_without_an_end_is_carrie
         owned = await driving.desk.claim(task.task_id)
         owned.writer.record(e.CancelRequested("ada"))
         await owned.writer.commit_alone(None, "running")
-        driving.desk.lay_down(owned)
+        driving.desk.drop_owned(owned)
         assert [found.name for found in await audit_store(inside)] == ["stopped"]
         assert (await runner.cancel(task)).state == "cancelled"
         assert [event.kind for event in await journal(runner, task)].count("task_ended") == 1

@@ -27,7 +27,7 @@ class Held(WrappedStore):
             await self.gate.wait()
             self._store.commit(commit, done)
 
-        self.giving_back = asyncio.ensure_future(later())
+        self.releasing = asyncio.ensure_future(later())
 
 
 async def test_a_resume_that_attaches_while_its_task_stops_for_a_paused_child_goes_on() -> None:

@@ -25,7 +25,7 @@ async def test_who_is_refused_on_giving_a_task_back_knows_that_another_drives_it
 
         with pytest.raises(Fenced):
             await owned.writer.commit_alone(None, "paused")
-        stalled.desk.lay_down(owned)
+        stalled.desk.drop_owned(owned)
 
         row = await stalled.store.row("t")
         assert row.epoch == epoch
@@ -45,7 +45,7 @@ async def test_what_a_driver_recorded_after_it_was_succeeded_is_not_shown_as_sai
 
         owned.writer.record(InputReceived((Text("Never heard."),)))
         with pytest.raises(Fenced):
-            async with stalled._driving.owning.giving_back(owned):
+            async with stalled._driving.owning.releasing(owned):
                 pass
 
         shown = await stalled.result("t")

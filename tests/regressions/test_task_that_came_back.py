@@ -3,7 +3,7 @@
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel
-from treadle.engine.journal_writer import Ownership
+from treadle.engine.journal_writer import Lease
 from treadle.errors import TaskBusy
 
 
@@ -12,9 +12,9 @@ async def test_a_drive_that_ends_late_does_not_hide_the_newer_ownership_that_is_
     async with Runner("memory:") as runner:
         task = await runner.create_task(Agent(ScriptedModel(["Hi."])), "go")
         desk = runner._driving.desk
-        late = desk.begin((await desk.load(task.task_id)).state, Ownership(2, b""))
+        late = desk.begin((await desk.load(task.task_id)).state, Lease(2, b""))
         desk.unreleased[task.task_id] = 3  # it came back, and could not be given back yet
-        desk.lay_down(late)
+        desk.drop_owned(late)
         assert desk.unreleased == {task.task_id: 3}
         desk.unreleased.clear()
 

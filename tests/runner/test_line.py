@@ -4,15 +4,15 @@ import pytest
 
 from treadle.core import events as e
 from treadle.core.state import start
-from treadle.engine.thread_queue import INSIDE, Entrance, Line, Ways
+from treadle.engine.thread_queue import INSIDE, AdmissionHooks, ThreadAdmission, ThreadQueue
 from treadle.errors import ThreadBusy
-from treadle.ports import OnBusyThread, Place
+from treadle.ports import OnBusyThread, QueuePosition
 
 pytestmark = pytest.mark.anyio
 
 
 def test_the_first_in_line_is_woken_and_when_it_leaves_the_next() -> None:
-    line, woken = Line(), list[str]()
+    line, woken = ThreadQueue(), list[str]()
     for name, number in (("b", 2), ("a", 1), ("c", 3)):
         line.join("talk", name, number, lambda name=name: woken.append(name))
     line.join("elsewhere", "d", 1, lambda: woken.append("d"))
@@ -28,16 +28,18 @@ def test_the_first_in_line_is_woken_and_when_it_leaves_the_next() -> None:
     assert woken == ["a", "b", "b", "d"]
 
 
-class Door:
+class ArgumentChecks:
     """A thread as the store tells of it, and what was done on the way in."""
 
-    def __init__(self, *places: Place | None) -> None:
+    def __init__(self, *places: QueuePosition | None) -> None:
         self.places = list(places)
         self.asked: list[str] = []
         self.done: list[object] = []
 
-    def entrance(self, how: OnBusyThread, first: Place | None = None, line: Line | None = None) -> Entrance:
-        async def ask(asked: OnBusyThread) -> Place | None:
+    def entrance(
+        self, how: OnBusyThread, first: QueuePosition | None = None, line: ThreadQueue | None = None
+    ) -> ThreadAdmission:
+        async def ask(asked: OnBusyThread) -> QueuePosition | None:
             self.asked.append(asked)
             return self.places.pop(0)
 
@@ -52,29 +54,29 @@ class Door:
 
         state = start("t")
         state.thread, state.base = "talk", 3
-        ways = Ways(ask, self.done.append, read_history, interrupt, look_after)
-        return Entrance(line or Line(), state, how, first, ways)
+        ways = AdmissionHooks(ask, self.done.append, read_history, interrupt, look_after)
+        return ThreadAdmission(line or ThreadQueue(), state, how, first, ways)
 
 
-FREE, BUSY = Place(True, 3), Place(False, 3, ("h",), 1)
+FREE, BUSY = QueuePosition(True, 3), QueuePosition(False, 3, ("h",), 1)
 
 
 async def test_who_finds_the_thread_free_begins_with_what_it_knows_of_it() -> None:
-    door = Door()
+    door = ArgumentChecks()
     assert await door.entrance("enqueue", FREE).comes_in(lambda: None)
     assert (door.asked, door.done) == ([], [])
 
 
 async def test_who_finds_other_words_in_the_thread_reads_them_and_says_so() -> None:
     for version in (4, 2):
-        door = Door(Place(True, version))
+        door = ArgumentChecks(QueuePosition(True, version))
         assert await door.entrance("enqueue").comes_in(lambda: None)
         assert door.done == [f"read {version}", e.ThreadEntered(version)]
 
 
 async def test_who_stands_in_line_asks_once_more_since_the_thread_may_be_free_by_now() -> None:
-    line = Line()
-    entrance = Door(FREE).entrance("enqueue", BUSY, line)
+    line = ThreadQueue()
+    entrance = ArgumentChecks(FREE).entrance("enqueue", BUSY, line)
     assert not await entrance.comes_in(lambda: None)
     assert entrance.stirred
     assert entrance.is_first
@@ -83,7 +85,7 @@ async def test_who_stands_in_line_asks_once_more_since_the_thread_may_be_free_by
 
 
 async def test_who_is_woken_is_to_ask_again_and_looks_after_who_keeps_it_waiting() -> None:
-    door, line, woken = Door(BUSY), Line(), list[int]()
+    door, line, woken = ArgumentChecks(BUSY), ThreadQueue(), list[int]()
     entrance = door.entrance("enqueue", BUSY, line)
     await entrance.comes_in(lambda: woken.append(1))
     await entrance.comes_in(lambda: woken.append(1))
@@ -94,7 +96,7 @@ async def test_who_is_woken_is_to_ask_again_and_looks_after_who_keeps_it_waiting
 
 
 async def test_who_interrupts_stops_the_holder_once() -> None:
-    door = Door(Place(False, 3, ("h",), -1), BUSY, FREE)
+    door = ArgumentChecks(QueuePosition(False, 3, ("h",), -1), BUSY, FREE)
     entrance = door.entrance("interrupt", BUSY)
     assert [await entrance.comes_in(lambda: None) for _ in range(3)] == [False, False, True]
     assert door.asked == ["interrupt", "enqueue", "enqueue"]
@@ -103,10 +105,10 @@ async def test_who_interrupts_stops_the_holder_once() -> None:
 
 async def test_who_rejects_a_busy_thread_or_is_inside_of_its_holder_does_not_wait() -> None:
     with pytest.raises(ThreadBusy, match="held by task h"):
-        await Door().entrance("reject", BUSY).comes_in(lambda: None)
+        await ArgumentChecks().entrance("reject", BUSY).comes_in(lambda: None)
     inside = INSIDE.set(("h",))
     try:
         with pytest.raises(ThreadBusy, match="would wait for itself"):
-            await Door().entrance("enqueue", BUSY).comes_in(lambda: None)
+            await ArgumentChecks().entrance("enqueue", BUSY).comes_in(lambda: None)
     finally:
         INSIDE.reset(inside)

@@ -351,7 +351,7 @@ async def test_a_failed_step_is_skipped_and_the_others_go_on(runner: Runner) -> 
     assert (result.state, result.output) == ("completed", {"start": None, "a": None, "b": "b"})
 
 
-class Desk:
+class TaskCache:
     """Tools that take down what they did and can be taken back."""
 
     def __init__(self) -> None:
@@ -384,7 +384,7 @@ async def fan(ctx: StepContext) -> StepResult:
 
 
 async def test_one_of_three_siblings_is_undone_and_only_it_and_the_join_run_again(runner: Runner) -> None:
-    desk = Desk()
+    desk = TaskCache()
     agent = agent_of(fan, desk.tool())
     first = await runner.run(agent, "go")
     assert sorted(desk.done) == ["a", "b", "c", "joined"]
@@ -406,7 +406,7 @@ async def test_one_of_three_siblings_is_undone_and_only_it_and_the_join_run_agai
 
 
 async def test_an_undo_of_everything_begins_anew(runner: Runner) -> None:
-    desk = Desk()
+    desk = TaskCache()
     first = await runner.run(agent_of(fan, desk.tool()), "go")
     await runner.undo_step(first.task_id, to=0)
     again = await sound(runner, await runner.resume(first.task_id))
@@ -415,7 +415,7 @@ async def test_an_undo_of_everything_begins_anew(runner: Runner) -> None:
 
 
 async def test_a_fork_just_after_one_of_three_siblings_runs_the_others_again(runner: Runner) -> None:
-    desk = Desk()
+    desk = TaskCache()
     gates = Gates()
 
     async def worker(ctx: StepContext) -> StepResult:
@@ -443,7 +443,7 @@ async def test_an_undone_step_gives_its_place_back_and_nothing_that_it_planned_i
     runner: Runner,
 ) -> None:
     task = await runner.create_task(
-        agent_of(fan, Desk().tool()), "go", options=RunOptions(limits=Limits(steps=1))
+        agent_of(fan, TaskCache().tool()), "go", options=RunOptions(limits=Limits(steps=1))
     )
     for _ in range(2):
         await runner.run_step(task)
@@ -754,7 +754,7 @@ async def test_in_a_fork_a_step_makes_something_else_of_another_result(runner: R
 
 
 async def test_ready_steps_are_run_together_and_what_they_make_ready_is_not(runner: Runner) -> None:
-    desk = Desk()
+    desk = TaskCache()
     task = await runner.create_task(agent_of(fan, desk.tool()), "go")
     assert [info.step_id for info in await runner.get_upcoming_steps(task)] == ["s1"]
     [start] = await runner.run_ready_steps(task)
@@ -770,7 +770,7 @@ async def test_ready_steps_are_run_together_and_what_they_make_ready_is_not(runn
 
 
 async def test_any_ready_step_may_be_run_next(runner: Runner) -> None:
-    desk = Desk()
+    desk = TaskCache()
     task = await runner.create_task(agent_of(fan, desk.tool()), "go")
     await runner.run_step(task)
     output = await runner.run_step(task, step="s3")
@@ -823,7 +823,7 @@ async def test_a_step_that_others_can_do_without_fails_when_stepped_and_the_next
 async def test_a_crash_at_any_commit_repeats_no_call_that_ended(after: bool) -> None:
     outcomes: set[str] = set()
     for at in itertools.count():
-        desk = Desk()
+        desk = TaskCache()
         agent = agent_of(fan, desk.tool())
         life = MortalStore(MemoryStore())
         await life.real.open()
@@ -853,7 +853,7 @@ async def test_a_crash_at_any_commit_repeats_no_call_that_ended(after: bool) -> 
 async def test_a_cancel_at_any_event_leaves_a_history_that_a_provider_takes(runner: Runner) -> None:
     states: set[str] = set()
     for place in itertools.count():
-        handle = await runner.start(agent_of(fan, Desk().tool()), "go")
+        handle = await runner.start(agent_of(fan, TaskCache().tool()), "go")
         count = 0
         async for _ in handle.events():
             count += 1
@@ -934,7 +934,7 @@ async def test_limits_hold_over_all_steps_that_run_beside_each_other(runner: Run
 
 
 async def test_a_thread_holds_the_words_of_all_steps_in_order(runner: Runner) -> None:
-    await runner.run(agent_of(fan, Desk().tool()), "go", thread_id="talk")
+    await runner.run(agent_of(fan, TaskCache().tool()), "go", thread_id="talk")
     words = [message.text for message in await runner.get_thread("talk")]
     assert words[:4] == ["go", "heard 1: go", "heard 1: go", "heard 1: go"]
     later = await runner.run(Agent(ScriptedModel(echo)), "more", thread_id="talk")

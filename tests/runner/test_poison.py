@@ -164,7 +164,7 @@ async def test_drivers_that_stalled_and_came_back_do_not_count_as_dead_of_the_ta
         sql(path, "UPDATE drivers SET lease = 1")
     for runner, own in zip(stalled[:5], owned, strict=False):
         with pytest.raises(Fenced):
-            async with runner._driving.owning.giving_back(own):
+            async with runner._driving.owning.releasing(own):
                 pass
     await stalled[5].aclose()
 

@@ -154,7 +154,7 @@ async def test_a_step_that_is_run_after_words_is_not_one_that_the_first_round_le
     assert (first.step_id, out.step.step_id, out.step.name) == ("s4", "s4", "start")
 
 
-class Parts:
+class Dependencies:
     def __init__(self, *first: str) -> None:
         self.first = [NextStep(name) for name in first]
         self.begins = True
@@ -172,7 +172,7 @@ class Parts:
 
 
 async def test_a_worker_that_cannot_begin_anew_fails_its_task_and_not_its_runner(runner: Runner) -> None:
-    worker = Parts("last")
+    worker = Dependencies("last")
     task = await runner.create_task(agent_of(worker), "go")
     await runner.run_step(task)
     worker.begins = False
@@ -186,7 +186,7 @@ async def test_a_worker_that_cannot_begin_anew_fails_its_task_and_not_its_runner
 
 
 async def test_of_several_first_steps_one_is_run_at_a_time(runner: Runner) -> None:
-    task = await runner.create_task(agent_of(Parts("a", "last")), "go")
+    task = await runner.create_task(agent_of(Dependencies("a", "last")), "go")
     await runner.run_step(task)
     steps = await runner.get_upcoming_steps(task)
     assert [(step.name, step.status) for step in steps] == [("last", "next")]

@@ -3,7 +3,7 @@
 from treadle.core.messages import Message, MessageView, Text, user
 from treadle.core.model import ModelRequest, ModelSettings
 from treadle.core.tokens import estimated_usage
-from treadle.engine.metering import Tally
+from treadle.engine.metering import TokenMeter
 
 
 def request(messages, instructions="Be brief."):
@@ -24,7 +24,7 @@ class Looked(str):
 
 
 def test_a_growing_conversation_is_estimated_as_a_whole_and_each_message_looked_at_once():
-    words, tally = [user("Where is it?")], Tally()
+    words, tally = [user("Where is it?")], TokenMeter()
     for turn in range(20):
         words += [ANSWER, user(Looked(f"And {turn}?"))]
         asked = request(MessageView(words))
@@ -36,7 +36,7 @@ def test_a_growing_conversation_is_estimated_as_a_whole_and_each_message_looked_
 
 
 def test_what_was_taken_back_is_not_counted_any_more():
-    words, tally = [user("Where is it?"), ANSWER, user("And now?")], Tally()
+    words, tally = [user("Where is it?"), ANSWER, user("And now?")], TokenMeter()
     tally.estimated(request(MessageView(words)), ANSWER)
     for asked in (
         request(MessageView(words[:1])),

@@ -10,14 +10,14 @@ from treadle.core import events as e
 from treadle.core.messages import Text
 from treadle.core.state import start
 from treadle.engine.broadcast import Channel
-from treadle.engine.journal_writer import JournalWriter, Ownership
+from treadle.engine.journal_writer import JournalWriter, Lease
 from treadle.errors import Fenced, StoreUnavailable
-from treadle.ports import Commit, CommitDone, Committed, InboxWaiting, NewTask, Place, ThreadMoved
+from treadle.ports import Commit, CommitDone, Committed, InboxWaiting, NewTask, QueuePosition, ThreadMoved
 
 pytestmark = pytest.mark.anyio
 
 
-class Desk:
+class TaskCache:
     """A store that takes commits and answers when it is told to."""
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ LATER = 10**15
 """A time that no clock of these tests shows."""
 
 
-def writer_of(desk: Desk, *, new: bool = False, ended: int = 0) -> JournalWriter:
+def writer_of(desk: TaskCache, *, new: bool = False, ended: int = 0) -> JournalWriter:
     row = NewTask("t", "math", "talk", 1) if new else None
-    own = Ownership(1, b"", row, "enqueue" if new else None)
+    own = Lease(1, b"", row, "enqueue" if new else None)
     state = start("t")
     state.time = ended
     writer = JournalWriter(desk, Channel(), state, own, lambda: 5)  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def words(writer: JournalWriter, *said: str) -> None:
         writer.record(e.InputReceived((Text(one),)))
 
 
-def spans(desk: Desk) -> list[tuple[int, int]]:
+def spans(desk: TaskCache) -> list[tuple[int, int]]:
     return [(commit.record.seq, commit.record.count) for commit, _ in desk.taken if commit.record]
 
 
@@ -61,12 +61,12 @@ async def rest() -> None:
 
 
 async def test_only_the_first_commit_makes_the_task_and_says_that_it_runs() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk, new=True)
     writer.flush()
-    first = desk.answer(Committed(place=Place(True, 3)))
+    first = desk.answer(Committed(place=QueuePosition(True, 3)))
     assert (first.create is not None, first.state, first.enter) == (True, "running", "enqueue")
-    assert (writer.is_new, writer.place) == (False, Place(True, 3))
+    assert (writer.is_new, writer.place) == (False, QueuePosition(True, 3))
     words(writer, "a")
     writer.flush()
     second = desk.answer()
@@ -76,7 +76,7 @@ async def test_only_the_first_commit_makes_the_task_and_says_that_it_runs() -> N
 
 
 async def test_an_item_is_taken_by_one_commit() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     writer.record(e.Resumed("ann", "i"), "i")
     writer.flush()
@@ -90,7 +90,7 @@ async def test_an_item_is_taken_by_one_commit() -> None:
 async def test_what_is_flushed_while_a_commit_is_in_flight_goes_with_the_next_whether_or_not_anybody_waits() -> (
     None
 ):
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     writer.flush()
     words(writer, "a")
@@ -106,7 +106,7 @@ async def test_what_is_flushed_while_a_commit_is_in_flight_goes_with_the_next_wh
 
 
 async def test_a_barrier_waits_for_all_that_was_recorded_also_while_it_waited() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     writer.flush()
     words(writer, "a")
@@ -126,7 +126,7 @@ async def test_a_barrier_waits_for_all_that_was_recorded_also_while_it_waited() 
 
 
 async def test_after_a_failure_nothing_more_is_written_and_everybody_hears_the_first_reason() -> None:
-    desk, failures = Desk(), list[int]()
+    desk, failures = TaskCache(), list[int]()
     writer = writer_of(desk)
     writer.on_failure = lambda: failures.append(1)
     writer.flush()
@@ -148,7 +148,7 @@ async def test_after_a_failure_nothing_more_is_written_and_everybody_hears_the_f
 
 
 async def test_an_event_that_the_store_may_refuse_is_applied_only_once_it_is_durable() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     state = writer._state
     writer.record(e.Resumed("ann", "i"), "i")
@@ -170,7 +170,7 @@ async def test_an_event_that_the_store_may_refuse_is_applied_only_once_it_is_dur
 
 
 async def test_an_end_is_shown_once_it_is_durable_and_the_next_record_follows_it() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk, ended=LATER)  # by a clock that went ahead
     watcher = writer._channel.join(deltas=False)
     writer.flush()
@@ -194,7 +194,7 @@ async def test_an_end_is_shown_once_it_is_durable_and_the_next_record_follows_it
 
 
 async def test_a_task_is_given_back_only_when_all_that_was_recorded_is_durable() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     parking = asyncio.ensure_future(writer.commit_alone(None, "interrupted", wanted=1))
     await rest()
@@ -211,7 +211,7 @@ async def test_a_task_is_given_back_only_when_all_that_was_recorded_is_durable()
 
 
 async def test_what_a_refused_commit_would_have_taken_is_taken_by_the_next() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     await_first = asyncio.ensure_future(writer.durable())
     await rest()
@@ -233,7 +233,7 @@ async def test_what_a_refused_commit_would_have_taken_is_taken_by_the_next() -> 
 async def test_an_end_whose_acknowledgement_was_lost_is_written_on_by_nobody() -> None:
     for error in (StoreUnavailable("the answer was lost"), Fenced("taken over")):
         for in_flight in (True, False):
-            desk = Desk()
+            desk = TaskCache()
             writer = writer_of(desk)
             if in_flight:
                 writer.flush()
@@ -251,7 +251,7 @@ async def test_an_end_whose_acknowledgement_was_lost_is_written_on_by_nobody() -
 
 
 async def test_an_end_is_written_in_one_record_with_what_waits_if_nothing_is_in_flight() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     watcher = writer._channel.join(deltas=False)
     writer.record(e.Resumed("ann", "i"), "i")
@@ -269,7 +269,7 @@ async def test_an_end_is_written_in_one_record_with_what_waits_if_nothing_is_in_
 
 async def test_what_waited_is_written_without_an_end_that_the_store_refuses() -> None:
     for refusal in (InboxWaiting("something arrived"), ThreadMoved(3)):
-        desk = Desk()
+        desk = TaskCache()
         writer = writer_of(desk)
         watcher = writer._channel.join(deltas=False)
         writer.record(e.Resumed("ann", "i"), "i")
@@ -300,7 +300,7 @@ async def test_what_waited_is_written_without_an_end_that_the_store_refuses() ->
 
 
 async def test_what_waits_is_not_lost_when_the_store_takes_no_commit() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     writer.record(e.Resumed("ann", "i"), "i")
     taking, desk.commit = desk.commit, _refusing  # type: ignore[method-assign]
@@ -318,7 +318,7 @@ def _refusing(commit: Commit, done: CommitDone) -> None:
 
 
 async def test_a_check_fails_the_writer_only_if_the_task_was_taken_over() -> None:
-    desk = Desk()
+    desk = TaskCache()
     writer = writer_of(desk)
     writer.check()
     desk.answer(StoreUnavailable("not now"))

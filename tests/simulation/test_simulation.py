@@ -67,7 +67,7 @@ def what_a_dead_driver_left_open_is_not_marked(patch: pytest.MonkeyPatch) -> Non
 
 
 def what_a_dead_driver_left_open_is_called_failed(patch: pytest.MonkeyPatch) -> None:
-    def recover(owned: task_cache.Owned) -> None:
+    def recover(owned: task_cache.OwnedTask) -> None:
         for call in owned.state.begun():
             if call.undo_status != "begun":
                 failure = e.Failure("tool", "error", "the driver died", call.id)
@@ -92,14 +92,14 @@ def a_writing_tool_starts_before_its_begin_is_durable(patch: pytest.MonkeyPatch)
 def a_cancel_is_not_looked_at_while_there_is_work(patch: pytest.MonkeyPatch) -> None:
     decide = lifecycle.decide
 
-    def busy(state: Any, setup: Any, work: Any, *, finalize: bool) -> Any:
+    def busy(state: Any, rules: Any, work: Any, *, finalize: bool) -> Any:
         if state.cancelling and state.step is not None:
             state.cancelling = False
             try:
-                return decide(state, setup, work, finalize=finalize)
+                return decide(state, rules, work, finalize=finalize)
             finally:
                 state.cancelling = True
-        return decide(state, setup, work, finalize=finalize)
+        return decide(state, rules, work, finalize=finalize)
 
     patch.setattr(lifecycle, "decide", busy)
 

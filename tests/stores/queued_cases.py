@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from treadle.errors import StoreUnavailable
-from treadle.stores.write_behind import QueuedStore
+from treadle.stores.write_behind import WriteBehindStore
 from treadle.testing.conformance.owner import Owner, new_task, until
 from treadle.testing.conformance.store_succession import SuccessionConformance, lease
 
@@ -19,7 +19,7 @@ class QueuedCases(SuccessionConformance):
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            assert isinstance(store, QueuedStore)
+            assert isinstance(store, WriteBehindStore)
             owner = await Owner.create(store, "t")
             await owner.release()
             present = await Owner.claim(store, "t")
@@ -30,7 +30,7 @@ class QueuedCases(SuccessionConformance):
 
     async def test_a_process_that_lost_all_it_owned_beats_no_more(self, tmp_path: Path) -> None:
         async with self.one_and_two(tmp_path) as (one, two):
-            assert isinstance(one, QueuedStore)
+            assert isinstance(one, WriteBehindStore)
             await Owner.create(one, "t")
             await (await self.taken_over(tmp_path, two, "t")).release()
             await two.delete("t")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from treadle.errors import ThreadBusy
-from treadle.ports import OnBusyThread, Place
+from treadle.ports import OnBusyThread, QueuePosition
 from treadle.stores.thread_queue import Other, entry
 
 LIVING, DEAD = 1, 2
@@ -23,7 +23,7 @@ def came(
     turn: int | None, how: OnBusyThread, others: list[Other]
 ) -> tuple[int, bool, tuple[str, ...], list[str]]:
     found = entry("talk", 7, turn, how, others, {DEAD})
-    assert isinstance(found.place, Place)
+    assert isinstance(found.place, QueuePosition)
     assert (found.place.version, found.place.number) == (7, found.turn)
     return found.turn, found.place.held, found.place.holders, [other.key for other in found.deposed]
 

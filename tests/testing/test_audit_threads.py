@@ -6,7 +6,7 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.messages import user
-from treadle.drivers.thread_history import ThreadHistory, Words
+from treadle.drivers.thread_history import ThreadHistory, ThreadMessagesRead
 from treadle.stores import retention
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
@@ -71,9 +71,9 @@ async def test_messages_that_stand_twice_in_a_thread_are_found(monkeypatch: pyte
     await talking(store)
     real: Any = ThreadHistory.words
 
-    async def twice(self: ThreadHistory, thread_id: str, version: int | None = None) -> Words:
+    async def twice(self: ThreadHistory, thread_id: str, version: int | None = None) -> ThreadMessagesRead:
         words = await real(self, thread_id, version)
-        return Words(words.version, [*words.messages[:2], *words.messages])
+        return ThreadMessagesRead(words.version, [*words.messages[:2], *words.messages])
 
     monkeypatch.setattr(ThreadHistory, "words", twice)
     assert "its tasks said" in (await found(store))["two"]

@@ -85,7 +85,7 @@ class Keyed:
     done: Asked | CallState | Kept
 
 
-Place: TypeAlias = tuple[int, ...]
+QueuePosition: TypeAlias = tuple[int, ...]
 
 
 @mutable
@@ -94,7 +94,7 @@ class Node:
 
     id: str
     index: int
-    place: Place
+    place: QueuePosition
     plan: NextStep
     after: tuple[str, ...]
     by: str | None

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from treadle.core import events as e
 from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire, pay
-from treadle.core.graph import Asked, Graph, Kept, Keyed, Node, Place
+from treadle.core.graph import Asked, Graph, Kept, Keyed, Node, QueuePosition
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
 from treadle.core.render import RETRY_MARK, asked_as, results, spoken
@@ -32,7 +32,7 @@ class WrongPlan(ValueError):
     """Steps that cannot follow; the message says which and why."""
 
 
-def step_id(branch: int, place: Place) -> str:
+def step_id(branch: int, place: QueuePosition) -> str:
     """Return the id of a step: its place in the task."""
     path = ".".join(map(str, place))
     return f"s{path}b{branch}" if branch else f"s{path}"
@@ -82,7 +82,7 @@ def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: Node |
     _join(graph, [graph.nodes[name] for name in new.values()])
 
 
-def _places(graph: Graph, by: Node | None, count: int) -> list[Place]:
+def _places(graph: Graph, by: Node | None, count: int) -> list[QueuePosition]:
     if by is None or by.alone:
         first = graph.top + 1
         graph.top += count
@@ -163,7 +163,7 @@ def _let_go(graph: Graph, node: Node, winner: str | None) -> None:
     node.given_up_for = winner
 
 
-def _by_place(node: Node) -> Place:
+def _by_place(node: Node) -> QueuePosition:
     return node.place
 
 

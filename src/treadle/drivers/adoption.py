@@ -24,10 +24,10 @@ from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
 from treadle.core.observation import error_text
 from treadle.core.state import TaskState
-from treadle.drivers.driver import Driving
-from treadle.drivers.task_cache import Owned
+from treadle.drivers.driver import TaskDriver
+from treadle.drivers.task_cache import OwnedTask
 from treadle.engine import results
-from treadle.engine.drive import CLOSING, Drive
+from treadle.engine.drive import CLOSING, DriveLoop
 from treadle.engine.inbox import SURVIVED
 from treadle.errors import (
     Fenced,
@@ -136,7 +136,7 @@ class Adopter:
         tell: what to do with what is done and met; by default it is logged.
     """
 
-    def __init__(self, driving: Driving, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
+    def __init__(self, driving: TaskDriver, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
         self._driving = driving
         self._began, self._began_at = driving.parts.clock(), asyncio.get_running_loop().time()
         self._until = self._began
@@ -181,7 +181,7 @@ class Adopter:
     async def _stop(self, grace: float) -> None:
         self._driving.desk.on_news = _unheard
         self._scanning.cancel()
-        drives: list[Drive] = []
+        drives: list[DriveLoop] = []
         for task_id, adopting in self._adopting.items():
             owned = self._driving.desk.owned.get(task_id)
             if owned is not None and owned.drive is not None:
@@ -421,7 +421,7 @@ class Adopter:
         word = results.resting_word(state)
         self._say("stopped", f"task {row.task_id} is {word}", row, owned)
 
-    async def _give_up(self, row: TaskRow, owned: Owned, why: str) -> None:
+    async def _give_up(self, row: TaskRow, owned: OwnedTask, why: str) -> None:
         """Pause a task that is not to be driven again before a person has looked at it, and say so."""
         owned.writer.record(e.PauseRequested(RUNNER, why))
         await self._driving.drive(owned, "attend", None, None)
@@ -433,7 +433,7 @@ class Adopter:
         kind: Kind,
         text: str,
         row: TaskRow | None = None,
-        owned: Owned | None = None,
+        owned: OwnedTask | None = None,
         agent: str | None = None,
         waited: float | None = None,
     ) -> None:

@@ -11,9 +11,9 @@ from treadle.agents.agent import Agent
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers import arguments
-from treadle.engine.effect_context import Kit
+from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.metering import Pricing, check_prices
-from treadle.engine.options import RunOptions, from_json, limits_of, setup_for, was_raised
+from treadle.engine.options import RunOptions, from_json, limits_of, rules_for, was_raised
 from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict
 from treadle.policy.limits import Limits
 from treadle.ports import Model, model_names
@@ -26,7 +26,7 @@ KEPT_VERSIONS: Final = 256
 """How many agents, counting each version of one name, a runner remembers."""
 
 
-class KnownAgents:
+class AgentRegistry:
     """Finds the code of tasks.
 
     Args:
@@ -40,7 +40,7 @@ class KnownAgents:
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
-        self._kits: OrderedDict[Agent[Any], tuple[Json, Kit]] = OrderedDict()
+        self._kits: OrderedDict[Agent[Any], tuple[Json, AgentRuntime]] = OrderedDict()
 
     def know(self, agent: Agent[Any]) -> None:
         """Remember an agent by its name, and those that it may call, unless others have their names."""
@@ -162,13 +162,13 @@ class KnownAgents:
 
         return Interpreter(model, agent.dialect)
 
-    def kit_for(self, state: TaskState, agent: Agent[Any]) -> Kit:
+    def runtime_for(self, state: TaskState, agent: Agent[Any]) -> AgentRuntime:
         """Return what an agent brings to a drive under the task's options."""
         kept = self._kits.get(agent)
         if kept is not None and kept[0] == state.options:
             return kept[1]
         options = from_json(state.options)
-        setup = setup_for(agent, options, raised=was_raised(state.options))
+        rules = rules_for(agent, options, raised=was_raised(state.options))
         tools = {tool.spec.name: tool for tool in agent.tools}
         typed = self.typed_of(agent)
         if agent.own is not None:
@@ -176,8 +176,10 @@ class KnownAgents:
         final = (typed.tool,) if typed is not None and typed.tool is not None else ()
         specs = tuple([tool.spec for tool in agent.tools]) + final
         limit = options.tool_output_max_chars or 8_000
-        told = setup.limits.allowed_steps if options.tell_steps_left else None
-        kit = Kit(agent, options, setup, self._spoken_with(agent), tools, specs, limit, told, typed, final)
+        told = rules.limits.allowed_steps if options.tell_steps_left else None
+        kit = AgentRuntime(
+            agent, options, rules, self._spoken_with(agent), tools, specs, limit, told, typed, final
+        )
         self._kits[agent] = state.options, kit
         if len(self._kits) > KEPT_VERSIONS:
             self._kits.popitem(last=False)

@@ -1,6 +1,6 @@
 """What callers give, checked at the door: a wrong value is named there, not where it would break later.
 
-`Door` checks the arguments of a verb by the names of its parameters, the same way for every verb; what a name stands
+`ArgumentChecks` checks the arguments of a verb by the names of its parameters, the same way for all; what a name stands
 for is in one table, `_CHECKS`. Text with half a character (a lone surrogate) is refused everywhere: no store can hold
 it, and what was stored in its place would not be what was given.
 """
@@ -197,7 +197,7 @@ def shown(value: Any) -> str:
 # ---------------------------------------------------------------------------------- arguments by name
 
 
-class Door:
+class ArgumentChecks:
     """Checks the arguments of one verb before anything is done with them.
 
     Args:

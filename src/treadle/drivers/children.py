@@ -22,16 +22,16 @@ from treadle.core.events import END_STATES
 from treadle.core.state import CallState, TaskState
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.stopping import stop
-from treadle.drivers.task_cache import Owned
+from treadle.drivers.task_cache import OwnedTask
 from treadle.engine.broadcast import Channel, Item
-from treadle.engine.effect_context import Kit
+from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.options import from_json
 from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
 from treadle.policy.budget import Account, own_spending, spent_by
 from treadle.ports import InboxItem, TaskExists
 
 if TYPE_CHECKING:
-    from treadle.drivers.driver import Driving, NewRun
+    from treadle.drivers.driver import NewRun, TaskDriver
 
 PARENT: Final = "parent"
 """Who asks a child for what was asked of its parent."""
@@ -47,7 +47,7 @@ class ChildOf:
     task_id: str
     call: str
     depth: int
-    relay: Callable[[Owned], None]
+    relay: Callable[[OwnedTask], None]
 
 
 class Family:
@@ -61,7 +61,7 @@ class Family:
     """
 
     def __init__(
-        self, driving: Driving, account: Account, agents: Mapping[str, Agent[Any]], channel: Channel
+        self, driving: TaskDriver, account: Account, agents: Mapping[str, Agent[Any]], channel: Channel
     ) -> None:
         self._driving = driving
         self._channel = channel
@@ -133,7 +133,7 @@ class Family:
             try:
                 if row is None:
                     owned = await driving.create(self._new(call, told))
-                    async with driving.owning.giving_back(owned):
+                    async with driving.owning.releasing(owned):
                         return await self._drive(owned, call, context)
                 async with driving.owning.own(task_id, enter=True) as owned:
                     return await self._drive(owned, call, context)
@@ -171,11 +171,11 @@ class Family:
         agent, task_id = self._agents[call.name], str(call.child)
         return NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=of)
 
-    async def _drive(self, owned: Owned, call: CallState, context: Any) -> TaskState:
+    async def _drive(self, owned: OwnedTask, call: CallState, context: Any) -> TaskState:
         driving, state = self._driving, owned.state
         self._check(state, call)
         self._states[call.id] = state
-        if not isinstance(owned.channel.observed, Relay):
+        if not isinstance(owned.channel.observed, ChildRelay):
             self._relay(call, owned)
         if state.ended is not None:
             return state
@@ -192,10 +192,10 @@ class Family:
             self.account.close(state.task_id)
         return state
 
-    def _relay(self, call: CallState, owned: Owned) -> None:
+    def _relay(self, call: CallState, owned: OwnedTask) -> None:
         """Have those who watch the parent hear of what happens in a child."""
         agent, task_id = self._agents[call.name].name, owned.state.task_id
-        owned.channel.observe(Relay(owned.channel, self._channel, self.state, call, task_id, agent))
+        owned.channel.observe(ChildRelay(owned.channel, self._channel, self.state, call, task_id, agent))
 
     def _check(self, state: TaskState, call: CallState) -> None:
         if (state.parent, state.parent_call) != (self.state.task_id, call.id):
@@ -206,7 +206,7 @@ class Family:
             )
 
 
-class Relay:
+class ChildRelay:
     """Tells the watchers of a parent what happens in a child, beside those who observe the child itself.
 
     Args:
@@ -251,18 +251,20 @@ class Relay:
             told = e.ChildEvent(call.step, call.id, task_id, path, event, self._parent.seq)
             self._up.tell_watchers(told)
         above = self._up.observed
-        if isinstance(above, Relay):
+        if isinstance(above, ChildRelay):
             above._pass_on(task_id, path, event)  # noqa: SLF001  of the same kind
 
 
-async def family_of(driving: Driving, owned: Owned, kit: Kit, above: Account | None) -> Family:
+async def family_of(
+    driving: TaskDriver, owned: OwnedTask, kit: AgentRuntime, above: Account | None
+) -> Family:
     """Return the children of a drive; raises `AgentUnknown` for one that is only named and not known here."""
     state, agents = owned.state, dict[str, Agent[Any]]()
     for name in kit.agent.agent_tools:
         found = kit.agent.agent_tool(name).agent
         agents[name] = driving.agents.named(found, kit.agent) if isinstance(found, str) else found
-    answers = kit.setup.on_limit == "final_answer" and kit.agent.own is None
-    account = Account(kit.setup.limits, state, keeps=answers and bool(kit.tools), above=above)
+    answers = kit.rules.on_limit == "final_answer" and kit.agent.own is None
+    account = Account(kit.rules.limits, state, keeps=answers and bool(kit.tools), above=above)
     known, unseen = await spent_below(driving, state)
     for child, told in known.items():
         account.learn(child, told)
@@ -273,7 +275,7 @@ async def family_of(driving: Driving, owned: Owned, kit: Kit, above: Account | N
     return family
 
 
-async def stop_child(driving: Driving, call: CallState, why: str) -> TaskState | None:
+async def stop_child(driving: TaskDriver, call: CallState, why: str) -> TaskState | None:
     """Cancel the task that a call is and return its state at its end; None if it was never made."""
     task_id = str(call.child)
     row = await driving.row_or_none(task_id)
@@ -284,7 +286,7 @@ async def stop_child(driving: Driving, call: CallState, why: str) -> TaskState |
     return (await driving.desk.load(task_id)).state
 
 
-async def spent_below(driving: Driving, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
+async def spent_below(driving: TaskDriver, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
     """Return what the open children of a task spent, and for how long they were driven unseen by it.
 
     Their own journals tell: a kill left that of their parent behind.

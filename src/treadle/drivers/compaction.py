@@ -15,7 +15,7 @@ from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.messages import Message, Text
 from treadle.drivers import arguments
-from treadle.drivers.driver import Driving, NewRun
+from treadle.drivers.driver import NewRun, TaskDriver
 from treadle.engine.options import RunOptions
 from treadle.engine.results import CompactionReport, RunResult
 from treadle.errors import AgentUnknown, ConfigurationError, ThreadNotFound
@@ -49,7 +49,7 @@ class Wanted:
             raise ConfigurationError("compact_thread takes agent= or model=, not both")
 
 
-async def compact(driving: Driving, wanted: Wanted, run: Run) -> CompactionReport:
+async def compact(driving: TaskDriver, wanted: Wanted, run: Run) -> CompactionReport:
     """Summarise all of a thread but its newest turns, in as many parts as their length needs."""
     store, desk, memory = driving.store, driving.desk, driving.parts.memory
     version, members = await store.thread(wanted.thread_id)
@@ -86,12 +86,12 @@ async def compact(driving: Driving, wanted: Wanted, run: Run) -> CompactionRepor
     )
 
 
-def _counts(driving: Driving, messages: list[Message]) -> tuple[int, int]:
+def _counts(driving: TaskDriver, messages: list[Message]) -> tuple[int, int]:
     return len(messages), driving.parts.memory.tokens(messages)
 
 
 async def _task(
-    driving: Driving, wanted: Wanted, turns: list[ThreadMember], text: str, scope: e.SummaryRequested
+    driving: TaskDriver, wanted: Wanted, turns: list[ThreadMember], text: str, scope: e.SummaryRequested
 ) -> NewRun:
     """Return the task that makes a summary: named by what it summarises, unless that one came to nothing."""
     agent = wanted.agent or Agent(
@@ -114,7 +114,7 @@ async def _task(
     )
 
 
-async def _model_of(driving: Driving, turns: list[ThreadMember]) -> str | Model:
+async def _model_of(driving: TaskDriver, turns: list[ThreadMember]) -> str | Model:
     """Return the model of the newest turn whose agent this runner knows."""
     for member in reversed(turns):
         row = await driving.store.row(member.task_id, deleted=True)

@@ -21,18 +21,18 @@ from treadle.core.journal import unfold
 from treadle.core.messages import Content, Json
 from treadle.core.state import CallState, TaskState, start
 from treadle.drivers import arguments
-from treadle.drivers.agent_registry import KnownAgents
-from treadle.drivers.ownership import Owning
-from treadle.drivers.task_cache import Desk, Owned
-from treadle.engine.drive import CHILD, CLOSING, Drive, Goal, Terms, idle
-from treadle.engine.effect_context import Kit, Stage
+from treadle.drivers.agent_registry import AgentRegistry
+from treadle.drivers.ownership import TaskOwnership
+from treadle.drivers.task_cache import OwnedTask, TaskCache
+from treadle.engine.drive import CHILD, CLOSING, DriveLoop, DriveSpec, Goal, idle
+from treadle.engine.effect_context import AgentRuntime, Stage
 from treadle.engine.inbox import as_event
-from treadle.engine.journal_writer import Ownership
-from treadle.engine.metering import Pricing, nobody_knows
-from treadle.engine.observers import Observing
-from treadle.engine.options import RunOptions, from_json, limits_of, setup_for, to_json, was_raised
+from treadle.engine.journal_writer import Lease
+from treadle.engine.metering import Pricing, no_price
+from treadle.engine.observers import ObserverSet
+from treadle.engine.options import RunOptions, from_json, limits_of, rules_for, to_json, was_raised
 from treadle.engine.perform import standing
-from treadle.engine.thread_queue import INSIDE, Entrance, Ways
+from treadle.engine.thread_queue import INSIDE, AdmissionHooks, ThreadAdmission
 from treadle.errors import (
     ChildTask,
     ConfigurationError,
@@ -52,7 +52,7 @@ from treadle.ports import (
     NewTask,
     Observer,
     OnBusyThread,
-    Place,
+    QueuePosition,
     TaskExists,
     TaskFilter,
     TaskRow,
@@ -70,7 +70,7 @@ def system_time() -> int:
 
 
 @frozen
-class Parts:
+class Dependencies:
     """What the composition root hands to a runner."""
 
     store: JournalStore
@@ -82,7 +82,7 @@ class Parts:
     context_factory: Callable[[], Any] | None = None
     clock: Callable[[], int] = system_time
     observers: tuple[Observer, ...] = ()
-    price: Pricing = nobody_knows
+    price: Pricing = no_price
 
 
 @mutable
@@ -124,39 +124,43 @@ def new_id() -> str:
     return str(_uuid7()())
 
 
-class Driving:
+class TaskDriver:
     """Makes tasks, finds the code for them and drives them to a goal."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self.parts = parts
         self.store = parts.store
-        self.observing = Observing(parts.observers) if parts.observers else None
-        self.desk = Desk(parts.store, parts.clock, self.observing)
-        self.owning = Owning(self.desk, lambda owned: self.drive(owned, "attend", None, None), parts.clock)
+        self.observing = ObserverSet(parts.observers) if parts.observers else None
+        self.desk = TaskCache(parts.store, parts.clock, self.observing)
+        self.owning = TaskOwnership(
+            self.desk, lambda owned: self.drive(owned, "attend", None, None), parts.clock
+        )
         self._kept_options = to_json(parts.options)
-        self.agents = KnownAgents(parts.resolve_model, parts.price)
+        self.agents = AgentRegistry(parts.resolve_model, parts.price)
         for agent in parts.agents:
             self.agents.know(agent)
 
-    def _terms(self, goal: Goal, state: TaskState, kit: Kit | None, only: frozenset[str] | None) -> Terms:
+    def _terms(
+        self, goal: Goal, state: TaskState, kit: AgentRuntime | None, only: frozenset[str] | None
+    ) -> DriveSpec:
         """Return what a drive goes by."""
         if kit is None:
             options = from_json(state.options)
-            return Terms(goal, setup_for(None, options), options, idle)
+            return DriveSpec(goal, rules_for(None, options), options, idle)
         own = kit.agent.own
         work = function_calling.decide if own is None else own.decide
         if goal not in ("end", "step"):
             work = idle
-        setup = kit.setup if only is None else replace(kit.setup, only_steps=only)
+        rules = kit.rules if only is None else replace(kit.rules, only_steps=only)
         if goal == "step" and only is None and kit.agent.own is not None:
-            setup = replace(
-                setup, max_parallel_steps=1
+            rules = replace(
+                rules, max_parallel_steps=1
             )  # what is planned next has no ids yet, and one is asked for
-        return Terms(goal, setup, kit.options, work)
+        return DriveSpec(goal, rules, kit.options, work)
 
     # ------------------------------------------------------------------------------------- new tasks
 
-    async def create(self, new: NewRun, made_id: str | None = None, *, drives: bool = True) -> Owned:
+    async def create(self, new: NewRun, made_id: str | None = None, *, drives: bool = True) -> OwnedTask:
         """Return a new task that this process owns; it is made in the store with its first commit.
 
         With `made_id` the id was made by this process just now, so that nobody can have used it before. With `drives`
@@ -184,7 +188,7 @@ class Driving:
         if of is not None:
             row.parent = of.task_id
         enter = self._entering(new, options) if drives and new.summarises is None else None
-        owned = self.desk.begin(state, Ownership(1, b"", row, enter))
+        owned = self.desk.begin(state, Lease(1, b"", row, enter))
         owned.entered = enter == "parallel"
         if of is not None:
             of.relay(owned)
@@ -208,7 +212,7 @@ class Driving:
         """Return how a new task comes into its thread; nobody can be in one that is made with it."""
         return "parallel" if new.thread_id is None else options.on_busy_thread or "enqueue"
 
-    async def _made(self, owned: Owned, base: int) -> None:
+    async def _made(self, owned: OwnedTask, base: int) -> None:
         """Return once a new task is in the store; a caller cancelled meanwhile leaves it there at rest.
 
         With `base`, see whether something was taken out of its thread since it read that version: what was deleted
@@ -224,13 +228,13 @@ class Driving:
                     owned.writer.record(e.ThreadEntered(version))
         except BaseException:
             with suppress(TaskExists, ThreadBusy):
-                async with self.owning.giving_back(owned):
+                async with self.owning.releasing(owned):
                     pass
             raise
 
     # ----------------------------------------------------------------------------------------- drive
 
-    async def stop(self, owned: Owned, grace: float) -> None:
+    async def stop(self, owned: OwnedTask, grace: float) -> None:
         """Have an owned task interrupted since its driver shuts down; return when it is."""
         tries = ABOUT_TO_DRIVE
         while owned.drive is None and tries and self.desk.is_owned(owned.state.task_id):
@@ -241,27 +245,27 @@ class Driving:
 
     async def drive(
         self,
-        owned: Owned,
+        owned: OwnedTask,
         goal: Goal,
         agent: Agent[Any] | None,
         context: Any,
         only: frozenset[str] | None = None,
         above: Account | None = None,
-    ) -> Drive:
+    ) -> DriveLoop:
         """Drive an owned task to a goal and return the drive, at rest; the owner gives the task back.
 
         With `only`, none but steps of these ids run, if the task's steps are functions. `above` is the account of its
         parent, if it is a child.
         """
         state, writer = owned.state, owned.writer
-        kit = self.agents.kit_for(state, agent) if agent is not None else None
+        kit = self.agents.runtime_for(state, agent) if agent is not None else None
         terms = self._terms(goal, state, kit, only)
         stage = None
         if kit is not None:
             if context is None and self.parts.context_factory is not None:
                 context = self.parts.context_factory()
             if goal in ("end", "step"):
-                await self.agents.check_limits(kit.agent, kit.setup.limits, state)
+                await self.agents.check_limits(kit.agent, kit.rules.limits, state)
                 self.introduce(owned, kit.agent, context, terms.options)
             parts = self.parts
             stage = Stage(state, kit, owned.channel, context, writer.durable, writer.clock, parts.price)
@@ -280,7 +284,7 @@ class Driving:
                 stage.show = lambda specs: self.parts.memory.show(state, most, told, specs)
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted
-        drive = Drive(
+        drive = DriveLoop(
             self.store,
             writer,
             owned.channel,
@@ -305,13 +309,13 @@ class Driving:
 
         return await stop_child(self, call, why)
 
-    def _entrance(self, owned: Owned, options: RunOptions) -> Entrance | None:
+    def _entrance(self, owned: OwnedTask, options: RunOptions) -> ThreadAdmission | None:
         """Return the way of a task into its thread, None if it is there already."""
         if owned.entered or owned.state.covers:
             return None  # it is there already; or it summarises and keeps nobody waiting
         state, writer = owned.state, owned.writer
 
-        async def ask(how: OnBusyThread) -> Place | None:
+        async def ask(how: OnBusyThread) -> QueuePosition | None:
             await writer.durable()
             committed = await self.desk.commit(Commit(state.task_id, writer.epoch, enter=how))
             return committed.place
@@ -323,8 +327,8 @@ class Driving:
         async def read_history(version: int) -> None:
             await self.desk.begin_with_history(state, state.thread, version)
 
-        ways = Ways(ask, record, read_history, self._interrupt_holder, self.look_after)
-        return Entrance(self.desk.line, state, options.on_busy_thread or "enqueue", owned.place, ways)
+        ways = AdmissionHooks(ask, record, read_history, self._interrupt_holder, self.look_after)
+        return ThreadAdmission(self.desk.line, state, options.on_busy_thread or "enqueue", owned.place, ways)
 
     async def _interrupt_holder(self, task_id: str) -> None:
         row = await self.row_or_none(task_id)
@@ -339,7 +343,7 @@ class Driving:
         if not self.desk.is_owned(task_id):
             await self.owning.given_back(task_id)
 
-    def introduce(self, owned: Owned, agent: Agent[Any], context: Any, options: RunOptions) -> None:
+    def introduce(self, owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions) -> None:
         """Record what this agent is, where it differs from what the task knows."""
         state, record = owned.state, owned.writer.record
         changed = bool(state.fingerprint) and state.fingerprint != agent.fingerprint
@@ -384,7 +388,7 @@ class Driving:
                 parent=parent,
             )
 
-    async def reopen(self, owned: Owned, reason: str, by: str | None = None) -> None:
+    async def reopen(self, owned: OwnedTask, reason: str, by: str | None = None) -> None:
         """Take up an ended task in a new attempt; its words leave its thread in the same transaction.
 
         Raises `AlreadyFinalized` when newer words follow its own, and `ChildTask`.
@@ -397,14 +401,14 @@ class Driving:
         event = e.TaskReopened(state.attempt + 1, reason, by)
         await owned.writer.commit_alone(event, "running", thread=change, release=False)
 
-    async def hear(self, owned: Owned, items: Sequence[InboxItem]) -> None:
+    async def hear(self, owned: OwnedTask, items: Sequence[InboxItem]) -> None:
         """Take items from a task's inbox before it is driven, those of them that are still there."""
         unread = {item.item_id for item in await self.store.inbox(owned.state.task_id)}
         for item in items:
             if item.item_id in unread:
                 owned.writer.record(as_event(owned.state, item), item.item_id)
 
-    def go_on(self, owned: Owned, by: str | None = None) -> None:
+    def go_on(self, owned: OwnedTask, by: str | None = None) -> None:
         """Lift a pause or an interrupt."""
         state = owned.state
         if state.pausing or state.interrupting:
@@ -420,7 +424,7 @@ class Driving:
             document["raised"] = True
         return document or None
 
-    def set_options(self, owned: Owned, options: RunOptions | None) -> None:
+    def set_options(self, owned: OwnedTask, options: RunOptions | None) -> None:
         """Record options given with a resume: they come before those stored, also where they loosen them."""
         if options is None:
             return
@@ -470,14 +474,14 @@ class Driving:
 
     async def attend(self, task_id: str) -> None:
         """Have a task's inbox read: by its driver, else here and now."""
-        if self.desk.poke(task_id):
+        if self.desk.read_inbox_soon(task_id):
             return
         try:
             async with self.owning.own(task_id) as owned:
                 await self.drive(owned, "attend", None, None)
         except (TaskBusy, Fenced):
             # Its driver, in this process or another, finds the command in the inbox.
-            self.desk.poke(task_id)
+            self.desk.read_inbox_soon(task_id)
 
     async def carried_out(self, task_id: str, item_id: str) -> None:
         """Return once a command was carried out and nobody drives the task, or the task has ended."""
@@ -527,7 +531,7 @@ class Driving:
         finally:
             self.desk.channels.unsubscribe(task_id, watcher)
 
-    async def succeeded(self, owned: Owned, refusal: Fenced) -> TaskRow:
+    async def succeeded(self, owned: OwnedTask, refusal: Fenced) -> TaskRow:
         """Return the row of a task that was taken over from its owner, once nobody drives it; else raise `refusal`."""
         task_id = owned.state.task_id
         if (await self.row(task_id)).epoch == owned.writer.epoch:

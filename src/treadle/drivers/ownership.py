@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from treadle.core.state import TaskState
-from treadle.drivers.task_cache import Desk, Owned
+from treadle.drivers.task_cache import OwnedTask, TaskCache
 from treadle.engine.inbox import SURVIVED
 from treadle.errors import Fenced, StoreUnavailable, TreadleError, UndoUnfinished
 from treadle.ports import InboxItem
@@ -17,7 +17,7 @@ GIVING_BACK: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds between tries to give back a task whose store cannot be written; the last one again and again."""
 
 
-class Owning:
+class TaskOwnership:
     """Owns tasks for its callers, one block at a time.
 
     Args:
@@ -27,7 +27,7 @@ class Owning:
     """
 
     def __init__(
-        self, desk: Desk, attend: Callable[[Owned], Awaitable[Any]], clock: Callable[[], int]
+        self, desk: TaskCache, attend: Callable[[OwnedTask], Awaitable[Any]], clock: Callable[[], int]
     ) -> None:
         self._desk = desk
         self._attend = attend
@@ -38,59 +38,59 @@ class Owning:
         """the next try of each, or the one that is under way"""
 
     @asynccontextmanager
-    async def own(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[Owned]:
+    async def own(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[OwnedTask]:
         """Own a task for the length of a block; it is given back at rest, whatever happens.
 
         With `enter`, its thread is asked for at once, as a drive of a step or to the end will need it.
         """
         owned = await self._claim(task_id, enter=enter)
-        async with self.giving_back(owned):
+        async with self.releasing(owned):
             yield owned
 
     @asynccontextmanager
-    async def own_outside_undo(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[Owned]:
+    async def acquire_outside_undo(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[OwnedTask]:
         """Own a task like `own`; raises `UndoUnfinished` while an undo has begun and not ended.
 
         What was said about such an undo may still lie unread, and is all it waited for: it is read first.
         """
         owned = await self._claim(task_id, enter=enter)
         if owned.state.undo is not None:
-            async with self.giving_back(owned):
+            async with self.releasing(owned):
                 pass
             _check_no_undo(owned.state)
             owned = await self._claim(task_id, enter=enter)
-        async with self.giving_back(owned):
+        async with self.releasing(owned):
             yield owned
 
-    async def _claim(self, task_id: str, *, enter: bool = False) -> Owned:
+    async def _claim(self, task_id: str, *, enter: bool = False) -> OwnedTask:
         try:
             return await self._desk.claim(task_id, enter=enter)
         except BaseException:
-            self._give_back_later(task_id)
+            self._release_later(task_id)
             raise
 
     @asynccontextmanager
-    async def giving_back(self, owned: Owned) -> AsyncGenerator[None]:
+    async def releasing(self, owned: OwnedTask) -> AsyncGenerator[None]:
         """Give an owned task back at the end of a block, once its inbox is read."""
         try:
             yield
         finally:
             await self.give_back(owned)
 
-    async def give_back(self, owned: Owned) -> None:
+    async def give_back(self, owned: OwnedTask) -> None:
         """Give an owned task back, once its inbox is read."""
         if owned.writer.loop.is_closed():
-            self._desk.lay_down(owned)  # nothing can be awaited any more
+            self._desk.drop_owned(owned)  # nothing can be awaited any more
             return
         try:
             if not owned.writer.released and owned.writer.failure is None:
                 await self._attend(owned)
         finally:
-            self._desk.lay_down(owned)
-            self._give_back_later(owned.state.task_id)
+            self._desk.drop_owned(owned)
+            self._release_later(owned.state.task_id)
             if isinstance(owned.writer.failure, Fenced):
-                await self._say_it_lives(owned)
-            elif owned.writer.released and owned.drive is not None and owned.drive.was_poked:
+                await self._report_alive(owned)
+            elif owned.writer.released and owned.drive is not None and owned.drive.inbox_unread:
                 await self._read_late(owned.state.task_id)
 
     async def _read_late(self, task_id: str) -> None:
@@ -100,7 +100,7 @@ class Owning:
                 async with self.own(task_id):
                     pass
 
-    async def _say_it_lives(self, owned: Owned) -> None:
+    async def _report_alive(self, owned: OwnedTask) -> None:
         """Say of a task that was taken from this driver, to whoever drives it now, that it did not die of it."""
         task_id, epoch = owned.state.task_id, owned.writer.epoch
         with suppress(TreadleError):  # unheard, it counts as dead
@@ -109,7 +109,7 @@ class Owning:
                 item = InboxItem(f"{SURVIVED}-{epoch}", SURVIVED, {"epoch": epoch}, self._clock())
                 await self._desk.store.post(task_id, item)
 
-    def _give_back_later(self, task_id: str, tries: int = 0) -> None:
+    def _release_later(self, task_id: str, tries: int = 0) -> None:
         """See to it that a task which could not be given back is, as soon as its store can be written again."""
         if task_id not in self._desk.unreleased or (tries == 0 and task_id in self._giving_back):
             return
@@ -120,7 +120,7 @@ class Owning:
     def _try_again(self, task_id: str, tries: int) -> None:
         def tried(work: asyncio.Task[bool]) -> None:
             if not work.cancelled() and work.exception() is None and not work.result():
-                self._give_back_later(task_id, tries + 1)
+                self._release_later(task_id, tries + 1)
             else:
                 self._giving_back.pop(task_id, None)
 

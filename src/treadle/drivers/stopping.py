@@ -12,10 +12,10 @@ from treadle.core.stop_requests import Fate, StopKind, fate_of
 from treadle.ports import TaskRow
 
 if TYPE_CHECKING:
-    from treadle.drivers.driver import Driving
+    from treadle.drivers.driver import TaskDriver
 
 
-async def stop(driving: Driving, task_id: str, kind: StopKind, data: dict[str, Json]) -> TaskState:
+async def stop(driving: TaskDriver, task_id: str, kind: StopKind, data: dict[str, Json]) -> TaskState:
     """Have a task cancelled, paused or interrupted, and return its state at the moment at which that was reached.
 
     Of a task that has ended it is the state at its end. Callers read it before they await anything: it may be shared.
@@ -34,7 +34,9 @@ async def stop(driving: Driving, task_id: str, kind: StopKind, data: dict[str, J
 class _Stop:
     """One request to stop a task that was sent: `after` is an event that was there before it."""
 
-    def __init__(self, driving: Driving, task_id: str, kind: StopKind, item_id: str, *, after: int) -> None:
+    def __init__(
+        self, driving: TaskDriver, task_id: str, kind: StopKind, item_id: str, *, after: int
+    ) -> None:
         self._driving = driving
         self._task_id = task_id
         self._kind = kind
@@ -104,7 +106,7 @@ class _Stop:
                 return state
 
 
-async def _at_rest(driving: Driving, row: TaskRow) -> TaskState | None:
+async def _at_rest(driving: TaskDriver, row: TaskRow) -> TaskState | None:
     """Return the state of a task at rest; None if it went on since its row was read."""
     state = (await driving.desk.load(row.task_id, row)).state
     return state if state.seq == row.head else None

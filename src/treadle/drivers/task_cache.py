@@ -23,10 +23,10 @@ from treadle.core.state import TaskState, start
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.engine import loading
 from treadle.engine.broadcast import Channel, Channels, Stopped
-from treadle.engine.drive import Drive
-from treadle.engine.journal_writer import JournalWriter, Ownership
-from treadle.engine.observers import Observed, Observing
-from treadle.engine.thread_queue import Line
+from treadle.engine.drive import DriveLoop
+from treadle.engine.journal_writer import JournalWriter, Lease
+from treadle.engine.observers import ObserverSet, TaskObservation
+from treadle.engine.thread_queue import ThreadQueue
 from treadle.errors import (
     Fenced,
     JournalCorrupt,
@@ -42,7 +42,7 @@ from treadle.ports import (
     Commit,
     Committed,
     JournalStore,
-    Place,
+    QueuePosition,
     TaskExists,
     TaskRow,
 )
@@ -73,7 +73,7 @@ def _uncollected() -> Generator[None]:
 
 
 @mutable
-class Loaded:
+class CachedTask:
     """A task as its journal says, and the digest of its last record."""
 
     state: TaskState
@@ -83,14 +83,14 @@ class Loaded:
 
 
 @mutable
-class Owned:
+class OwnedTask:
     """A task that this process owns: to record in, to drive, and in the end to give back."""
 
     state: TaskState
     writer: JournalWriter
     channel: Channel
-    drive: Drive | None = None
-    place: Place | None = None
+    drive: DriveLoop | None = None
+    place: QueuePosition | None = None
     """in its thread, as the claim found it"""
 
     entered: bool = False
@@ -99,23 +99,23 @@ class Owned:
     """whether somebody was to drive it on when it was claimed"""
 
 
-class Desk:
+class TaskCache:
     """Loads, claims and releases tasks of one store for one runner."""
 
     def __init__(
-        self, store: JournalStore, clock: Callable[[], int], observing: Observing | None = None
+        self, store: JournalStore, clock: Callable[[], int], observing: ObserverSet | None = None
     ) -> None:
         self.store = store
         self.clock = clock
         self.observing = observing
         self.threads = ThreadHistory(store)
         self.channels = Channels()
-        self.owned: dict[str, Owned] = {}
-        self._kept: OrderedDict[str, Loaded] = OrderedDict()
+        self.owned: dict[str, OwnedTask] = {}
+        self._kept: OrderedDict[str, CachedTask] = OrderedDict()
         self.unreleased: dict[str, int] = {}
         """the epochs of tasks that could not be given back, since the store could not be written"""
 
-        self.line = Line()
+        self.line = ThreadQueue()
         self._lock = RLock()
         self._unwatch: Callable[[], None] | None = None
         self.on_news: Callable[[], None] = _nothing
@@ -123,7 +123,7 @@ class Desk:
 
     # ------------------------------------------------------------------------------------- loading
 
-    async def load(self, task_id: str, row: TaskRow | None = None) -> Loaded:
+    async def load(self, task_id: str, row: TaskRow | None = None) -> CachedTask:
         """Return a task's present state; of what is kept from before, only what is new is read.
 
         With its row, what is kept of another task that had its id, and was deleted elsewhere, is told from it.
@@ -132,7 +132,7 @@ class Desk:
         self.keep(loaded)
         return loaded
 
-    async def _take(self, task_id: str, row: TaskRow | None = None) -> Loaded:
+    async def _take(self, task_id: str, row: TaskRow | None = None) -> CachedTask:
         """Return a task's present state for the caller alone."""
         with self._lock:
             known = self._kept.pop(task_id, None)
@@ -145,17 +145,17 @@ class Desk:
             with suppress(JournalCorrupt):  # or it is of another task, which had this id before
                 await self._catch_up(known)
                 return known
-        loaded = Loaded(start(task_id), b"")
+        loaded = CachedTask(start(task_id), b"")
         await self._catch_up(loaded)
         return loaded
 
     async def state_at(self, task_id: str, seq: int) -> TaskState:
         """Return what a task was just after an event."""
-        loaded = Loaded(start(task_id), b"")
+        loaded = CachedTask(start(task_id), b"")
         await self._catch_up(loaded, upto=seq)
         return loaded.state
 
-    async def _catch_up(self, loaded: Loaded, upto: int | None = None) -> None:
+    async def _catch_up(self, loaded: CachedTask, upto: int | None = None) -> None:
         """Read what is new of a task; what a newer version wrote, and cannot be read here, is `TaskTooNew`."""
         try:
             await self._read_on(loaded, upto)
@@ -164,7 +164,7 @@ class Desk:
             check_format(row.task_id, row.format, f"it cannot be read here from event {error.seq} on")
             raise
 
-    async def _read_on(self, loaded: Loaded, upto: int | None) -> None:
+    async def _read_on(self, loaded: CachedTask, upto: int | None) -> None:
         state = loaded.state
         records = await self.store.read(state.task_id, after=state.seq, upto=upto)
         known = (
@@ -212,7 +212,7 @@ class Desk:
         state.origin.messages = len(words.messages)
         return words.version
 
-    def keep(self, loaded: Loaded) -> None:
+    def keep(self, loaded: CachedTask) -> None:
         """Remember a task at rest, unless something newer is known: a view may end after the drive it read beside."""
         with self._lock:
             known = self._kept.get(loaded.state.task_id)
@@ -230,7 +230,7 @@ class Desk:
 
     # ------------------------------------------------------------------------------------ ownership
 
-    def begin(self, state: TaskState, own: Ownership) -> Owned:
+    def begin(self, state: TaskState, own: Lease) -> OwnedTask:
         """Return a task of which this process is the owner from now on; raises `TaskExists` if it is already."""
         self.watch_store()  # first: a task whose store cannot be watched must not stay owned
         with self._lock:
@@ -240,8 +240,8 @@ class Desk:
                 self._kept.pop(state.task_id, None)  # of one that had this id and was deleted elsewhere
             channel = self.channels.of(state.task_id)
             if self.observing is not None:
-                channel.observe(Observed(self.observing, state, own.epoch))
-            owned = Owned(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
+                channel.observe(TaskObservation(self.observing, state, own.epoch))
+            owned = OwnedTask(state, JournalWriter(self.store, channel, state, own, self.clock), channel)
             self.owned[state.task_id] = owned
         return owned
 
@@ -250,7 +250,7 @@ class Desk:
         if self._unwatch is None:
             self._unwatch = self.store.watch(self._others_wrote)
 
-    async def claim(self, task_id: str, *, enter: bool = False) -> Owned:
+    async def claim(self, task_id: str, *, enter: bool = False) -> OwnedTask:
         """Become a task's owner and load it; calls its last driver left open are marked as stopped.
 
         With `enter`, its thread is asked for in the same transaction.
@@ -267,7 +267,7 @@ class Desk:
                 loaded = await self._take(task_id)
             await self._check_known(loaded.state)
             await self._check_fork(loaded.state)
-            owned = self.begin(loaded.state, Ownership(epoch, loaded.digest, wanted=claim.wanted))
+            owned = self.begin(loaded.state, Lease(epoch, loaded.digest, wanted=claim.wanted))
         except BaseException as error:
             # The next try is to find the task free, or to take it up again.
             self.unreleased[task_id] = epoch
@@ -346,7 +346,7 @@ class Desk:
         self.store.commit(commit, done)
         return await answer
 
-    def lay_down(self, owned: Owned) -> None:
+    def drop_owned(self, owned: OwnedTask) -> None:
         """Forget an owned task that was given back, but remember its state if the journal holds all of it."""
         if self.owned.get(owned.state.task_id) is not owned:
             return  # it was laid down when its event loop was found closed
@@ -358,7 +358,7 @@ class Desk:
             known = self.unreleased.get(owned.state.task_id, 0)
             self.unreleased[owned.state.task_id] = max(known, owned.writer.epoch)
         if owned.writer.released and owned.state.ended is None:
-            self.keep(Loaded(owned.state, owned.writer.digest))
+            self.keep(CachedTask(owned.state, owned.writer.digest))
         owned.channel.publish((Stopped(owned.state.seq if owned.writer.released else None),))
         if owned.channel.observed is not None:
             owned.channel.observe(None)
@@ -372,7 +372,7 @@ class Desk:
         """Whether this process is at work on a task; one whose event loop was closed under it is laid down here."""
         owned = self.owned.get(task_id)
         if owned is not None and owned.writer.loop.is_closed():
-            self.lay_down(owned)
+            self.drop_owned(owned)
             return False
         return owned is not None
 
@@ -389,18 +389,18 @@ class Desk:
                 with suppress(RuntimeError):  # its loop is closed
                     owned.writer.loop.call_soon_threadsafe(owned.writer.check)
 
-    def poke(self, task_id: str) -> bool:
+    def read_inbox_soon(self, task_id: str) -> bool:
         """Let the task's driver, if it is here, look into its inbox; from any thread."""
         owned = self.owned.get(task_id) if self.is_owned(task_id) else None
         if owned is None:
             return False
         if owned.drive is not None:  # one that is to come reads the inbox when it begins
-            owned.drive.poke()
+            owned.drive.read_inbox_soon()
         return True
 
     def _others_wrote(self, with_mail: Sequence[str]) -> None:
         for task_id in with_mail:
-            self.poke(task_id)
+            self.read_inbox_soon(task_id)
         self.channels.wake_all(besides=self.owned)
         self.line.stir_all()
         self.on_news()
@@ -417,7 +417,7 @@ def _nothing() -> None:
     pass
 
 
-def _is_another(known: Loaded, row: TaskRow) -> bool:
+def _is_another(known: CachedTask, row: TaskRow) -> bool:
     """Whether a row is of another task than the one that is known by its id."""
     state, mark = known.state, row.mark
     if state.seq > row.head or state.epoch > row.epoch:
@@ -425,7 +425,7 @@ def _is_another(known: Loaded, row: TaskRow) -> bool:
     return mark is not None and mark.seq == state.seq and mark.digest != known.digest
 
 
-def recover(owned: Owned) -> None:
+def recover(owned: OwnedTask) -> None:
     """Mark what the last driver left open: reads are free to run again, of writes the outcome is unknown."""
     state, writer = owned.state, owned.writer
     step = state.step

@@ -74,7 +74,7 @@ Inside = tuple[tuple[str, int], ...]
 
 
 @frozen
-class Words:
+class ThreadMessagesRead:
     """Messages of a thread; the list is shared and must not be changed.
 
     Args:
@@ -163,13 +163,15 @@ class ThreadHistory:
         self._entries: OrderedDict[tuple[str, bool], _Kept] = OrderedDict()
         self._size = 0
 
-    async def words(self, thread_id: str, version: int | None = None) -> Words:
+    async def words(self, thread_id: str, version: int | None = None) -> ThreadMessagesRead:
         """Return what a thread says, now or at an earlier version; the whole of it, whatever is summarised."""
         kept = self._entry(thread_id, 0)
         listed = await self._list(thread_id, version, kept)
         return await self._read(thread_id, kept, listed, ())
 
-    async def begin(self, thread_id: str, version: int | None = None, inside: Inside = ()) -> Words:
+    async def begin(
+        self, thread_id: str, version: int | None = None, inside: Inside = ()
+    ) -> ThreadMessagesRead:
         """Return what a task begins with in a thread, now or at a version: a summary stands for what it covers.
 
         Raises `JournalCorrupt` if this version is read for its own sake, which only a forged journal asks for.
@@ -189,13 +191,13 @@ class ThreadHistory:
                 continue
             rest = await self._behind(thread_id, summary.covers, kept, listed, inside)
             messages = [Message("user", summary_words(text)), *rest.messages]
-            return Words(listed.at, messages, damaged + rest.damaged, summarised=True)
+            return ThreadMessagesRead(listed.at, messages, damaged + rest.damaged, summarised=True)
         whole = await self._behind(thread_id, 0, kept, listed, inside)
-        return Words(listed.at, whole.messages, damaged + whole.damaged)
+        return ThreadMessagesRead(listed.at, whole.messages, damaged + whole.damaged)
 
     async def _behind(
         self, thread_id: str, after: int, kept: _Kept, listed: _Listed, inside: Inside
-    ) -> Words:
+    ) -> ThreadMessagesRead:
         """Return what the members behind version `after` say; `kept` and `listed` may be of other members."""
         if kept.after != after:
             if kept.after and not after:
@@ -273,7 +275,7 @@ class ThreadHistory:
             return False
         return bool(records) and records[-1].digest == newest.digest
 
-    async def _read(self, thread_id: str, kept: _Kept, listed: _Listed, inside: Inside) -> Words:
+    async def _read(self, thread_id: str, kept: _Kept, listed: _Listed, inside: Inside) -> ThreadMessagesRead:
         """Read the members that are not kept, and keep them if the version is a newer one."""
         if listed.rest or listed.shared < len(kept.turns) or listed.at != kept.at:
             newer = _up_to(kept, listed)
@@ -285,7 +287,7 @@ class ThreadHistory:
             if listed.at >= kept.at or not listed.shared:
                 self._keep(thread_id, newer)
             kept = newer
-        return Words(listed.at, kept.messages, kept.damaged)
+        return ThreadMessagesRead(listed.at, kept.messages, kept.damaged)
 
     # ------------------------------------------------------------------------------------- one member
 

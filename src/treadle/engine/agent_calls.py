@@ -10,7 +10,7 @@ from treadle.core.children import SpentBy
 from treadle.core.effects import RunAgent, StopAgent
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import CallState, TaskState
-from treadle.engine.effect_context import Flight, Stage, StopChild, being_cancelled
+from treadle.engine.effect_context import EffectInFlight, Stage, StopChild, being_cancelled
 from treadle.engine.perform import tool_end
 from treadle.engine.results import all_steps, pending_of, resting_word
 from treadle.errors import StoreError, TaskTooNew
@@ -18,7 +18,7 @@ from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
 
 
-async def run_agent(stage: Stage, flight: Flight, effect: RunAgent, told: str) -> list[e.Event]:
+async def run_agent(stage: Stage, flight: EffectInFlight, effect: RunAgent, told: str) -> list[e.Event]:
     """Run the agent that a call wants, and return the call's end, or that its task is at rest."""
     end = await _run_agent(stage, flight, effect, told)
     if stage.family is not None and stage.family.unseen:
@@ -27,7 +27,7 @@ async def run_agent(stage: Stage, flight: Flight, effect: RunAgent, told: str) -
 
 
 async def _run_agent(
-    stage: Stage, flight: Flight, effect: RunAgent, told: str
+    stage: Stage, flight: EffectInFlight, effect: RunAgent, told: str
 ) -> e.ToolEnded | e.ToolStopped:
     call, family = effect.call, stage.family
     assert family is not None, "agents are wanted only by those who have them"

@@ -35,7 +35,7 @@ class Stopped:
 Item: TypeAlias = Event | Ephemeral | Stopped
 
 
-class Bell:
+class Wakeup:
     """The watchers of one event loop that want the same: they are woken together, once for all that came meanwhile.
 
     Events wake them at once. After deltas the bell rests for as long as its watchers are many, so that watching never
@@ -53,7 +53,7 @@ class Bell:
         self._rested = 0.0
         self._later: asyncio.TimerHandle | None = None
 
-    def ring(self) -> None:
+    def notify_all(self) -> None:
         """Wake who waits; from any thread."""
         if self.waiting and not self._rung:
             self._rung = True
@@ -88,7 +88,7 @@ class Watcher:
 
     __slots__ = ("_channel", "_place", "bell", "look", "missed", "raw")
 
-    def __init__(self, channel: Channel, bell: Bell, *, raw: bool = False) -> None:
+    def __init__(self, channel: Channel, bell: Wakeup, *, raw: bool = False) -> None:
         self.bell = bell
         self.raw = raw
         self._channel = channel
@@ -169,7 +169,7 @@ class Channel:
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._first = 0
-        self._bells: tuple[Bell, ...] = ()
+        self._bells: tuple[Wakeup, ...] = ()
         self._lock = Lock()
         self.end = 0
         """how many items were published"""
@@ -196,7 +196,7 @@ class Channel:
         if self.watchers:
             self._append(items)
             for bell in self._bells:
-                bell.ring()
+                bell.notify_all()
 
     def tell(self, item: Ephemeral) -> None:
         """Hand a delta to those that want deltas; from any thread."""
@@ -232,7 +232,7 @@ class Channel:
         loop = asyncio.get_running_loop()
         bell = next((bell for bell in self._bells if bell.loop is loop and bell.deltas == deltas), None)
         if bell is None:
-            bell = Bell(loop, deltas=deltas)
+            bell = Wakeup(loop, deltas=deltas)
             self._bells = (*self._bells, bell)
         bell.watchers += 1
         watcher = Watcher(self, bell, raw=raw)

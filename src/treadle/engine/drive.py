@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from treadle.agents.decide import lifecycle
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.effects import (
@@ -36,13 +36,13 @@ from treadle.core.schedule import UNNEEDED
 from treadle.core.state import StepState, TaskState
 from treadle.engine import perform
 from treadle.engine.broadcast import Channel
-from treadle.engine.effect_context import Flight, Stage, StopChild
-from treadle.engine.in_flight import Flights
+from treadle.engine.effect_context import EffectInFlight, Stage, StopChild
+from treadle.engine.in_flight import EffectsInFlight
 from treadle.engine.inbox import as_event
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.options import Breakpoint, RunOptions
 from treadle.engine.results import resting_word
-from treadle.engine.thread_queue import LOOK, Entrance, in_line
+from treadle.engine.thread_queue import LOOK, ThreadAdmission, in_line
 from treadle.ports import AT_ONCE, InboxItem, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 
 if TYPE_CHECKING:
@@ -75,21 +75,21 @@ STATE_WORDS: Final = {
 
 
 @mutable
-class Terms:
+class DriveSpec:
     """What a drive goes by: where it stops, the rules it decides by, the options and the worker."""
 
     goal: Goal
-    setup: Setup
+    rules: Rules
     options: RunOptions
     work: lifecycle.Worker
 
 
-def idle(state: TaskState, setup: Setup) -> Decision:
+def idle(state: TaskState, rules: Rules) -> Decision:
     """Want nothing: the worker of a drive that only carries out what was commanded."""
     return Wait("idle")
 
 
-class Drive:
+class DriveLoop:
     """The driver of one task in this process, from claim to release."""
 
     def __init__(
@@ -98,10 +98,10 @@ class Drive:
         writer: JournalWriter,
         channel: Channel,
         state: TaskState,
-        terms: Terms,
+        terms: DriveSpec,
         stage: Stage | None,
         stop_child: StopChild,
-        entrance: Entrance | None = None,
+        entrance: ThreadAdmission | None = None,
         *,
         was_wanted: int = 0,
     ) -> None:
@@ -118,9 +118,9 @@ class Drive:
         if self._desk is not None:
             self._desk.wake = self._wake
             self._record = partial(self._record_for_functions, self._record, self._desk)
-        self._steps_to_do = len(terms.setup.only_steps or ("the next one",))
+        self._steps_to_do = len(terms.rules.only_steps or ("the next one",))
         self._family = stage.family if stage is not None else None
-        self._flights = Flights(stage, self._record, self._wake, self._hand_over, stop_child)
+        self._flights = EffectsInFlight(stage, self._record, self._wake, self._hand_over, stop_child)
         self._finalizes = terms.goal in ("end", "finalize")
         self._inbox_waits = not writer.is_new
         self.step_done: StepState | None = None
@@ -173,14 +173,14 @@ class Drive:
         self._hurries = self._hurries or hurry
         self._wake()
 
-    def poke(self) -> None:
+    def read_inbox_soon(self) -> None:
         """Look into the inbox soon; from any thread."""
         self._inbox_waits = True
         self._wake_from_anywhere()
 
     @property
-    def was_poked(self) -> bool:
-        """Whether the inbox was not read since the last `poke`: it came when the task was given back already."""
+    def inbox_unread(self) -> bool:
+        """Whether `read_inbox_soon` was called since the inbox was last read: the task was released already."""
         return self._inbox_waits
 
     # --------------------------------------------------------------------------------------- the loop
@@ -274,20 +274,20 @@ class Drive:
         while True:
             if self.step_done is not None and not state.cancelling:
                 return await self._park(resting_word(state))
-            if self._flights.aloft and (state.cancelling or state.interrupting):
+            if self._flights.running_effects and (state.cancelling or state.interrupting):
                 # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
                 await self._fly(self._ends_children() if state.cancelling else ())
                 return False
             if self._undo_waits:
                 await self._make_way_for_undo()
                 return False
-            if self._leave is not None and self._flights.aloft:
+            if self._leave is not None and self._flights.running_effects:
                 # What runs may end, and nothing starts.
-                await self._fly(tuple([flight.effect for flight in self._flights.aloft.values()]))
+                await self._fly(tuple([flight.effect for flight in self._flights.running_effects.values()]))
                 return False
             queues = self._entrance is not None and terms.goal != "undo"
             work = in_line if queues else terms.work
-            decision = lifecycle.decide(state, terms.setup, work, finalize=self._finalizes)
+            decision = lifecycle.decide(state, terms.rules, work, finalize=self._finalizes)
             if not isinstance(decision, e.Event):
                 break
             if type(decision) is e.TaskEnded:
@@ -316,7 +316,7 @@ class Drive:
                 effects = self._family.left(effects)
                 if all(type(effect) is RunFunction for effect in effects):
                     return await self._park("waiting")
-        if len(effects) == 1 and not self._flights.aloft and not self._flights.landed:
+        if len(effects) == 1 and not self._flights.running_effects and not self._flights.finished_effects:
             await self._fly_alone(effects[0])
         else:
             await self._fly(effects)
@@ -324,8 +324,8 @@ class Drive:
 
     def _ends_children(self) -> tuple[Effect, ...]:
         """Return what ends children for good, if it is under way: that goes on while the task is being cancelled."""
-        aloft = self._flights.aloft.values()
-        return tuple([flight.effect for flight in aloft if type(flight.effect) is StopAgent])
+        running_effects = self._flights.running_effects.values()
+        return tuple([flight.effect for flight in running_effects if type(flight.effect) is StopAgent])
 
     def _is_called(self) -> bool:
         """Whether the inbox, the clock or somebody who wants the task interrupted is to be heard first."""
@@ -334,10 +334,12 @@ class Drive:
         return self._leave is not None and self._leaves_now()
 
     def _leaves_now(self) -> bool:
-        if self._flights.aloft and not self._hurries:
+        if self._flights.running_effects and not self._hurries:
             return False
         state = self.state
-        stopping = state.cancelling or state.interrupting or (state.pausing and not self._flights.aloft)
+        stopping = (
+            state.cancelling or state.interrupting or (state.pausing and not self._flights.running_effects)
+        )
         return state.ended is None and not stopping
 
     async def _listen(self) -> None:
@@ -355,19 +357,21 @@ class Drive:
         """Let the calls in flight end, so that what is undone is known; a model call is worth nothing any more."""
         worthless = (CallModel, RunFunction, RunAgent)
         calls = [
-            flight.effect for flight in self._flights.aloft.values() if type(flight.effect) not in worthless
+            flight.effect
+            for flight in self._flights.running_effects.values()
+            if type(flight.effect) not in worthless
         ]
-        if self._flights.aloft:
+        if self._flights.running_effects:
             await self._fly(tuple(calls))
         else:
             self._undo_waits, self._inbox_waits = False, True
 
     def _turn_to_undo(self) -> None:
         """Carry out an undo that was asked for, and nothing after it: who undoes a step has something else in mind."""
-        self._terms = Terms("undo", self._terms.setup, self._terms.options, idle)
+        self._terms = DriveSpec("undo", self._terms.rules, self._terms.options, idle)
         self._finalizes = False
 
-    async def _enter_thread(self, entrance: Entrance) -> None:
+    async def _enter_thread(self, entrance: ThreadAdmission) -> None:
         """Come into the thread, or wait in line for it until it may be free or somebody speaks."""
         if await entrance.comes_in(self._wake_from_anywhere):
             self._entrance = None
@@ -434,11 +438,11 @@ class Drive:
                 self.step_done = graph.nodes[event.step].step
 
     def _is_named(self, step_id: str) -> bool:
-        return step_id in (self._terms.setup.only_steps or ())
+        return step_id in (self._terms.rules.only_steps or ())
 
     async def _seal(self, event: e.TaskEnded) -> bool:
         """End the task and change its thread in one transaction, or neither."""
-        if self._flights.aloft:
+        if self._flights.running_effects:
             await self._fly(())
             return False
         state = self.state
@@ -474,7 +478,7 @@ class Drive:
 
     async def _park(self, word: str) -> bool:
         """Give the task back at rest; False when something arrived that must be read first."""
-        if self._flights.landed or self._flights.aloft:
+        if self._flights.finished_effects or self._flights.running_effects:
             await self._fly(())
             return False
         if self._family is not None:
@@ -510,7 +514,7 @@ class Drive:
                 # Nothing follows the end, and a command that came too late is not to wait for the next attempt.
                 self._writer.dismiss(item.item_id)
             else:
-                if self._flights.aloft and (
+                if self._flights.running_effects and (
                     item.kind == "undo" or (self._undo_waits and item.kind == "send")
                 ):
                     self._undo_waits = True  # and so do words that were said after it
@@ -538,19 +542,19 @@ class Drive:
     async def _fly(self, wanted: tuple[Effect, ...]) -> None:
         """Start what is wanted and does not fly, stop what flies and is not wanted, and wait for an end."""
         flights = self._flights
-        if flights.aloft:
+        if flights.running_effects:
             ids = {effect.id for effect in wanted}
-            for key, flight in flights.aloft.items():
+            for key, flight in flights.running_effects.items():
                 if key not in ids:
                     flights.cut(flight, "interrupted")
         over = 0
         for effect in wanted:
-            if effect.id not in flights.aloft and not flights.start(effect):
+            if effect.id not in flights.running_effects and not flights.start(effect):
                 over += 1  # it ended without starting: what was to wait for that may begin
                 if over == BREATH:
                     await asyncio.sleep(0)
                     return
-        if flights.aloft and not over:
+        if flights.running_effects and not over:
             await self._next_end()
 
     async def _fly_alone(self, effect: Effect) -> None:
@@ -574,15 +578,15 @@ class Drive:
     async def _next_end(self) -> None:
         """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""
         flights = self._flights
-        if not flights.landed:
+        if not flights.finished_effects:
             self._submit_soon()
             if not self._is_called():
                 await self._wait(self._fire_timers() if self.state.graph is not None else None)
         if self._writer.failure is not None:
             raise self._writer.failure
-        landed, flights.landed = flights.landed, []
-        for flight in landed:
-            del flights.aloft[flight.effect.id]
+        finished_effects, flights.finished_effects = flights.finished_effects, []
+        for flight in finished_effects:
+            del flights.running_effects[flight.effect.id]
             if self._is_overtaken(flight.effect):
                 continue
             for event in self._ends_of(flight):
@@ -606,7 +610,7 @@ class Drive:
         graph = self.state.graph
         return type(effect) is RunFunction and graph is not None and not graph.needs(effect.id)
 
-    def _ends_of(self, flight: Flight) -> list[e.Event]:
+    def _ends_of(self, flight: EffectInFlight) -> list[e.Event]:
         """Return the ends of an effect; one that was stopped by nobody but itself has failed, and is not repeated."""
         ends = flight.ends or []
         first = ends[0] if ends else None
@@ -626,11 +630,11 @@ class Drive:
 
     def _submit_unless_over(self) -> None:
         self._submits_soon = False
-        if self._flights.aloft and not self._flights.landed:
+        if self._flights.running_effects and not self._flights.finished_effects:
             self._writer.flush()
 
     def _wake(self) -> None:
-        self._flights.relieve()
+        self._flights.detach_inline()
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
 
@@ -638,14 +642,14 @@ class Drive:
         """After a fault nothing more is recorded, but who takes the task up is not to meet what still runs."""
         if self._loop.is_closed():
             return
-        aloft = self._flights.aloft.values()
-        for flight in aloft:
+        running_effects = self._flights.running_effects.values()
+        for flight in running_effects:
             self._flights.cut(flight, "interrupted")
-        while any(flight.ends is None for flight in aloft):
+        while any(flight.ends is None for flight in running_effects):
             await self._wait()
 
     def _watch_the_clock(self) -> None:
-        seconds = self._terms.setup.limits.seconds
+        seconds = self._terms.rules.limits.seconds
         if seconds is not None and self._terms.goal in ("end", "step"):
             unseen = self._family.unseen if self._family is not None else 0
             left = seconds - (self.state.driven + unseen) / 1e6
@@ -657,7 +661,7 @@ class Drive:
 
     def _note_lateness(self) -> None:
         self._late = False
-        state, seconds = self.state, self._terms.setup.limits.seconds
+        state, seconds = self.state, self._terms.rules.limits.seconds
         if seconds is not None and state.ended is None and state.limit != "seconds" and not state.answered:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from treadle.agents.agent import Agent
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
@@ -16,7 +16,7 @@ from treadle.core.messages import Message
 from treadle.core.state import CallState, TaskState
 from treadle.core.tools import ToolSpec
 from treadle.engine.broadcast import Channel
-from treadle.engine.metering import Pricing, Tally
+from treadle.engine.metering import Pricing, TokenMeter
 from treadle.engine.options import RunOptions
 from treadle.policy.budget import Account
 from treadle.ports import Model, Tool
@@ -85,7 +85,7 @@ class Subagents(Protocol):
 
 
 @frozen
-class Kit:
+class AgentRuntime:
     """What an agent brings to a drive under certain options: worked out once for all its tasks.
 
     `tell_steps` is the limit on steps, if the model is to be told how many are left; `typed` says how answers are asked
@@ -94,7 +94,7 @@ class Kit:
 
     agent: Agent[Any]
     options: RunOptions
-    setup: Setup
+    rules: Rules
     model: Model
     tools: dict[str, Tool]
     specs: tuple[ToolSpec, ...]
@@ -115,7 +115,7 @@ class Stage:
     """What effects of one drive are performed with."""
 
     state: TaskState
-    kit: Kit
+    kit: AgentRuntime
     channel: Channel
     context: Any
     durable: Callable[[], Awaitable[None]]
@@ -128,7 +128,7 @@ class Stage:
     desk: StepDesk | None = None
     """where steps that are functions hand in what they want"""
 
-    tally: Tally | None = None
+    tally: TokenMeter | None = None
     """made when a model first does not say how many tokens it took"""
 
     shown: set[str] | None = None
@@ -152,7 +152,7 @@ class Stage:
 
 
 @mutable
-class Flight:
+class EffectInFlight:
     """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
 
     effect: Effect

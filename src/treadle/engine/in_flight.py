@@ -31,7 +31,7 @@ from treadle.core.messages import copied
 from treadle.core.model_answer import SURPLUS, problem_clause
 from treadle.core.observation import error_text, not_offered_text, unknown_tool_text
 from treadle.engine import abandoned, agent_calls, perform, tool_selection
-from treadle.engine.effect_context import Cut, Flight, Stage, StopChild, Subagents
+from treadle.engine.effect_context import Cut, EffectInFlight, Stage, StopChild, Subagents
 from treadle.engine.journal_writer import Recorder
 from treadle.errors import ToolArgumentsInvalid
 
@@ -50,8 +50,8 @@ Work = Callable[[], Coroutine[Any, Any, list[e.Event]]]
 """Performs an effect and returns its end."""
 
 
-class Flights:
-    """What is in the air; `aloft` by effect id, `landed` in the order of their ends.
+class EffectsInFlight:
+    """What is in the air; `running_effects` by effect id, `finished_effects` in the order of their ends.
 
     Args:
         stage: what effects are performed with; None where none will begin.
@@ -75,9 +75,9 @@ class Flights:
         self._wake = wake
         self._carry_on = carry_on
         self._loop = asyncio.get_running_loop()
-        self._lone: Flight | None = None
-        self.aloft: dict[str, Flight] = {}
-        self.landed: list[Flight] = []
+        self._lone: EffectInFlight | None = None
+        self.running_effects: dict[str, EffectInFlight] = {}
+        self.finished_effects: list[EffectInFlight] = []
 
     # ---------------------------------------------------------------------------------------- begin
 
@@ -87,15 +87,15 @@ class Flights:
         if prepared is None:
             return False
         flight, work = prepared
-        self.aloft[effect.id] = flight
+        self.running_effects[effect.id] = flight
         flight.task = self._loop.create_task(self._carry(flight, work))
         flight.task.add_done_callback(partial(self._land, flight))
         return True
 
-    def prepare(self, effect: Effect) -> tuple[Flight, Work] | None:
+    def prepare(self, effect: Effect) -> tuple[EffectInFlight, Work] | None:
         """Record the begin of an effect and return how to perform it; None when it ended without starting."""
         stage = self._stage
-        flight = Flight(effect)
+        flight = EffectInFlight(effect)
         record = self._record
         if isinstance(effect, StopAgent):
             return flight, self._stopping(effect)
@@ -132,7 +132,7 @@ class Flights:
             flight.on_entry = partial(self._give_time, flight, tool.spec.timeout)
         return flight, work
 
-    def _asking(self, stage: Stage, flight: Flight, effect: CallModel) -> Work:
+    def _asking(self, stage: Stage, flight: EffectInFlight, effect: CallModel) -> Work:
         """Record the begin of a request, and which tools it offers; return how to make it."""
         asked, step = effect.asked, effect.step
         call, before = (None, step.model_attempt) if asked is None else (asked.id, asked.attempt)
@@ -179,7 +179,9 @@ class Flights:
         text = f"{call.name} was not run: the limit of {reached.allowed:g} {words[reached.limit]} is reached."
         self._record(withheld_end(call, "refused", e.Failure("limit", reached.limit, text, call.id)))
 
-    def _sending(self, stage: Stage, flight: Flight, effect: RunAgent) -> tuple[Flight, Work] | None:
+    def _sending(
+        self, stage: Stage, flight: EffectInFlight, effect: RunAgent
+    ) -> tuple[EffectInFlight, Work] | None:
         """Record the begin of an agent's call, and return how to run it."""
         call, family = effect.call, stage.family
         if family is None or (call.child is not None and not family.knows(call.name)):
@@ -201,7 +203,7 @@ class Flights:
     def _stopping(self, effect: StopAgent) -> Work:
         return partial(agent_calls.stop_agent, self._stop_child, effect)
 
-    def _give_time(self, flight: Flight, seconds: float) -> None:
+    def _give_time(self, flight: EffectInFlight, seconds: float) -> None:
         if flight.cut is None:
             flight.timer = self._loop.call_later(seconds, self.cut, flight, "timeout")
 
@@ -234,7 +236,7 @@ class Flights:
     # ------------------------------------------------------------------------------------------ end
 
     async def alone(
-        self, flight: Flight, work: Work, me: asyncio.Task[Any], on_wait: Callable[[], None]
+        self, flight: EffectInFlight, work: Work, me: asyncio.Task[Any], on_wait: Callable[[], None]
     ) -> list[e.Event] | None:
         """Await a lone effect in the task that carries the drive; None if another carries it by now.
 
@@ -244,10 +246,10 @@ class Flights:
         try:
             ends = await in_own_context(work(), on_wait)
         except BaseException:
-            self.relieve()
+            self.detach_inline()
             raise
         if me.cancelling():
-            self.relieve()
+            self.detach_inline()
         if self._lone is not flight:
             self._take_down(flight, ends)
             return None
@@ -256,19 +258,19 @@ class Flights:
             flight.timer.cancel()
         return ends
 
-    def relieve(self) -> None:
+    def detach_inline(self) -> None:
         """Let another task carry the drive on, if the one that does awaits an effect."""
         flight, self._lone = self._lone, None
         if flight is not None and flight.task is not None and not self._loop.is_closed():
-            self.aloft[flight.effect.id] = flight
+            self.running_effects[flight.effect.id] = flight
             flight.task.add_done_callback(partial(self._land, flight))
             self._carry_on()
 
-    async def _carry(self, flight: Flight, work: Work) -> None:
+    async def _carry(self, flight: EffectInFlight, work: Work) -> None:
         """Carry an effect to its end; the drive hears of it from here, a round of the event loop before `_land`."""
         self._take_down(flight, await work())
 
-    def _land(self, flight: Flight, task: asyncio.Task[None]) -> None:
+    def _land(self, flight: EffectInFlight, task: asyncio.Task[None]) -> None:
         """Take down the end of an effect that has none of its own: cancelled before it began, or broken."""
         if task.cancelled():
             self._take_down(flight, perform.given_up(flight))
@@ -279,22 +281,22 @@ class Flights:
         """Tell nobody any more: the drive is over, and what was abandoned may still end."""
         self._record = self._wake = self._carry_on = _nobody
 
-    def _take_down(self, flight: Flight, ends: list[e.Event]) -> None:
+    def _take_down(self, flight: EffectInFlight, ends: list[e.Event]) -> None:
         if flight.timer is not None:
             flight.timer.cancel()
         if flight.ends is None:
             flight.ends = ends
-            self.landed.append(flight)
+            self.finished_effects.append(flight)
             self._wake()
 
     # ------------------------------------------------------------------------------------- stopping
 
-    def cut(self, flight: Flight, why: Cut) -> None:
+    def cut(self, flight: EffectInFlight, why: Cut) -> None:
         """Stop an effect: cancel, after a grace cancel again, then give it up as abandoned."""
         if flight.cut is not None or flight.task is None or flight.ends is not None:
             return
         if flight is self._lone:
-            self.relieve()
+            self.detach_inline()
         flight.cut = why
         flight.task.cancel()
         if flight.timer is not None:
@@ -303,19 +305,19 @@ class Flights:
             return  # what runs below has graces of its own
         flight.timer = self._loop.call_later(GRACE, self._insist, flight)
 
-    def _insist(self, flight: Flight) -> None:
+    def _insist(self, flight: EffectInFlight) -> None:
         if flight.task is not None and not flight.task.done():
             flight.task.cancel()
             flight.timer = self._loop.call_later(INSIST, self._abandon, flight)
 
-    def _abandon(self, flight: Flight) -> None:
+    def _abandon(self, flight: EffectInFlight) -> None:
         if flight.task is None or flight.task.done() or flight.ends is not None:
             return
         assert self._stage is not None, "nothing flies without one"
         abandoned.give_up(flight.task, flight.name, self._stage.state.task_id, flight.effect.id)
         flight.cut = "abandoned"
         flight.ends = perform.given_up(flight)
-        self.landed.append(flight)
+        self.finished_effects.append(flight)
         self._wake()
 
 

@@ -27,7 +27,7 @@ from treadle.ports import (
     JournalStore,
     NewTask,
     OnBusyThread,
-    Place,
+    QueuePosition,
     Record,
     ThreadChange,
 )
@@ -40,7 +40,7 @@ class Recorder(Protocol):
 
 
 @mutable
-class Ownership:
+class Lease:
     """Under which epoch a task is written, and the digest its next record follows."""
 
     epoch: int
@@ -67,7 +67,7 @@ class JournalWriter:
         store: JournalStore,
         channel: Channel,
         state: TaskState,
-        own: Ownership,
+        own: Lease,
         clock: Callable[[], int],
     ) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class JournalWriter:
         self._create = own.create
         self._is_made = own.create is None
         self._enter: OnBusyThread | None = own.enter
-        self.place: Place | None = None
+        self.place: QueuePosition | None = None
         """in its thread, as the first commit found it"""
 
         self._state_word: str | None = "running"

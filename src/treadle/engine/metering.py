@@ -25,7 +25,7 @@ Pricing: TypeAlias = Callable[[str, Usage], Decimal | None]
 _A_TOKEN = Usage(1, 1)
 
 
-def nobody_knows(model: str, usage: Usage) -> Decimal | None:
+def no_price(model: str, usage: Usage) -> Decimal | None:
     """Price nothing."""
     return None
 
@@ -38,7 +38,7 @@ def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
     return None if dollars is None else picodollars(dollars)
 
 
-class Tally:
+class TokenMeter:
     """The tokens of a task's requests, estimated: of a conversation that grows each message is looked at once."""
 
     def __init__(self) -> None:

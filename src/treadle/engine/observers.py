@@ -159,7 +159,7 @@ class Listener:
             )
 
 
-class Observing:
+class ObserverSet:
     """All observers of a runner."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
@@ -198,7 +198,7 @@ class Observing:
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
 
-_OPEN: Final[WeakSet[Observing]] = WeakSet()
+_OPEN: Final[WeakSet[ObserverSet]] = WeakSet()
 
 
 def _close_all() -> None:
@@ -217,12 +217,12 @@ def _close(listeners: Sequence[Listener]) -> None:
         listener.end(deadline)
 
 
-class Observed:
+class TaskObservation:
     """One task while this process has it, as observers are told of it."""
 
     __slots__ = ("_began", "_context", "_state", "_task", "_to", "deltas")
 
-    def __init__(self, to: Observing, state: TaskState, epoch: int) -> None:
+    def __init__(self, to: ObserverSet, state: TaskState, epoch: int) -> None:
         self._to = to
         self._state = state
         self._task: ObservedTask | None = None

@@ -13,7 +13,7 @@ from treadle.agents.decide.rules import (
     ModelFailurePolicy,
     OnLimit,
     OnUnknownOutcome,
-    Setup,
+    Rules,
     ToolFailurePolicy,
 )
 from treadle.core.codec import flaw
@@ -256,16 +256,16 @@ def was_raised(stored: Json) -> bool:
     return bool(stored and stored.get("raised"))
 
 
-def setup_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Setup:
+def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False) -> Rules:
     """Return what a drive goes by. With `raised`, the options' limits take the place of the agent's."""
     if agent is None:
-        return Setup(
+        return Rules(
             limits=options.limits or Limits(), on_limit=options.on_limit or "final_answer", knows_agent=False
         )
     limits = limits_of(agent, options, raised=raised)
     failure = options.on_failure or FailurePolicy()
     own = agent.own if agent.own is not None and agent.own.runs_functions else None
-    return Setup(
+    return Rules(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},
         agents=agent.agent_tools,

@@ -42,8 +42,8 @@ from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.artifacts import checked_artifacts, checked_sources
-from treadle.engine.effect_context import Flight, Kit, Stage, being_cancelled
-from treadle.engine.metering import Tally, cost_of, paid
+from treadle.engine.effect_context import AgentRuntime, EffectInFlight, Stage, being_cancelled
+from treadle.engine.metering import TokenMeter, cost_of, paid
 from treadle.errors import ModelError
 from treadle.policy.limits import spare_calls
 from treadle.ports import Tool, ToolContext, ToolOutput
@@ -54,7 +54,7 @@ LONGEST_WAIT: Final = 366 * 86_400.0
 # ---------------------------------------------------------------------------------------------- model
 
 
-async def call_model(stage: Stage, flight: Flight, effect: CallModel) -> list[e.Event]:
+async def call_model(stage: Stage, flight: EffectInFlight, effect: CallModel) -> list[e.Event]:
     """Ask the model and return the event its answer or failure is."""
     step = effect.step
     channel = stage.channel
@@ -126,7 +126,7 @@ def _returned(stage: Stage, effect: CallModel, request: ModelRequest, answer: Mo
         typed = reads.read(message, answer.finish) if reads is not None else None
     usage = answer.usage
     if usage is NO_USAGE:
-        stage.tally = stage.tally or Tally()
+        stage.tally = stage.tally or TokenMeter()
         usage = stage.tally.estimated(request, message)
     cost = cost_of(stage.price, answer.model or stage.kit.model.name, usage)
     also = paid(stage.price, answer.also, request) if answer.also else ()
@@ -192,7 +192,7 @@ def for_layers(request: ModelRequest, stage: Stage, asked_at: int, tries: Tries 
     if stage.family is not None:
         request.spare_calls = stage.family.account.spare_requests()
     else:
-        request.spare_calls = spare_calls(stage.kit.setup.limits, stage.state)
+        request.spare_calls = spare_calls(stage.kit.rules.limits, stage.state)
     return request
 
 
@@ -208,7 +208,7 @@ def instructions(stage: Stage, effect: CallModel) -> str:
     return f"{told}\n\nSteps left after this one: {left}.".strip()
 
 
-def standing(kit: Kit, state: TaskState) -> str:
+def standing(kit: AgentRuntime, state: TaskState) -> str:
     """Return the instructions that are the same in every request of a task."""
     told = state.instructions or ""
     return told if kit.typed is None else f"{told}\n\n{kit.typed.told}".strip()
@@ -236,7 +236,7 @@ def delta(step: str, call: str | None, text: e.Channel, item: Any, after: int) -
 # ---------------------------------------------------------------------------------------------- tools
 
 
-async def call_tool(stage: Stage, flight: Flight, effect: CallTool, arguments: Any) -> list[e.Event]:
+async def call_tool(stage: Stage, flight: EffectInFlight, effect: CallTool, arguments: Any) -> list[e.Event]:
     """Run a tool whose begin is recorded, and return its end."""
     call = effect.call
     tool = stage.kit.tools[call.name]
@@ -306,7 +306,7 @@ def _tool_failed(call: CallState, tool: Tool, text: str) -> list[e.Event]:
     return [failed_end(call, failure)]
 
 
-def _tool_cut(call: CallState, tool: Tool | None, flight: Flight) -> list[e.Event]:
+def _tool_cut(call: CallState, tool: Tool | None, flight: EffectInFlight) -> list[e.Event]:
     """Return what a call that was stopped comes to: it may run again, or it is not known what it did."""
     cut = flight.cut or "interrupted"
     if not flight.entered:
@@ -330,7 +330,7 @@ def _tool_cut(call: CallState, tool: Tool | None, flight: Flight) -> list[e.Even
     return [e.ToolStopped(call.step, call.id, cut)]
 
 
-async def undo_call(stage: Stage, flight: Flight, effect: UndoCall) -> list[e.Event]:
+async def undo_call(stage: Stage, flight: EffectInFlight, effect: UndoCall) -> list[e.Event]:
     """Run the compensation of a finished call and return its end."""
     call, call_id = effect.call, effect.id
     tool = stage.kit.tools.get(call.name)
@@ -354,7 +354,7 @@ async def undo_call(stage: Stage, flight: Flight, effect: UndoCall) -> list[e.Ev
         return [e.ToolEnded(call.step, call_id, "error", error=failure)]
 
 
-def _undo_cut(effect: UndoCall, flight: Flight) -> list[e.Event]:
+def _undo_cut(effect: UndoCall, flight: EffectInFlight) -> list[e.Event]:
     step = effect.call.step
     stopped = e.ToolStopped(step, effect.id, flight.cut or "interrupted")
     if flight.entered:
@@ -362,7 +362,7 @@ def _undo_cut(effect: UndoCall, flight: Flight) -> list[e.Event]:
     return [stopped, e.OutcomeSettled(step, effect.id, "not_happened", by="runner")]
 
 
-async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.Event]:
+async def reconcile(stage: Stage, flight: EffectInFlight, effect: Reconcile) -> list[e.Event]:
     """Ask a lost call's tool whether it took effect, and return the verdict."""
     call = effect.call
     tool = stage.kit.tools[call.name]
@@ -385,7 +385,7 @@ async def reconcile(stage: Stage, flight: Flight, effect: Reconcile) -> list[e.E
     return [e.OutcomeUnresolved(call.step, call.id)]
 
 
-def given_up(flight: Flight) -> list[e.Event]:
+def given_up(flight: EffectInFlight) -> list[e.Event]:
     """Return the end of an effect that cannot tell it: cancelled before it began, or abandoned."""
     effect = flight.effect
     if isinstance(effect, CallModel):
@@ -406,7 +406,7 @@ def given_up(flight: Flight) -> list[e.Event]:
     return _tool_cut(effect.call, None, flight)
 
 
-def broken(flight: Flight, error: BaseException) -> list[e.Event]:
+def broken(flight: EffectInFlight, error: BaseException) -> list[e.Event]:
     """Return the end of an effect that raised what no effect should: neither an error nor a cancellation."""
     effect, text = flight.effect, error_text(error)
     if isinstance(effect, CallModel):
@@ -430,7 +430,7 @@ def _unresolved(call: CallState, why: str) -> e.Failure:
     return e.Failure("tool", "error", f"reconcile= of {call.name} failed: {why}", call.id)
 
 
-def tool_context(stage: Stage, call: CallState, flight: Flight, attempt: int) -> ToolContext[Any]:
+def tool_context(stage: Stage, call: CallState, flight: EffectInFlight, attempt: int) -> ToolContext[Any]:
     """Return what a tool may know of the call it serves."""
     state, channel = stage.state, stage.channel
 

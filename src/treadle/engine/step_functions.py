@@ -18,13 +18,13 @@ from treadle.core.model import ModelRequest
 from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.schedule import ITSELF, seen_by
 from treadle.engine.artifacts import checked_artifacts, checked_sources
-from treadle.engine.effect_context import Flight, Stage, being_cancelled
+from treadle.engine.effect_context import EffectInFlight, Stage, being_cancelled
 from treadle.engine.perform import for_layers, standing
 from treadle.engine.step_threads import in_thread
 from treadle.errors import ModelError, SubagentFailed, ToolCallFailed, WorkerError
 
 
-async def run_function(stage: Stage, flight: Flight, effect: RunFunction) -> list[e.Event]:
+async def run_function(stage: Stage, flight: EffectInFlight, effect: RunFunction) -> list[e.Event]:
     """Enter a step that is a function and return its end; nothing if it was cut off, for then it is entered again."""
     state, worker, node = stage.state, stage.kit.agent.own, effect.node
     assert isinstance(worker, FunctionWorker), "only those have such steps"
@@ -83,7 +83,7 @@ def _worker_failure(error: BaseException) -> e.Failure:
     return e.Failure("worker", "error", error_text(error))
 
 
-async def consult_worker(stage: Stage, flight: Flight, effect: ConsultWorker) -> list[e.Event]:
+async def consult_worker(stage: Stage, flight: EffectInFlight, effect: ConsultWorker) -> list[e.Event]:
     """Ask a worker for the first step, or for its last look at the answer."""
     state, worker = stage.state, stage.kit.agent.own
     assert isinstance(worker, FunctionWorker), "only those are asked"

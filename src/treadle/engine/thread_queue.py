@@ -12,13 +12,13 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Final
 
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.effects import Decision, Wait
 from treadle.core.state import TaskState
 from treadle.errors import ThreadBusy
-from treadle.ports import OnBusyThread, Place
+from treadle.ports import OnBusyThread, QueuePosition
 
 LOOK: Final = 0.5
 """Seconds after which the first in line asks again, unless it was woken before."""
@@ -27,12 +27,12 @@ INSIDE: ContextVar[tuple[str, ...]] = ContextVar("treadle_inside", default=())
 """The tasks that the running code is part of: a tool of theirs that waited for their thread would wait for itself."""
 
 
-def in_line(state: TaskState, setup: Setup) -> Decision:
+def in_line(state: TaskState, rules: Rules) -> Decision:
     """Want the thread and nothing else: the worker of a task that has not come into its thread yet."""
     return Wait("thread")
 
 
-class Line:
+class ThreadQueue:
     """The tasks of this process that wait for their threads."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ def _number(waiting: tuple[int, Callable[[], None]]) -> int:
 
 
 @mutable
-class Ways:
+class AdmissionHooks:
     """What a task needs on its way into its thread, from whoever drives it.
 
     Args:
@@ -93,14 +93,14 @@ class Ways:
         look_after: sees to a task that nobody drives here and that could not be given back.
     """
 
-    ask: Callable[[OnBusyThread], Awaitable[Place | None]]
+    ask: Callable[[OnBusyThread], Awaitable[QueuePosition | None]]
     record: Callable[[e.Event], None]
     read_history: Callable[[int], Awaitable[None]]
     interrupt: Callable[[str], Awaitable[None]]
     look_after: Callable[[str], Awaitable[None]]
 
 
-class Entrance:
+class ThreadAdmission:
     """One task on its way into its thread.
 
     Args:
@@ -109,7 +109,12 @@ class Entrance:
     """
 
     def __init__(
-        self, line: Line, state: TaskState, how: OnBusyThread, place: Place | None, ways: Ways
+        self,
+        line: ThreadQueue,
+        state: TaskState,
+        how: OnBusyThread,
+        place: QueuePosition | None,
+        ways: AdmissionHooks,
     ) -> None:
         self._line = line
         self._state = state
@@ -139,7 +144,7 @@ class Entrance:
             await self._begin(place.version)
         return True
 
-    async def _line_up(self, place: Place, wake: Callable[[], None]) -> Place | None:
+    async def _line_up(self, place: QueuePosition, wake: Callable[[], None]) -> QueuePosition | None:
         """Do for the first time what is to be done about a busy thread; return the task's place after that."""
         state, how = self._state, self._how
         if how == "parallel":
@@ -184,7 +189,7 @@ class Entrance:
             self._line.leave(self._state.thread, self._state.task_id)
 
 
-def _busy(state: TaskState, place: Place, inside: str | None) -> ThreadBusy:
+def _busy(state: TaskState, place: QueuePosition, inside: str | None) -> ThreadBusy:
     holder = inside or (place.holders[0] if place.holders else "")
     message = f"thread {state.thread!r} is held by task {holder}, so task {state.task_id} cannot begin"
     if inside is not None:

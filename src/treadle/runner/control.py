@@ -30,13 +30,13 @@ from treadle.errors import (
     ToolArgumentsInvalid,
 )
 from treadle.runner.verbs import verb
-from treadle.runner.views import Input, Ref, Role, Views, finished, id_of, upcoming_steps, words_to_read
+from treadle.runner.views import Input, Ref, Role, ViewVerbs, finished, id_of, upcoming_steps, words_to_read
 
 READ_SOON: Final = 2.0
 """Seconds that a settlement waits to hear whether another one came before it."""
 
 
-class Steering(Views):
+class ControlVerbs(ViewVerbs):
     """The verbs with which people speak to a task and stop it, wherever it is driven."""
 
     @verb
@@ -92,7 +92,7 @@ class Steering(Views):
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
         """Replace the words that the next step will read; both versions are kept. Returns the step."""
         parts = self._driving.parts.load_parts(parts_of(input))
-        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
+        async with self._driving.owning.acquire_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
@@ -116,7 +116,7 @@ class Steering(Views):
             ConfigurationError: the arguments do not fit the schema.
             CallNotFound: there is no such call, or it has begun.
         """
-        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
+        async with self._driving.owning.acquire_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
@@ -155,7 +155,7 @@ class Steering(Views):
             TaskFinished: it has, beside others, and the task was ended nevertheless.
             UndoUnfinished: an undo has begun and not ended.
         """
-        async with self._driving.owning.own_outside_undo(await self._existing(task)) as owned:
+        async with self._driving.owning.acquire_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             failed = [one for one in state.under_way() if one.status == "failed" and step in (None, one.id)]
             if not failed:

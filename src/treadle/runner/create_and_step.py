@@ -12,9 +12,9 @@ from treadle.core.messages import Json
 from treadle.core.state import TaskState
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.driver import NewRun
-from treadle.drivers.task_cache import Owned
+from treadle.drivers.task_cache import OwnedTask
 from treadle.engine import results
-from treadle.engine.drive import Drive
+from treadle.engine.drive import DriveLoop
 from treadle.engine.options import RunOptions, from_json
 from treadle.engine.results import RunResult, Task, TaskStepOutput
 from treadle.errors import (
@@ -27,10 +27,10 @@ from treadle.errors import (
 from treadle.ports import TaskExists, TaskRow
 from treadle.runner.stream import StepStream
 from treadle.runner.verbs import on_instances, verb
-from treadle.runner.views import Input, Ref, Views, finished, id_of, next_step, upcoming_steps
+from treadle.runner.views import Input, Ref, ViewVerbs, finished, id_of, next_step, upcoming_steps
 
 
-class Stepping(Views):
+class StepVerbs(ViewVerbs):
     """The verbs that make a task, run one step of it, and finalize it."""
 
     @verb
@@ -63,7 +63,7 @@ class Stepping(Views):
         owned = await self._create_or_none(new, drives=False)
         if owned is None:
             return await self.get_task(str(task_id))
-        async with self._driving.owning.giving_back(owned):
+        async with self._driving.owning.releasing(owned):
             if context is not None:
                 self._driving.introduce(owned, agent, context, from_json(owned.state.options))
             await owned.writer.durable()
@@ -108,7 +108,7 @@ class Stepping(Views):
         row = await self._driving.row(task_id)
         self._driving.check_alone(task_id, row.parent)
         known = self._driving.agents.of(row.agent, agent, task_id)
-        async with self._driving.owning.own_outside_undo(task_id, enter=True) as owned:
+        async with self._driving.owning.acquire_outside_undo(task_id, enter=True) as owned:
             known = agent or self._driving.agents.version_for(owned.state, known)
             if owned.state.ended in (None, "failed"):
                 await self._driving.agents.check_prices(known, owned.state)
@@ -121,7 +121,7 @@ class Stepping(Views):
             drive = await self._driving.drive(owned, "step", known, context, only)
         return _outcome_of_step(owned.state, drive, only)
 
-    async def _ready_for_a_step(self, owned: Owned, has_input: bool, step: str | None) -> None:
+    async def _ready_for_a_step(self, owned: OwnedTask, has_input: bool, step: str | None) -> None:
         state = owned.state
         if step is not None and step not in _may_run(state):
             raise StepNotFound(f"task {state.task_id}: {step!r} is not the next step")
@@ -180,7 +180,7 @@ class Stepping(Views):
         row = await self._driving.row(task_id)
         if row.state in ("completed", "degraded"):
             return await self.result(task_id)
-        async with self._driving.owning.own_outside_undo(task_id) as owned:
+        async with self._driving.owning.acquire_outside_undo(task_id) as owned:
             state = owned.state
             if state.ended in ("completed", "degraded"):  # just before it was owned here
                 return self._result_of(state, state.ended)
@@ -192,7 +192,7 @@ class Stepping(Views):
             await self._driving.drive(owned, "finalize", agent, None)
         return self._result_of(state, results.resting_word(state))
 
-    async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> Owned | None:
+    async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> OwnedTask | None:
         """Return a new task, or None when the caller's task id is known already."""
         while new.task_id is None or await self._known(new) is None:
             try:
@@ -232,7 +232,7 @@ def _may_run(state: TaskState) -> list[str]:
     return [info.step_id for info in upcoming_steps(state) if info.status != "blocked"]
 
 
-def _outcome_of_step(state: TaskState, drive: Drive, only: frozenset[str] | None) -> TaskStepOutput:
+def _outcome_of_step(state: TaskState, drive: DriveLoop, only: frozenset[str] | None) -> TaskStepOutput:
     """Return what a drive of one step came to, or raise what kept it from completing."""
     word = results.resting_word(state)
     if drive.step_done is not None:

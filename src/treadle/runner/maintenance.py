@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from treadle.drivers import arguments
 from treadle.runner.verbs import verb
-from treadle.runner.views import Ref, Views
+from treadle.runner.views import Ref, ViewVerbs
 
 if TYPE_CHECKING:
     from treadle.transfer.exporting import ExportReport
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from treadle.transfer.verifying import VerifyReport
 
 
-class Keeping(Views):
+class MaintenanceVerbs(ViewVerbs):
     """The verbs for whoever looks after a store."""
 
     @verb

@@ -15,8 +15,8 @@ from treadle.core.events import END_STATES
 from treadle.drivers import arguments
 from treadle.drivers.adoption import AT_MOST, Adopter, Tell, log
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.driver import NewRun, Parts, new_id
-from treadle.drivers.task_cache import Owned
+from treadle.drivers.driver import Dependencies, NewRun, new_id
+from treadle.drivers.task_cache import OwnedTask
 from treadle.engine import results
 from treadle.engine.abandoned import AbandonedCall, still_running
 from treadle.engine.observers import ObserverReport
@@ -26,13 +26,13 @@ from treadle.engine.thread_queue import INSIDE
 from treadle.errors import Fenced, TaskBusy
 from treadle.ports import InboxItem, TaskRow
 from treadle.runner.bridge import BRIDGE
-from treadle.runner.control import Steering
-from treadle.runner.create_and_step import Stepping
+from treadle.runner.control import ControlVerbs
+from treadle.runner.create_and_step import StepVerbs
 from treadle.runner.handle import RunHandle
-from treadle.runner.maintenance import Keeping
+from treadle.runner.maintenance import MaintenanceVerbs
 from treadle.runner.stream import EventStream
-from treadle.runner.threads import Remembering
-from treadle.runner.undo_fork import History
+from treadle.runner.threads import ThreadVerbs
+from treadle.runner.undo_fork import UndoForkVerbs
 from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, id_of
 
@@ -40,10 +40,10 @@ UNFINISHED: Final = frozenset({"created", "running", "answered"})
 """At rest, and nothing keeps the task from going on."""
 
 
-class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
+class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, ThreadVerbs):
     """Creates, drives, controls and inspects tasks. Holds no state of a run; safe under any concurrency."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         super().__init__(parts)
         self._held: set[asyncio.Future[Any]] = set()
         self._adopter: Adopter | None = None
@@ -162,7 +162,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
         return await self._drive_to_end(owned, new.agent, context)
 
     async def _drive_to_end(
-        self, owned: Owned, agent: Agent[Any], context: Any, *, detached: bool = False
+        self, owned: OwnedTask, agent: Agent[Any], context: Any, *, detached: bool = False
     ) -> RunResult:
         if detached:
             INSIDE.set(())  # whoever started it does not wait for it
@@ -311,7 +311,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
             known = self._driving.agents.of(row.agent, agent, task_id)
             owned = None
             try:
-                async with self._driving.owning.own_outside_undo(task_id, enter=True) as owned:
+                async with self._driving.owning.acquire_outside_undo(task_id, enter=True) as owned:
                     if _stays(owned.state.ended, options, again=again) or (owned.state.pausing and not again):
                         # Somebody else ended or paused it just before it was owned here.
                         return self._result_of(owned.state, results.resting_word(owned.state))
@@ -356,7 +356,7 @@ class TaskRunner(Stepping, Steering, History, Keeping, Remembering):
 
     async def _resume(
         self,
-        owned: Owned,
+        owned: OwnedTask,
         known: Agent[Any],
         agent: Agent[Any] | None,
         context: Any,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from treadle.core.events import Ephemeral, Event, RawChunk
 from treadle.core.journal import unfold
 from treadle.core.messages import Json
-from treadle.drivers.task_cache import Desk
+from treadle.drivers.task_cache import TaskCache
 from treadle.engine.broadcast import Stopped, Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 async def watch(
-    desk: Desk,
+    desk: TaskCache,
     task_id: str,
     watcher: Watcher | None = None,
     *,
@@ -89,7 +89,7 @@ async def watch(
         desk.channels.unsubscribe(task_id, watcher)
 
 
-async def _read(desk: Desk, task_id: str, after: int) -> list[Record]:
+async def _read(desk: TaskCache, task_id: str, after: int) -> list[Record]:
     """Return a task's records after an event; none if it was never made, which whoever made it is told."""
     try:
         return await desk.store.read(task_id, after=after)
@@ -102,7 +102,7 @@ class Stream(Generic[R]):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: TaskCache,
         task_id: str,
         work: Callable[[], Awaitable[R]],
         standing: Callable[[], Awaitable[R]] | None = None,
@@ -197,7 +197,7 @@ class EventStream(Stream[RunResult]):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: TaskCache,
         task_id: str,
         work: Callable[[], Awaitable[RunResult]],
         standing: Callable[[], Awaitable[RunResult]] | None = None,

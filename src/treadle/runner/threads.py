@@ -20,14 +20,14 @@ from treadle.engine.results import CompactionReport, PruneReport, RunResult, Thr
 from treadle.errors import ConfigurationError, TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import Commit, Model, NewTask, TaskFilter, TaskRow, ThreadChange, ThreadMoved
 from treadle.runner.verbs import verb
-from treadle.runner.views import Views
+from treadle.runner.views import ViewVerbs
 
 PAGE = 1_000
 IMPORTED = "import"
 """The agent's name of tasks that only hold imported words."""
 
 
-class Remembering(Views):
+class ThreadVerbs(ViewVerbs):
     """The verbs on threads."""
 
     async def _run(self, new: NewRun, context: Any) -> RunResult:

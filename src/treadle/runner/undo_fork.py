@@ -19,10 +19,10 @@ from treadle.engine.results import Difference, Task, UndoReport
 from treadle.errors import TaskBusy, TaskFinished, TaskStateError
 from treadle.ports import Commit, NewTask, TaskRow
 from treadle.runner.verbs import verb
-from treadle.runner.views import Input, Ref, Views, id_of
+from treadle.runner.views import Input, Ref, ViewVerbs, id_of
 
 
-class History(Views):
+class UndoForkVerbs(ViewVerbs):
     """The verbs that take steps back and try other paths."""
 
     @verb

@@ -7,7 +7,7 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from treadle.drivers.arguments import Door
+from treadle.drivers.arguments import ArgumentChecks
 from treadle.errors import MisusedVerb, TreadleError
 
 P = ParamSpec("P")
@@ -57,7 +57,7 @@ def on_instances(function: Callable[P, R]) -> Callable[P, R]:
 
 class _OnInstances:
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self._door = function, Door(function)
+        self._function, self._door = function, ArgumentChecks(function)
         update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
@@ -74,7 +74,7 @@ class _OnInstances:
 
 class _Verb:
     def __init__(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
-        self._function, self._door = function, Door(function)
+        self._function, self._door = function, ArgumentChecks(function)
         update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:

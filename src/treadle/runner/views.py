@@ -12,8 +12,8 @@ from treadle.core.graph import Graph
 from treadle.core.messages import Content, File
 from treadle.core.state import StepState, TaskState
 from treadle.drivers import arguments
-from treadle.drivers.driver import Driving, Parts
-from treadle.drivers.task_cache import Desk
+from treadle.drivers.driver import Dependencies, TaskDriver
+from treadle.drivers.task_cache import TaskCache
 from treadle.engine import results
 from treadle.engine.artifacts import artifact_named
 from treadle.engine.results import RunResult, StepInfo, Task, TaskPage, TaskStepOutput, ThreadMessages
@@ -40,15 +40,15 @@ def id_of(task: Ref) -> str:
     return task.task_id if isinstance(task, Task) else task
 
 
-class Views:
+class ViewVerbs:
     """The verbs that look, and what every group of verbs stands on: where tasks lie and how they are driven."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._driving = Driving(parts)
+    def __init__(self, parts: Dependencies) -> None:
+        self._driving = TaskDriver(parts)
         self._store = parts.store
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> TaskCache:
         """Where this runner's open tasks lie."""
         return self._driving.desk
 

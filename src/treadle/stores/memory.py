@@ -43,7 +43,7 @@ from treadle.ports import (
     Mark,
     NewTask,
     OnBusyThread,
-    Place,
+    QueuePosition,
     Record,
     Refused,
     TaskExists,
@@ -218,7 +218,7 @@ class MemoryStore(JournalStore):
             task.mark = Mark(task.head, _digest(task, task.head))
         return Committed(released, place)
 
-    def _enter(self, task: _Task, how: OnBusyThread | None) -> Place | None:
+    def _enter(self, task: _Task, how: OnBusyThread | None) -> QueuePosition | None:
         """Give the task its place in its thread; a task that is about to be created is not listed there yet."""
         if how is None or not task.owned:
             return None
@@ -243,7 +243,7 @@ class MemoryStore(JournalStore):
             if not holders and all(task.turn < _turn(other) for other in others):
                 task.turn = 0
         thread = self._threads.get(name) or _Thread()
-        return Place(task.turn == 0, thread.version, holders, task.turn or 0)
+        return QueuePosition(task.turn == 0, thread.version, holders, task.turn or 0)
 
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
         """Build the task without storing it: nothing may be written before every check has passed."""

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 
 from treadle.core.data import mutable
 from treadle.errors import ThreadBusy
-from treadle.ports import OnBusyThread, Place
+from treadle.ports import OnBusyThread, QueuePosition
 
 
 @mutable
@@ -24,7 +24,7 @@ class Entry:
     """A task's new place, not written yet, and the tasks that lose the thread by it since their drivers died."""
 
     turn: int
-    place: Place | None
+    place: QueuePosition | None
     deposed: tuple[Other, ...] = ()
 
 
@@ -77,4 +77,4 @@ def entry(
         if not holders and all(turn < other.turn for other in alive):
             turn = 0
     deposed = tuple([other for other in others if other.driver in dead and other.turn == 0])
-    return Entry(turn, Place(turn == 0, version, holders, turn), deposed if turn == 0 else ())
+    return Entry(turn, QueuePosition(turn == 0, version, holders, turn), deposed if turn == 0 else ())

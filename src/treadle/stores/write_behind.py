@@ -30,7 +30,7 @@ DISOWN_AGAIN: Final = (0.1, 10.0)
 """Seconds before the second and between the last of many tries to give a claim back."""
 
 
-class QueuedStore(JournalStore, Generic[W]):
+class WriteBehindStore(JournalStore, Generic[W]):
     """A `JournalStore` that queues what it is to write; a subclass makes the writer and reads."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.ports import JournalStore
 from treadle.testing.audit import Acknowledged, Evidence, LedgerEntry, Stream, audit_store
 from treadle.testing.crash import places_in
-from treadle.testing.crash.child import NOT_THERE, PATIENCE, SHOWN, Life
+from treadle.testing.crash.child import NOT_THERE, PATIENCE, SHOWN, CrashChild
 from treadle.testing.crash.fork_server import KILLED, ForkServer, output_of
 from treadle.testing.crash.instrumented import ILL_FORMED
 from treadle.testing.ledger import Ledger
@@ -112,7 +112,7 @@ def crash_at_every_boundary(
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  a folder of our own in it
     with tempfile.TemporaryDirectory(prefix="treadle-crash-", dir=memory) as folder:
         place = Path(folder)
-        life = Life(agent, input, store or str(place / "journal.db"), script)
+        life = CrashChild(agent, input, store or str(place / "journal.db"), script)
         on_server = open_store(life.store).url.startswith("postgresql")
         driver = "treadle.testing.crash.postgres" if on_server else "treadle.stores.sqlite.store"
         server = ForkServer(life.module, driver, "treadle.testing.crash.child:warm_up", cwd=cwd)
@@ -132,7 +132,7 @@ class _Trials:
 
     server: ForkServer
     folder: Path
-    life: Life
+    life: CrashChild
     env: dict[str, str]
     kills_per_task: int
     recovery: bool

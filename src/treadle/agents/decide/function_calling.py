@@ -19,7 +19,7 @@ from treadle.agents.decide.lifecycle import (
     settle,
     wanted_call,
 )
-from treadle.agents.decide.rules import Setup, ToolFailurePolicy
+from treadle.agents.decide.rules import Rules, ToolFailurePolicy
 from treadle.core import events as e
 from treadle.core.effects import CallModel, Decision, Effect, Wait
 from treadle.core.ends import withheld_end
@@ -39,22 +39,22 @@ _CUT = {
 }
 
 
-def decide(state: TaskState, setup: Setup) -> Decision:
+def decide(state: TaskState, rules: Rules) -> Decision:
     """Return what the task wants done next."""
     step = state.step
     if step is None:
-        return _begin(state, setup)
+        return _begin(state, rules)
     if step.status == "failed":
         return _after_failure(state, step)
     if _wants_an_answer(state, step):
-        return _ask(state, setup, step)
+        return _ask(state, rules, step)
     if step.open:
         answering = _answering_end(step) if step.typed is not None else None
         if answering is not None:
             return answering
         refused = close_calls(state, "no tool was offered", "refused") if step.final else None
-        return refused or _run_calls(state, setup, step)
-    return _complete(state, setup, step)
+        return refused or _run_calls(state, rules, step)
+    return _complete(state, rules, step)
 
 
 def _wants_an_answer(state: TaskState, step: StepState) -> bool:
@@ -64,9 +64,9 @@ def _wants_an_answer(state: TaskState, step: StepState) -> bool:
     return step.model == "begun"
 
 
-def _begin(state: TaskState, setup: Setup) -> Decision:
+def _begin(state: TaskState, rules: Rules) -> Decision:
     index = state.steps[-1].index + 1 if state.steps else 1
-    allowed = setup.limits.allowed_steps
+    allowed = rules.limits.allowed_steps
     if index > allowed:
         return e.LimitReached("steps", allowed, index - 1)
     return e.StepStarted(step_id(state.branch, index), index)
@@ -84,9 +84,9 @@ def _after_failure(state: TaskState, step: StepState) -> Decision:
     return e.StepStarted(step.id, step.index, step.attempt + 1)
 
 
-def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
+def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:
     if step.error is not None and step.model == "idle":
-        failed = _model_failed(state, setup, step, step.error)
+        failed = _model_failed(state, rules, step, step.error)
         if failed is not None:
             return failed
     if step.tries is not None and step.tries.retry_at is not None:
@@ -96,24 +96,24 @@ def _ask(state: TaskState, setup: Setup, step: StepState) -> Decision:
         return e.StepStarted(step.id, step.index, step.attempt)
     final = state.limit is not None
     if step.model == "idle" and not final:
-        reserve = setup.on_limit == "final_answer" and bool(setup.tools)
-        spent = spent_before_a_call(setup.limits, state, reserve=reserve)
+        reserve = rules.on_limit == "final_answer" and bool(rules.tools)
+        spent = spent_before_a_call(rules.limits, state, reserve=reserve)
         if spent is not None:
             return spent
     return (CallModel(step.id, step, final),)
 
 
-def _model_failed(state: TaskState, setup: Setup, step: StepState, error: e.Failure) -> Decision | None:
-    if setup.on_model_failure == "pause":
+def _model_failed(state: TaskState, rules: Rules, step: StepState, error: e.Failure) -> Decision | None:
+    if rules.on_model_failure == "pause":
         # The pause was asked for and lifted since: now the model is asked again.
         return None if step.paused else e.PauseRequested(FAILURE_POLICY, f"model failed: {error.message}")
-    if setup.on_model_failure == "degrade":
+    if rules.on_model_failure == "degrade":
         reason = f"the model failed: {error.message}"
-        return e.TaskEnded("degraded", partial_answer(state, setup), error, (*state.reasons, reason))
+        return e.TaskEnded("degraded", partial_answer(state, rules), error, (*state.reasons, reason))
     return e.StepFailed(step.id, error)
 
 
-def _run_calls(state: TaskState, setup: Setup, step: StepState) -> Decision:
+def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
     effects: list[Effect] = []
     waiting: list[CallState] = []
     calls = [call for call in step.calls if not call.answers] if step.typed is not None else step.calls
@@ -122,14 +122,14 @@ def _run_calls(state: TaskState, setup: Setup, step: StepState) -> Decision:
         if call.status == "begun":
             effects.append(wanted_call(call, call.child is not None))
         elif call.status == "proposed":
-            if _over(setup.limits, before + place):
-                return _refusal(call, setup.limits)
-            if len(effects) < setup.max_parallel_tools:
-                effects.append(wanted_call(call, call.name in setup.agents))
+            if _over(rules.limits, before + place):
+                return _refusal(call, rules.limits)
+            if len(effects) < rules.max_parallel_tools:
+                effects.append(wanted_call(call, call.name in rules.agents))
         elif call.status == "parked":
             effects.append(wanted_call(call, True))
         elif call.status in ("lost", "unresolved"):
-            ended = settle(state, setup, call, effects, waiting)
+            ended = settle(state, rules, call, effects, waiting)
             if ended is not None:
                 return ended
     return tuple(effects) or Wait("settlement", tuple(waiting))
@@ -144,31 +144,31 @@ def _refusal(call: CallState, limits: Limits) -> e.ToolEnded:
     return withheld_end(call, "refused", e.Failure("limit", "tool_calls", text, call.id))
 
 
-def _complete(state: TaskState, setup: Setup, step: StepState) -> Decision:
+def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
     if step.final:
-        return _last_answer(state, setup, step)
-    if setup.output_retries is not None:
-        answered = _typed(state, setup, step, setup.output_retries)
+        return _last_answer(state, rules, step)
+    if rules.output_retries is not None:
+        answered = _typed(state, rules, step, rules.output_retries)
         if answered is not None:
             return answered
     elif not step.calls:
         last = not state.unread
         return e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.finish))
-    failure = _unreadable(state, setup, step) or _failed_call(setup, step)
+    failure = _unreadable(state, rules, step) or _failed_call(rules, step)
     if failure is not None:
         return failure
     for call in step.calls:
-        spec = setup.tools.get(call.name)
+        spec = rules.tools.get(call.name)
         if spec is not None and spec.return_direct and call.outcome == "ok":
             output = call.display if call.display is not None else as_text(call.output)
-            return e.StepCompleted(step.id, not state.unread, output, True, _tolerated(setup, step))
+            return e.StepCompleted(step.id, not state.unread, output, True, _tolerated(rules, step))
     if state.limit is None:
-        reached = _limit_after(state, setup, step)
+        reached = _limit_after(state, rules, step)
         if reached is not None:
             return reached
-    elif setup.on_limit == "final_answer":
+    elif rules.on_limit == "final_answer":
         return (CallModel(step.id, step, True),)
-    return e.StepCompleted(step.id, reason=_tolerated(setup, step))
+    return e.StepCompleted(step.id, reason=_tolerated(rules, step))
 
 
 def _answering_end(step: StepState) -> e.ToolEnded | None:
@@ -188,7 +188,7 @@ def _answering_end(step: StepState) -> e.ToolEnded | None:
     )
 
 
-def _typed(state: TaskState, setup: Setup, step: StepState, retries: int) -> Decision | None:
+def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Decision | None:
     """Return what follows from an answer that is to be of a type; None if another step is to give it."""
     typed = step.typed
     if typed is None:
@@ -196,18 +196,18 @@ def _typed(state: TaskState, setup: Setup, step: StepState, retries: int) -> Dec
         return e.StepCompleted(step.id, not state.unread, reason=why) if why is not None else None
     if typed.problem is None:
         direct = typed.call is not None
-        return _failed_call(setup, step) or e.StepCompleted(
-            step.id, not state.unread, typed.output, direct, _tolerated(setup, step)
+        return _failed_call(rules, step) or e.StepCompleted(
+            step.id, not state.unread, typed.output, direct, _tolerated(rules, step)
         )
     if state.rejected <= retries:
         return None
     error = e.Failure("model", INVALID_OUTPUT, typed.problem, typed.call)
-    return _model_failed(state, setup, step, error)
+    return _model_failed(state, rules, step, error)
 
 
-def _last_answer(state: TaskState, setup: Setup, step: StepState) -> e.StepCompleted:
+def _last_answer(state: TaskState, rules: Rules, step: StepState) -> e.StepCompleted:
     reason = limit_words(state)
-    if setup.output_retries is None:
+    if rules.output_retries is None:
         return e.StepCompleted(step.id, True, step.text, reason=reason)
     typed = step.typed
     if typed is None or typed.problem is not None:
@@ -215,28 +215,28 @@ def _last_answer(state: TaskState, setup: Setup, step: StepState) -> e.StepCompl
     return e.StepCompleted(step.id, True, typed.output, typed.call is not None, reason)
 
 
-def _limit_after(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
+def _limit_after(state: TaskState, rules: Rules, step: StepState) -> e.LimitReached | None:
     """Return the limit that this step's end reaches, if the step has not answered."""
-    limits = setup.limits
+    limits = rules.limits
     if (
         limits.tool_calls is not None
         and state.tool_calls > limits.tool_calls
         and any(call.outcome == "refused" for call in step.calls)
     ):
         return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
-    if setup.on_limit == "final_answer" and step.index >= limits.allowed_steps:
+    if rules.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)
     if limits.repeats is not None and not state.unread:
         return in_circles(limits.repeats, newest_calls(state))
     return None
 
 
-def _unreadable(state: TaskState, setup: Setup, step: StepState) -> e.StepFailed | None:
+def _unreadable(state: TaskState, rules: Rules, step: StepState) -> e.StepFailed | None:
     """Return the failure of a step whose answer was the last of too many in a row that could not be read.
 
     A step that is tried again after that failed is left as it is, and the model is asked again in the next one.
     """
-    most = setup.max_parse_errors
+    most = rules.max_parse_errors
     if most is None or step.attempt > 1 or not _is_unreadable(step):
         return None
     count, place = 1, len(state.steps)
@@ -257,18 +257,18 @@ def _is_unreadable(step: StepState) -> bool:
     return step.status != "skipped" and bool(step.calls) and all(call.problem for call in step.calls)
 
 
-def _failed_call(setup: Setup, step: StepState) -> Decision | None:
+def _failed_call(rules: Rules, step: StepState) -> Decision | None:
     """Return what the failure policy makes of the first call that failed, unless the model is to deal with it."""
-    if setup.on_unknown_outcome == "fail" and step.attempt == 1:
+    if rules.on_unknown_outcome == "fail" and step.attempt == 1:
         unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
         if unknown is not None and unknown.error is not None:
             return e.StepFailed(step.id, unknown.error)
-    if setup.on_tool_failure not in _STOPS and setup.on_subagent_failure not in _STOPS:
+    if rules.on_tool_failure not in _STOPS and rules.on_subagent_failure not in _STOPS:
         return None
-    call = next((call for call in _failed(step) if _policy_for(setup, call) in _STOPS), None)
+    call = next((call for call in _failed(step) if _policy_for(rules, call) in _STOPS), None)
     if call is None or call.error is None:
         return None
-    if _policy_for(setup, call) == "fail":
+    if _policy_for(rules, call) == "fail":
         return e.StepFailed(step.id, call.error)
     if step.paused:
         return None
@@ -283,15 +283,15 @@ def _failed(step: StepState) -> Iterator[CallState]:
     return (call for call in step.calls if call.failed)
 
 
-def _policy_for(setup: Setup, call: CallState) -> ToolFailurePolicy:
-    return setup.on_tool_failure if call.child is None else setup.on_subagent_failure
+def _policy_for(rules: Rules, call: CallState) -> ToolFailurePolicy:
+    return rules.on_tool_failure if call.child is None else rules.on_subagent_failure
 
 
-def _tolerated(setup: Setup, step: StepState) -> str | None:
+def _tolerated(rules: Rules, step: StepState) -> str | None:
     """Return why the task is degraded from now on, if a call failed and the policy says so."""
-    if setup.on_tool_failure != "degrade" and setup.on_subagent_failure != "degrade":
+    if rules.on_tool_failure != "degrade" and rules.on_subagent_failure != "degrade":
         return None
-    call = next((call for call in _failed(step) if _policy_for(setup, call) == "degrade"), None)
+    call = next((call for call in _failed(step) if _policy_for(rules, call) == "degrade"), None)
     return (
         f"{call.name} failed: {call.error.message}" if call is not None and call.error is not None else None
     )

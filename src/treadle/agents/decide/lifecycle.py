@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import (
     CallModel,
@@ -30,10 +30,10 @@ from treadle.core.schedule import UNNEEDED
 from treadle.core.state import CallState, StepState, TaskState, UndoState
 from treadle.policy.limits import has_room_for_an_answer
 
-Worker = Callable[[TaskState, Setup], Decision]
+Worker = Callable[[TaskState, Rules], Decision]
 
 
-def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> Decision:
+def decide(state: TaskState, rules: Rules, work: Worker, *, finalize: bool) -> Decision:
     """Return what a task wants done next. With `finalize`, an answered task is brought to its end."""
     if state.ended is not None:
         return Wait("ended")
@@ -42,22 +42,22 @@ def decide(state: TaskState, setup: Setup, work: Worker, *, finalize: bool) -> D
     if state.interrupting:
         return () if state.in_flight() else Wait("interrupted")
     if state.undo is not None:
-        return _undo(state, setup, state.undo)
+        return _undo(state, rules, state.undo)
     if state.pausing:
         return _wanted_in_flight(state) or Wait("paused")
     if state.answered:
         if state.graph is not None and state.graph.surplus:
             return () if state.in_flight() else give_up(state.graph) or ()
-        return _end(state, setup) if finalize else Wait("answered")
-    if state.limit is not None and setup.knows_agent:
-        at_limit = _at_limit(state, setup)
+        return _end(state, rules) if finalize else Wait("answered")
+    if state.limit is not None and rules.knows_agent:
+        at_limit = _at_limit(state, rules)
         if at_limit is not None:
             return at_limit
-    return work(state, setup)
+    return work(state, rules)
 
 
-def _end(state: TaskState, setup: Setup) -> Decision:
-    if setup.looks_at_answers and not state.finalized:
+def _end(state: TaskState, rules: Rules) -> Decision:
+    if rules.looks_at_answers and not state.finalized:
         if state.error is not None:
             return fail(state, state.error)
         return (ConsultWorker("finalize"),)
@@ -178,7 +178,7 @@ def _close_undo(state: TaskState) -> e.Event | None:
 # ---------------------------------------------------------------------------------------------- limits
 
 
-def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
+def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
     """Return what follows a reached limit; None lets the worker ask for a last answer."""
     step = state.step
     out_of_time = state.limit == "seconds"
@@ -188,19 +188,19 @@ def _at_limit(state: TaskState, setup: Setup) -> Decision | None:
         and step.model in (("returned",) if out_of_time else ("begun", "returned"))
     ):
         return None  # the last answer is here, or on its way: only time that is up stops that
-    if state.in_flight() and (out_of_time or setup.on_limit != "pause"):
+    if state.in_flight() and (out_of_time or rules.on_limit != "pause"):
         return ()
-    if setup.on_limit == "pause":
+    if rules.on_limit == "pause":
         return e.PauseRequested("limit", limit_words(state))
     open_call = close_calls(state, f"the limit on {state.limit} was reached", "refused")
     if open_call is not None:
         return open_call
     reason = limit_words(state)
-    if setup.on_limit == "fail":
+    if rules.on_limit == "fail":
         return fail(state, e.Failure("limit", str(state.limit), reason))
-    if step is not None and has_room_for_an_answer(setup.limits, state):
+    if step is not None and has_room_for_an_answer(rules.limits, state):
         return None
-    return e.TaskEnded("degraded", partial_answer(state, setup), None, (*state.reasons, reason))
+    return e.TaskEnded("degraded", partial_answer(state, rules), None, (*state.reasons, reason))
 
 
 def limit_words(state: TaskState) -> str:
@@ -208,9 +208,9 @@ def limit_words(state: TaskState) -> str:
     return f"limit reached: {state.limit}" + (f": {state.limit_detail}" if state.limit_detail else "")
 
 
-def partial_answer(state: TaskState, setup: Setup) -> Json:
+def partial_answer(state: TaskState, rules: Rules) -> Json:
     """Return the last answer of a task, or the model's last words, or nothing; of a type, the one there is, or None."""
-    if setup.output_retries is not None:
+    if rules.output_retries is not None:
         typed = state.step.typed if state.step is not None else None
         return typed.output if typed is not None and typed.problem is None else None
     for step in (*state.under_way(), *reversed(state.steps[state.floor :])):
@@ -224,7 +224,7 @@ def partial_answer(state: TaskState, setup: Setup) -> Json:
 # ----------------------------------------------------------------------------------------------- undo
 
 
-def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
+def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
     """End what the steps left open, compensate one call after the other, newest first, then rewind."""
     for step in state.under_way():
         open_call = close_calls_of(step, "its step was undone", "cancelled")
@@ -240,7 +240,7 @@ def _undo(state: TaskState, setup: Setup, undo: UndoState) -> Decision:
         if call.undo_status in ("none", "not_happened"):
             return (
                 (UndoCall(call.id + UNDO_SUFFIX, call),)
-                if setup.knows_agent
+                if rules.knows_agent
                 else Wait("undo_failed", (call,))
             )
     return e.Rewound(undo.to, state.branch + 1, undo_report(state, undo), undo.steps)
@@ -289,16 +289,16 @@ def may_have_acted(call: CallState) -> bool:
 
 
 def settle(
-    state: TaskState, setup: Setup, call: CallState, effects: list[Effect], waiting: list[CallState]
+    state: TaskState, rules: Rules, call: CallState, effects: list[Effect], waiting: list[CallState]
 ) -> e.ToolEnded | None:
     """Return the end of a call whose outcome was not known; or want it looked for, or add it to those that wait."""
     settled = settled_end(call)
     if settled is not None:
         return settled
-    spec = setup.tools.get(call.name)
+    spec = rules.tools.get(call.name)
     if call.status == "lost" and spec is not None and spec.reconcilable:
         effects.append(Reconcile(f"{call.id}-reconcile", call))
-    elif setup.on_unknown_outcome == "wait":
+    elif rules.on_unknown_outcome == "wait":
         waiting.append(call)
     else:
         return unknown_end(call)

@@ -1,4 +1,4 @@
-"""`Setup`: what a drive of a task goes by, worked out once from agent and options. Plain data for the pure part."""
+"""`Rules`: what a drive of a task goes by, worked out once from agent and options. Plain data for the pure part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OnUnknownOutcome = Literal["wait", "tell_model", "fail"]
 
 
 @frozen
-class Setup:
+class Rules:
     """What `decide` needs to know besides the state.
 
     Without an agent (`tools` empty, `knows_agent` false) only what needs no code can be decided.

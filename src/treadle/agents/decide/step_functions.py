@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from treadle.agents.decide.lifecycle import close_calls, fail, give_up, partial_answer, settle, wanted_call
-from treadle.agents.decide.rules import Setup
+from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import (
     CallModel,
@@ -35,29 +35,29 @@ from treadle.policy.progress import in_circles
 NO_WAY_ON: Final = "no step is ready and none runs: the last step must say is_last=True, or name next_steps"
 
 
-def decide(state: TaskState, setup: Setup) -> Decision:
+def decide(state: TaskState, rules: Rules) -> Decision:
     """Return what the task wants done next."""
     graph = state.graph
     if graph is None:
-        return _first(state, setup)
+        return _first(state, rules)
     given_up = give_up(graph)
     if isinstance(given_up, e.Event):
         return given_up
-    begins = _begin(state, setup, graph)
+    begins = _begin(state, rules, graph)
     if begins is not None:
         return begins
-    wanted = _wanted(state, setup, graph)
+    wanted = _wanted(state, rules, graph)
     if given_up is not None:
         return wanted if isinstance(wanted, e.Event) else (*_effects(wanted), *given_up)
     if wanted:
         return wanted
     if graph.failed:
-        return _after_failure(state, setup, next(iter(graph.failed.values())))
+        return _after_failure(state, rules, next(iter(graph.failed.values())))
     if graph.running:
         return Wait("idle")
     if state.unread and not (graph.planned or graph.ready):
-        return _first(state, setup)  # words that came after the answer
-    if setup.only_steps is not None:
+        return _first(state, rules)  # words that came after the answer
+    if rules.only_steps is not None:
         return Wait("idle")
     return fail(state, e.Failure("worker", "no_way_on", NO_WAY_ON))
 
@@ -66,53 +66,53 @@ def _effects(decision: Decision | None) -> tuple[Effect, ...]:
     return decision if isinstance(decision, tuple) else ()
 
 
-def _first(state: TaskState, setup: Setup) -> Decision:
+def _first(state: TaskState, rules: Rules) -> Decision:
     """Return what a task begins with."""
     if state.error is not None:
         return fail(state, state.error)
-    return e.StepsPlanned(setup.first_steps) if setup.first_steps else (ConsultWorker("initialize"),)
+    return e.StepsPlanned(rules.first_steps) if rules.first_steps else (ConsultWorker("initialize"),)
 
 
-def _begin(state: TaskState, setup: Setup, graph: Graph) -> e.Event | None:
+def _begin(state: TaskState, rules: Rules, graph: Graph) -> e.Event | None:
     """Return the start of a step, if one may start: of those that failed only once the task is taken up again."""
     if graph.surplus:
         return None  # what comes after them is to begin the same whether they were quick to end or not
     if graph.failed:
         if state.error is not None:
             return None
-        node = next((node for node in graph.failed.values() if _may_run(setup, node)), None)
+        node = next((node for node in graph.failed.values() if _may_run(rules, node)), None)
         return e.StepStarted(node.id, node.index, node.step.attempt + 1) if node and node.step else None
-    if len(graph.running) >= setup.max_parallel_steps:
+    if len(graph.running) >= rules.max_parallel_steps:
         return None
-    node = next((node for node in graph.ready if _may_run(setup, node)), None)
+    node = next((node for node in graph.ready if _may_run(rules, node)), None)
     if node is None:
         return None
-    allowed = setup.limits.allowed_steps
+    allowed = rules.limits.allowed_steps
     if graph.started >= allowed:
         return None if graph.running else e.LimitReached("steps", allowed, graph.started)
     return e.StepStarted(node.id, node.index)
 
 
-def _may_run(setup: Setup, node: Node) -> bool:
-    return setup.only_steps is None or node.id in setup.only_steps
+def _may_run(rules: Rules, node: Node) -> bool:
+    return rules.only_steps is None or node.id in rules.only_steps
 
 
-def _wanted(state: TaskState, setup: Setup, graph: Graph) -> Decision | None:
+def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     """Return what running steps want, in flight or not; None if that is nothing."""
     effects: list[Effect] = []
     waiting: list[CallState] = []
     spent: list[CallState] = []
-    runs = [node for node in graph.running.values() if node.id not in graph.surplus and _may_run(setup, node)]
-    for node in islice(runs, setup.max_parallel_steps):
+    runs = [node for node in graph.running.values() if node.id not in graph.surplus and _may_run(rules, node)]
+    for node in islice(runs, rules.max_parallel_steps):
         assert node.step is not None, "it has begun"
         effects.append(RunFunction(node.id, node))
-        ended = _calls(state, setup, node.step, effects, waiting, spent)
+        ended = _calls(state, rules, node.step, effects, waiting, spent)
         if ended is not None:
             return ended
     if spent and not state.in_flight() and all(type(effect) is RunFunction for effect in effects):
-        most = setup.limits.tool_calls or 0
+        most = rules.limits.tool_calls or 0
         return e.LimitReached("tool_calls", most, state.tool_calls)
-    reached = _requests(state, setup, runs, effects)
+    reached = _requests(state, rules, runs, effects)
     if reached is not None:
         return reached
     if waiting and not any(type(effect) in (CallTool, CallModel, RunAgent) for effect in effects):
@@ -129,7 +129,7 @@ def _rests(node: Node) -> bool:
 
 def _calls(
     state: TaskState,
-    setup: Setup,
+    rules: Rules,
     step: StepState,
     effects: list[Effect],
     waiting: list[CallState],
@@ -142,20 +142,20 @@ def _calls(
         elif call.status == "parked":
             effects.append(wanted_call(call, True))
         elif call.status == "proposed":
-            if _over(state, setup, call):
+            if _over(state, rules, call):
                 spent.append(call)
-            elif len(effects) < setup.max_parallel_tools + setup.max_parallel_steps:
-                effects.append(wanted_call(call, call.name in setup.agents))
+            elif len(effects) < rules.max_parallel_tools + rules.max_parallel_steps:
+                effects.append(wanted_call(call, call.name in rules.agents))
         elif call.status in ("lost", "unresolved"):
-            ended = settle(state, setup, call, effects, waiting)
+            ended = settle(state, rules, call, effects, waiting)
             if ended is not None:
                 return ended
     return None
 
 
-def _over(state: TaskState, setup: Setup, wanted: CallState) -> bool:
+def _over(state: TaskState, rules: Rules, wanted: CallState) -> bool:
     """Whether a call that has not begun is one more than may be made."""
-    most = setup.limits.tool_calls
+    most = rules.limits.tool_calls
     if most is None or state.tool_calls <= most:
         return False
     waiting = [call for step in state.under_way() for call in step.open.values() if call.status == "proposed"]
@@ -163,7 +163,7 @@ def _over(state: TaskState, setup: Setup, wanted: CallState) -> bool:
 
 
 def _requests(
-    state: TaskState, setup: Setup, runs: list[Node], effects: list[Effect]
+    state: TaskState, rules: Rules, runs: list[Node], effects: list[Effect]
 ) -> e.LimitReached | None:
     """Add the requests to the model that running steps want, as far as limits and timers allow."""
     fresh, spent = 0, None
@@ -173,8 +173,8 @@ def _requests(
             if asked.tries is not None and asked.tries.retry_at is not None:
                 continue
             if asked.status == "proposed":
-                spent = spent_before_a_call(setup.limits, state, reserve=False, besides=fresh)
-                spent = spent or _in_circles(state, setup, node.step)
+                spent = spent_before_a_call(rules.limits, state, reserve=False, besides=fresh)
+                spent = spent or _in_circles(state, rules, node.step)
                 if spent is not None:
                     continue
                 fresh += 1
@@ -183,24 +183,24 @@ def _requests(
     return None if in_flight else spent
 
 
-def _in_circles(state: TaskState, setup: Setup, step: StepState) -> e.LimitReached | None:
+def _in_circles(state: TaskState, rules: Rules, step: StepState) -> e.LimitReached | None:
     """Return that the limit on repeats is reached, if what the model has a step call goes in circles."""
-    if setup.limits.repeats is None or state.unread:
+    if rules.limits.repeats is None or state.unread:
         return None
     asked = [call for call in reversed(step.calls) if call.asked and call.status == "ended"]
-    return in_circles(setup.limits.repeats, asked)
+    return in_circles(rules.limits.repeats, asked)
 
 
-def _after_failure(state: TaskState, setup: Setup, node: Node) -> Decision:
+def _after_failure(state: TaskState, rules: Rules, node: Node) -> Decision:
     """Return what the failure policy makes of a step that failed, now that nothing runs any more."""
     step = node.step
     error = step.error if step is not None else None
     if step is None or error is None:
         return Wait("idle")
     policies = {
-        "model": setup.on_model_failure,
-        "tool": setup.on_tool_failure,
-        "subagent": setup.on_subagent_failure,
+        "model": rules.on_model_failure,
+        "tool": rules.on_tool_failure,
+        "subagent": rules.on_subagent_failure,
     }
     policy = policies.get(error.source, "fail")
     if policy == "pause" and not step.paused:
@@ -212,5 +212,5 @@ def _after_failure(state: TaskState, setup: Setup, node: Node) -> Decision:
         return open_call  # of a step that does not run in this drive: taken up again, it is made
     if policy == "degrade":
         reason = f"step {node.plan.name!r} failed: {error.message}"
-        return e.TaskEnded("degraded", partial_answer(state, setup), error, (*state.reasons, reason))
+        return e.TaskEnded("degraded", partial_answer(state, rules), error, (*state.reasons, reason))
     return fail(state, error)

@@ -75,7 +75,7 @@ class AgentWorker(Protocol):
 
 
 class Decider:
-    """A worker that is one pure function of state and setup; see `treadle.agents.decide.function_calling` for one.
+    """A worker that is one pure function of state and rules; see `treadle.agents.decide.function_calling` for one.
 
     Args:
         decide: called again after each event; must not do anything but return an event, effects, or `Wait`.
@@ -83,7 +83,7 @@ class Decider:
 
     def __init__(self, decide: Worker) -> None:
         if not callable(decide):
-            raise ConfigurationError(f"Decider takes a function of state and setup, got {decide!r}")
+            raise ConfigurationError(f"Decider takes a function of state and rules, got {decide!r}")
         self.decide: Worker = decide
 
     runs_functions = looks_at_answers = False

@@ -9,7 +9,7 @@ from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tokens import estimated_usage
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.layers.layer import Layer, closed, count, number, prepare, ready_in
-from treadle.llm.layers.rate_window import Turnstile, turnstile_of
+from treadle.llm.layers.rate_window import RateWindow, rate_window_of
 from treadle.ports import Model
 
 
@@ -58,7 +58,7 @@ class RateLimit(Layer):
         if not callable(clock):
             raise ConfigurationError(f"RateLimit: clock must be a function, got {clock!r}")
         self._clock = clock
-        self._found: Turnstile | None = None
+        self._found: RateWindow | None = None
         self._is_prepared = False
 
     def _shown(self) -> list[str]:
@@ -92,10 +92,10 @@ class RateLimit(Layer):
                 turnstile.correct(slots, item.usage.total_tokens)
             await closed(inner)
 
-    def _turnstile(self) -> Turnstile:
+    def _turnstile(self) -> RateWindow:
         # Found at first use: a key may be said in the environment, after the model was made.
         if self._found is None:
-            self._found = turnstile_of(
+            self._found = rate_window_of(
                 self.account,
                 self.requests_per_second,
                 self.requests_per_minute,

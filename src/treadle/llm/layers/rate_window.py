@@ -129,7 +129,7 @@ class Waiter:
         self._timer = self._loop.call_later(seconds, self.done)
 
 
-class Turnstile:
+class RateWindow:
     """Lets requests pass as its windows allow, the question first that was asked first. Safe from any thread.
 
     One passes at a time, and is counted in the moment in which it goes, however long its event loop took to let it.
@@ -282,17 +282,17 @@ def _order(waiter: Waiter) -> tuple[int, int]:
     return waiter.order
 
 
-_turnstiles: OrderedDict[tuple[object, ...], Turnstile] = OrderedDict()
+_turnstiles: OrderedDict[tuple[object, ...], RateWindow] = OrderedDict()
 _turnstiles_lock = Lock()
 
 
-def turnstile_of(
+def rate_window_of(
     account: str,
     per_second: int | None,
     per_minute: int | None,
     tokens_per_minute: int | None,
     clock: Callable[[], float],
-) -> Turnstile:
+) -> RateWindow:
     """Return the one turnstile of an account with these numbers."""
     key = (account, per_second, per_minute, tokens_per_minute, clock)
     with _turnstiles_lock:
@@ -306,7 +306,7 @@ def turnstile_of(
                 windows.append(Window(per_minute, 60.0 + SLACK))
             if tokens_per_minute is not None:
                 windows.append(Window(tokens_per_minute, 60.0 + SLACK, of_tokens=True))
-            found = _turnstiles[key] = Turnstile(account.partition(" #")[0], windows, clock)
+            found = _turnstiles[key] = RateWindow(account.partition(" #")[0], windows, clock)
             if len(_turnstiles) > _KEPT:  # limits that are still used keep theirs
                 _turnstiles.popitem(last=False)
         else:

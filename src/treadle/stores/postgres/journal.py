@@ -25,7 +25,7 @@ from treadle.ports import (
     InboxWaiting,
     NewTask,
     OnBusyThread,
-    Place,
+    QueuePosition,
     Refused,
     TaskExists,
     ThreadChange,
@@ -421,7 +421,7 @@ class Group:
             self._batch.left.append((version, thread, own))
         self._versions[thread] = self._batch.moved[thread] = version
 
-    def _enter(self, head: Head, key: str, how: OnBusyThread | None) -> Place | None:
+    def _enter(self, head: Head, key: str, how: OnBusyThread | None) -> QueuePosition | None:
         return self._stand(head, key, self._entry(head, how))
 
     def _entry(self, head: Head, how: OnBusyThread | None) -> Entry | None:
@@ -434,7 +434,7 @@ class Group:
         others.sort(key=lambda other: (other.turn, other.row))
         return entry(head.thread, self._versions.get(head.thread, 0), head.turn, how, others, self._dead)
 
-    def _stand(self, head: Head, key: str, place: Entry | None) -> Place | None:
+    def _stand(self, head: Head, key: str, place: Entry | None) -> QueuePosition | None:
         """Give a task its place, and take the thread from those whose drivers died."""
         if place is None:
             return None

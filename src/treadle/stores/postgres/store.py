@@ -38,7 +38,7 @@ from treadle.stores.postgres.readers import Readers
 from treadle.stores.postgres.schema import Address, address
 from treadle.stores.postgres.snapshot import SnapshotSession
 from treadle.stores.postgres.writer import PostgresWriter
-from treadle.stores.write_behind import QueuedStore
+from treadle.stores.write_behind import WriteBehindStore
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class _Snapshot(_Asking):
         return await asyncio.wrap_future(self._session.ask(question, *about))
 
 
-class PostgresStore(_Asking, QueuedStore[PostgresWriter]):
+class PostgresStore(_Asking, WriteBehindStore[PostgresWriter]):
     """A `JournalStore` in PostgreSQL.
 
     Args:

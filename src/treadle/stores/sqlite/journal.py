@@ -20,7 +20,7 @@ from treadle.ports import (
     Committed,
     InboxItem,
     InboxWaiting,
-    Place,
+    QueuePosition,
     Record,
     TaskExists,
     TaskRow,
@@ -369,7 +369,7 @@ class Journal:
             thread, turn = self._one("SELECT thread, turn FROM tasks WHERE id = ?", head.row)
         return thread_queue.entry(self._connection, thread, head.row, turn, commit.enter, self._is_living)
 
-    def _depose(self, entry: Entry) -> Place | None:
+    def _depose(self, entry: Entry) -> QueuePosition | None:
         """Take the thread from those whose drivers died, for a task that now has it; return its place."""
         for other in entry.deposed:
             thread_queue.depose(self._connection, other)

@@ -31,7 +31,7 @@ from treadle.stores.processes import LEASE_SECONDS, checked_lease
 from treadle.stores.sqlite import reading
 from treadle.stores.sqlite.schema import Connection, connect_reader, is_fixed, unavailable
 from treadle.stores.sqlite.writer import Writer, refuse_inherited
-from treadle.stores.write_behind import QueuedStore
+from treadle.stores.write_behind import WriteBehindStore
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def _typed_errors(path: Path) -> Generator[None]:
         raise unavailable(path, error) from error
 
 
-class SQLiteStore(_Asking, QueuedStore[Writer]):
+class SQLiteStore(_Asking, WriteBehindStore[Writer]):
     """A `JournalStore` in a SQLite file.
 
     Args:

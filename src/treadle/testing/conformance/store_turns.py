@@ -14,7 +14,7 @@ from treadle.ports import (
     Commit,
     JournalStore,
     OnBusyThread,
-    Place,
+    QueuePosition,
     TaskExists,
     TaskFilter,
     ThreadMember,
@@ -31,7 +31,7 @@ async def entering(store: JournalStore, task_id: str, enter: OnBusyThread, threa
     return owner, committed.place
 
 
-async def asked(owner: Owner, enter: OnBusyThread = "enqueue") -> Place:
+async def asked(owner: Owner, enter: OnBusyThread = "enqueue") -> QueuePosition:
     """Ask (again) for the task's thread."""
     place = (await owner.send(enter=enter)).place
     assert place is not None
@@ -46,16 +46,16 @@ class TurnConformance(StoreSubject):
     ) -> None:
         async with self.opened(tmp_path) as store:
             one, place = await entering(store, "t", "enqueue")
-            assert place == Place(True, 0)
+            assert place == QueuePosition(True, 0)
             two, waits = await entering(store, "u", "enqueue")
             three, waits_too = await entering(store, "v", "enqueue")
             assert (waits.held, waits.holders) == (False, ("t",))
             assert 0 < waits.number < waits_too.number
-            assert await asked(one) == Place(True, 0), "who has it keeps it"
+            assert await asked(one) == QueuePosition(True, 0), "who has it keeps it"
             await one.write(thread=add(0))
             await one.release()
             assert await asked(three) == replace(waits_too, version=1, holders=()), "it is not its turn"
-            assert await asked(two) == Place(True, 1)
+            assert await asked(two) == QueuePosition(True, 1)
             assert await asked(three) == replace(waits_too, version=1, holders=("u",))
             assert (await last_of(three.write(), two.release(), asked(three))).held
 
@@ -75,7 +75,7 @@ class TurnConformance(StoreSubject):
     async def test_who_rejects_a_busy_thread_is_refused_and_leaves_no_trace(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             one, place = await entering(store, "t", "reject")
-            assert place == Place(True, 0)
+            assert place == QueuePosition(True, 0)
             with pytest.raises(ThreadBusy) as refused:
                 await entering(store, "u", "reject")
             assert (refused.value.task_id, refused.value.thread_id) == ("t", "talk")
@@ -144,9 +144,9 @@ class TurnConformance(StoreSubject):
             _, elsewhere = await entering(store, "x", "enqueue", "another thread")
             assert elsewhere.held
             one, place = await entering(store, "t", "enqueue")
-            assert place == Place(True, 0), "created, parked and other threads' tasks hold nothing"
+            assert place == QueuePosition(True, 0), "created, parked and other threads' tasks hold nothing"
             await one.write(thread=add(0), release=True)
-            assert await asked(made) == Place(True, 1)
+            assert await asked(made) == QueuePosition(True, 1)
 
     async def test_a_claim_enters_the_thread_if_it_is_asked_to(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -154,7 +154,7 @@ class TurnConformance(StoreSubject):
                 await (await Owner.create(store, name, thread_id="talk")).release()
             assert (await store.claim("t")).place is None
             claim = await store.claim("u", enter=True)
-            assert claim.place == Place(True, 0)
+            assert claim.place == QueuePosition(True, 0)
             waits = await store.claim("v", enter=True)
             assert waits.place is not None
             assert (waits.place.held, waits.place.holders) == (False, ("u",))
@@ -202,7 +202,7 @@ class TurnConformance(StoreSubject):
             commit = owner.commit(record, create=new_task("t", thread_id="talk"), enter="enqueue")
             first = await send(store, commit)
             assert first == await send(store, commit)
-            assert first.place == Place(True, 0)
+            assert first.place == QueuePosition(True, 0)
             assert len(await store.rows(TaskFilter())) == 1
 
     async def test_the_same_commit_again_is_told_a_place_that_is_kept(self, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ class TurnConformance(StoreSubject):
             one, _ = await entering(store, "t", "enqueue")
             owner = Owner(store, "u")
             lost = owner.commit(owner.record(), create=new_task("u", thread_id="talk"), enter="enqueue")
-            assert (await send(store, lost)).place == Place(False, 0, ("t",), 1)
+            assert (await send(store, lost)).place == QueuePosition(False, 0, ("t",), 1)
             await one.release()
-            assert (await send(store, lost)).place == Place(True, 0)
+            assert (await send(store, lost)).place == QueuePosition(True, 0)
             assert (await entering(store, "v", "enqueue"))[1].holders == ("u",)

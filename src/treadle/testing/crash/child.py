@@ -40,7 +40,7 @@ Script: TypeAlias = Callable[[TaskRunner, Agent[Any], str], Coroutine[Any, Any, 
 
 
 @mutable
-class Life:
+class CrashChild:
     """What a process is to do with a task."""
 
     agent: str

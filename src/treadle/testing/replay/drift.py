@@ -11,7 +11,7 @@ from treadle.agents.agent import Agent
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.observation import as_text
-from treadle.testing.replay.trace import CallTrail, RequestTrail, StepTrail, Trail
+from treadle.testing.replay.trace import CallTrace, RequestTrace, StepTrace, TaskTrace
 
 DriftKind = Literal["agent", "instructions", "tools", "request", "call", "order", "result", "step", "end"]
 
@@ -48,8 +48,8 @@ def _shown(value: Json) -> str:
 
 
 def compared(
-    then: Trail,
-    now: Trail,
+    then: TaskTrace,
+    now: TaskTrace,
     declared_then: dict[str, Any] | None,
     declared_now: dict[str, Any],
     agent: Agent[Any],
@@ -71,7 +71,11 @@ def compared(
 
 
 def _of_requests(
-    then: Trail, now: Trail, declared_then: dict[str, Any] | None, declared: dict[str, Any], agent: Agent[Any]
+    then: TaskTrace,
+    now: TaskTrace,
+    declared_then: dict[str, Any] | None,
+    declared: dict[str, Any],
+    agent: Agent[Any],
 ) -> Iterator[Drift]:
     if then.instructions != now.instructions:
         yield Drift("instructions", "request 1", "the instructions", then.instructions, now.instructions)
@@ -88,7 +92,7 @@ def _of_requests(
         yield Drift("tools", "request 1", path, old, new)
 
 
-def _only_instructions(then: Trail, agent: Agent[Any]) -> bool:
+def _only_instructions(then: TaskTrace, agent: Agent[Any]) -> bool:
     """Whether the agent is the one of the recording but for its instructions."""
     return agent.replace(instructions=then.instructions).fingerprint == then.fingerprint
 
@@ -106,10 +110,10 @@ def _differences(old: Json, new: Json, path: str) -> Iterator[tuple[str, Json, J
 # -------------------------------------------------------------------------------------------- step by step
 
 
-def _of_step(then: StepTrail | None, now: StepTrail | None, number: int) -> Iterator[Drift]:
+def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iterator[Drift]:
     where = f"step {number}"
     if then is None or now is None:
-        there = cast("StepTrail", then or now)
+        there = cast("StepTrace", then or now)
         asked = "; ".join([call.text for call in there.calls.values()]) or "an answer"
         what = "a step that was not recorded" if then is None else "a step that does not come any more"
         yield Drift("step", where, what, None if then is None else asked, None if now is None else asked)
@@ -127,7 +131,7 @@ def _of_step(then: StepTrail | None, now: StepTrail | None, number: int) -> Iter
                 yield Drift("step", where, f"its {name}", old, new)
 
 
-def _of_asking(then: list[RequestTrail], now: list[RequestTrail], where: str) -> Iterator[Drift]:
+def _of_asking(then: list[RequestTrace], now: list[RequestTrace], where: str) -> Iterator[Drift]:
     for number, (old, new) in enumerate(zip_longest(then, now), 1):
         place = f"{where}, request {number}"
         if old is None or new is None:
@@ -149,11 +153,11 @@ _NAMES = {
 }
 
 
-def _told(request: RequestTrail | None) -> Json:
+def _told(request: RequestTrace | None) -> Json:
     return None if request is None else request.messages or "the conversation so far"
 
 
-def _of_calls(then: list[CallTrail], now: list[CallTrail], where: str) -> Iterator[Drift]:
+def _of_calls(then: list[CallTrace], now: list[CallTrace], where: str) -> Iterator[Drift]:
     texts, others = [call.text for call in then], [call.text for call in now]
     if texts != others and sorted(texts) == sorted(others):
         yield Drift("order", where, "the order of its calls", cast("Json", texts), cast("Json", others))
@@ -168,7 +172,7 @@ def _of_calls(then: list[CallTrail], now: list[CallTrail], where: str) -> Iterat
             yield Drift("result", place, f"what the model is shown of {old.text}", old.seen, new.seen)
 
 
-def _what_of(old: CallTrail | None, new: CallTrail | None) -> str:
+def _what_of(old: CallTrace | None, new: CallTrace | None) -> str:
     if old is None:
         return "a call that was not recorded"
     if new is None:
@@ -176,13 +180,13 @@ def _what_of(old: CallTrail | None, new: CallTrail | None) -> str:
     return "its arguments" if old.name == new.name else "which tool is called"
 
 
-def _ran(call: CallTrail) -> str:
+def _ran(call: CallTrace) -> str:
     """Return whether a call went well, badly, or was never begun."""
     outcome = call.end.outcome if call.end is not None else ""
     return outcome if outcome in ("ok", "invalid", "denied") else "failed"
 
 
-def _of_end(then: Trail, now: Trail) -> Iterator[Drift]:
+def _of_end(then: TaskTrace, now: TaskTrace) -> Iterator[Drift]:
     assert then.end is not None
     if now.end is None:
         yield Drift("end", "the end", "the task did not end", then.end.state, None)

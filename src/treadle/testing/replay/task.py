@@ -33,7 +33,7 @@ from treadle.runner.views import Role
 from treadle.testing.replay.drift import Drift, compared
 from treadle.testing.replay.journals import journal_of
 from treadle.testing.replay.recording import Recording, declaration, load, record, save
-from treadle.testing.replay.trace import CallTrail, StepTrail, Trail, trail_of
+from treadle.testing.replay.trace import CallTrace, StepTrace, TaskTrace, trace_of
 from treadle.wiring import Runner
 
 __all__ = ["Drift", "Recording", "ReplayReport", "assert_replays", "load", "record", "replay", "save"]
@@ -77,7 +77,7 @@ async def replay(
     Raises:
         AgentUnknown: the task is that of another agent.
     """
-    then = trail_of(recording.events)
+    then = trace_of(recording.events)
     if then.created is None:
         raise AgentUnknown(f"task {recording.task_id} holds words from elsewhere: there is nothing to replay")
     if then.created.agent != agent.name and not any(x.kind == "task_forked" for x in recording.events):
@@ -96,7 +96,7 @@ async def replay(
     actor = agent.replace(model=model, tools=tools, worker=worker, **parts)
     async with Runner("memory:", agents=[actor]) as runner:
         task_id = await _run(runner, actor, then, recording, context)
-        now = trail_of(await journal_of(runner.store, task_id))
+        now = trace_of(await journal_of(runner.store, task_id))
     drifts = compared(then, now, recording.declaration, declaration(agent), agent)
     calls = sum(len(step.calls) for step in now.steps.values())
     return ReplayReport(
@@ -133,7 +133,7 @@ def _mode(agent: Agent[Any]) -> str | None:
         return None
 
 
-async def _run(runner: Runner, agent: Agent[Any], then: Trail, recording: Recording, context: Any) -> str:
+async def _run(runner: Runner, agent: Agent[Any], then: TaskTrace, recording: Recording, context: Any) -> str:
     """Run the task as far as it was recorded, with what people said at the places where they said it."""
     created = then.created
     assert created is not None
@@ -162,7 +162,7 @@ async def _run(runner: Runner, agent: Agent[Any], then: Trail, recording: Record
     return task.task_id
 
 
-async def _stepped(runner: Runner, task_id: str, step: StepTrail, context: Any) -> bool:
+async def _stepped(runner: Runner, task_id: str, step: StepTrace, context: Any) -> bool:
     """Take a step as it was recorded, with what was said before it; False if the task goes no further."""
     for said in step.inputs:
         role = "observation" if said.observation else said.role
@@ -178,7 +178,7 @@ async def _stepped(runner: Runner, task_id: str, step: StepTrail, context: Any) 
     return True
 
 
-def _given_up(step: StepTrail) -> bool:
+def _given_up(step: StepTrace) -> bool:
     """Whether a person gave the step up."""
     return isinstance(step.end, StepSkipped) and step.end.by not in (ITSELF, UNNEEDED)
 
@@ -200,14 +200,14 @@ class RecordedFailure(TreadleError):
 class _Served:
     """The recorded ends of calls, each to be given once, to a call of the same name and arguments."""
 
-    def __init__(self, then: Trail) -> None:
-        self._waiting: dict[str, deque[CallTrail]] = {}
-        self._given: dict[str, CallTrail] = {}
+    def __init__(self, then: TaskTrace) -> None:
+        self._waiting: dict[str, deque[CallTrace]] = {}
+        self._given: dict[str, CallTrace] = {}
         for step in then.steps.values():
             for call in step.calls.values():
                 self._waiting.setdefault(_key(call.name, call.arguments), deque()).append(call)
 
-    def of(self, name: str, arguments: Json, call_id: str) -> CallTrail | None:
+    def of(self, name: str, arguments: Json, call_id: str) -> CallTrace | None:
         """Return what was recorded of a call; each of its tries gets the same."""
         if call_id not in self._given:
             waiting = self._waiting.get(_key(name, arguments))
@@ -275,7 +275,7 @@ def _subagents_served(agent: Agent[Any], model: ReplayModel, served: _Served) ->
     return {"subagents": tuple(made)}
 
 
-def _observation(call: CallTrail) -> Sequence[Any] | None:
+def _observation(call: CallTrace) -> Sequence[Any] | None:
     """Return what the tool itself said the model is to see; None if it only returned a value, cut since or not."""
     assert call.end is not None
     seen = call.end.observation

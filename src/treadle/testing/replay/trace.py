@@ -18,7 +18,7 @@ _UNDO = "-undo"
 
 
 @mutable
-class CallTrail:
+class CallTrace:
     """A call: what was asked for, what came of each try, and what the model was shown."""
 
     name: str
@@ -47,7 +47,7 @@ class CallTrail:
 
 
 @mutable
-class RequestTrail:
+class RequestTrace:
     """A request to the model, as far as it does not follow from what was said before it."""
 
     final: bool
@@ -59,7 +59,7 @@ class RequestTrail:
 
 
 @mutable
-class StepTrail:
+class StepTrace:
     """A step."""
 
     id: str
@@ -68,13 +68,13 @@ class StepTrail:
     inputs: list[e.InputReceived] = field(default_factory=list[e.InputReceived])
     """what somebody said before it"""
 
-    requests: dict[str, RequestTrail] = field(default_factory=dict[str, RequestTrail])
-    calls: dict[str, CallTrail] = field(default_factory=dict[str, CallTrail])
+    requests: dict[str, RequestTrace] = field(default_factory=dict[str, RequestTrace])
+    calls: dict[str, CallTrace] = field(default_factory=dict[str, CallTrace])
     end: e.StepCompleted | e.StepFailed | e.StepSkipped | None = None
 
 
 @mutable
-class Trail:
+class TaskTrace:
     """A task."""
 
     created: e.TaskCreated | None = None
@@ -83,13 +83,13 @@ class Trail:
 
     instructions: str = ""
     fingerprint: str = ""
-    steps: dict[str, StepTrail] = field(default_factory=dict[str, StepTrail])
+    steps: dict[str, StepTrace] = field(default_factory=dict[str, StepTrace])
     end: e.TaskEnded | None = None
 
 
-def trail_of(events: Sequence[e.Event]) -> Trail:
+def trace_of(events: Sequence[e.Event]) -> TaskTrace:
     """Return what a task did, from its events."""
-    trail, unread = Trail(), list[e.InputReceived]()
+    trail, unread = TaskTrace(), list[e.InputReceived]()
     for event in events:
         match event:
             case e.TaskCreated():
@@ -105,7 +105,7 @@ def trail_of(events: Sequence[e.Event]) -> Trail:
             case e.InputReceived():
                 unread.append(event)
             case e.StepStarted():
-                step = trail.steps.setdefault(event.step, StepTrail(event.step, event.index))
+                step = trail.steps.setdefault(event.step, StepTrace(event.step, event.index))
                 step.inputs += unread
                 unread = []
             case e.Rewound():
@@ -123,7 +123,7 @@ def trail_of(events: Sequence[e.Event]) -> Trail:
     return trail
 
 
-def _in_step(trail: Trail, event: e.Event) -> None:
+def _in_step(trail: TaskTrace, event: e.Event) -> None:
     step = trail.steps.get(getattr(event, "step", ""))
     match event:
         case e.ResultReplaced():
@@ -135,13 +135,13 @@ def _in_step(trail: Trail, event: e.Event) -> None:
             return
         case e.ModelRequested():
             said = None if event.messages is None else "\n".join([words(m.parts) for m in event.messages])
-            step.requests[event.call] = RequestTrail(False, None, event.instructions, event.tools, said)
+            step.requests[event.call] = RequestTrace(False, None, event.instructions, event.tools, said)
         case e.ModelStarted() if event.call is None:
-            step.requests[str(len(step.calls))] = RequestTrail(event.final, event.offered)
+            step.requests[str(len(step.calls))] = RequestTrace(event.final, event.offered)
         case e.ModelReturned() if event.call is None:
             _asked_for(step, event.message)
         case e.CallRequested():
-            step.calls[event.call] = CallTrail(event.name, event.arguments)
+            step.calls[event.call] = CallTrace(event.name, event.arguments)
         case e.CallEdited() if event.call in step.calls:
             step.calls[event.call].arguments = event.arguments
         case e.ToolStopped() if event.call in step.calls and event.error is not None:
@@ -154,9 +154,9 @@ def _in_step(trail: Trail, event: e.Event) -> None:
             pass
 
 
-def _asked_for(step: StepTrail, message: Message) -> None:
+def _asked_for(step: StepTrace, message: Message) -> None:
     for call in message.tool_calls:
-        step.calls[call.id] = CallTrail(call.name, call.arguments if call.problem is None else call.raw)
+        step.calls[call.id] = CallTrace(call.name, call.arguments if call.problem is None else call.raw)
 
 
 def words(parts: Sequence[object] | tuple[Content, ...]) -> str:
