@@ -55,8 +55,8 @@ docs: .venv
 	$(RUN)/pytest -q tests/docs
 
 postgres: .venv
-	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/test_postgres.py tests/stores/test_postgres_faults.py tests/runner/test_on_postgres.py
-	$(RUN)/pytest -q -n 2 -m full tests/runner -k postgresql
+	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/postgres/test_postgres.py tests/stores/postgres/test_faults.py tests/runner/test_on_postgres.py
+	$(RUN)/pytest -q -n 2 -m full tests/engine tests/drivers tests/transfer tests/runner tests/context -k postgresql
 
 environments: .venv
 	$(RUN)/python -m tests.environments

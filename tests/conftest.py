@@ -3,7 +3,8 @@
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ if sys.dont_write_bytecode:
 import pytest
 from hypothesis import settings
 
+from treadle import Runner
+from treadle.stores.memory import MemoryStore
 from treadle.testing.postgres import PostgresServer
 
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False)
@@ -56,3 +59,18 @@ def postgres() -> Iterator[PostgresServer]:
     """A real server for the tests of this process; each takes a schema of its own."""
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A store that several runners may be made on, one after the other or side by side."""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        return server.in_schema(f"t{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
+    return MemoryStore() if request.param == "memory" else tmp_path / "journal.db"
+
+
+@pytest.fixture
+async def runner(store: Any) -> AsyncIterator[Runner]:
+    async with Runner(store) as runner:
+        yield runner

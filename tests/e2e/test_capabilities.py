@@ -1,6 +1,6 @@
 """What users of agent libraries expect to find, one short test for each, through the public API alone.
 
-Two more are where their worlds are: plans that are refined (26) in tests/runner/test_plan_refine.py, the fitting few of
+Two more are where their worlds are: plans that are refined (26) in tests/engine/test_plan_refine.py, the fitting few of
 many tools (33) in tests/tools/test_index.py.
 """
 

@@ -543,7 +543,6 @@ async def _has(found: set[str], wanted: str) -> bool:
 
 IDLE = """
 import asyncio, sys
-from treadle.stores import postgres_journal
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.writer_thread import Item
 

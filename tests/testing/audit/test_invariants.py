@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.test_audit import honest, numbered
+from tests.testing.audit.test_audit import honest, numbered
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.core.messages import Message, ToolCall, user

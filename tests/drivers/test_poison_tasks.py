@@ -51,9 +51,9 @@ SUPERVISE = """
 import asyncio, os
 from agents import bomb, worker
 from treadle import Runner
-from treadle.runner import adopting
+from treadle.drivers import adoption
 
-adopting.SUSPECT, adopting.GIVEN_UP = 2, 4  # each death takes a while
+adoption.SUSPECT, adoption.GIVEN_UP = 2, 4  # each death takes a while
 
 async def begin():
     async with Runner("journal.db") as runner:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import apsw
 
-from tests.stores.queued_cases import QueuedCases
+from tests.stores.write_behind_cases import QueuedCases
 from treadle.ports import JournalStore
 from treadle.testing.conformance.durability import PersistentStoreConformance
 

@@ -521,7 +521,7 @@ def test_a_loop_that_ends_just_when_a_task_changes_hands_leaves_it_interrupted(t
             handle = await runner.start(agent(call("hang"), "x"), "go", task_id="mine")
             await asyncio.sleep(0.3)
             # Who carries the task on from here has not begun when all tasks are cancelled.
-            runner.desk.owned["mine"].drive.poke()
+            runner.desk.owned["mine"].drive.read_inbox_soon()
         asyncio.run(main())
         print(runner.sync.get_task("mine").state, flush=True)
         """,

@@ -10,7 +10,7 @@ from typing import ClassVar
 import psycopg
 import pytest
 
-from tests.stores.queued_cases import QueuedCases
+from tests.stores.write_behind_cases import QueuedCases
 from treadle.ports import JournalStore
 from treadle.testing.conformance.durability import CALLS, PersistentStoreConformance
 from treadle.testing.postgres import PostgresServer

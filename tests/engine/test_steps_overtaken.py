@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.test_parallel_steps import agent_of, planned, sound
+from tests.engine.test_parallel_steps import agent_of, planned, sound
 from treadle import (
     Agent,
     Breakpoint,
