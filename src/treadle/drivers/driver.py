@@ -274,9 +274,9 @@ class TaskDriver:
 
                 stage.family = await family_of(self, owned, kit, above)
             if kit.agent.own is not None and kit.agent.own.runs_functions:
-                from treadle.engine.step_requests import StepDesk
+                from treadle.engine.step_requests import StepRequests
 
-                stage.desk = StepDesk(state, writer.clock)
+                stage.desk = StepRequests(state, writer.clock)
             if terms.options.context_tokens is not None:
                 most, told = terms.options.context_tokens, standing(kit, state)
                 if kit.agent.dialect is not None:

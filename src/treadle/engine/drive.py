@@ -46,7 +46,7 @@ from treadle.engine.thread_queue import LOOK, ThreadAdmission, in_line
 from treadle.ports import AT_ONCE, InboxItem, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 
 if TYPE_CHECKING:
-    from treadle.engine.step_requests import StepDesk
+    from treadle.engine.step_requests import StepRequests
 
 CLOSING: Final = "its driver was closed"
 """Why a task is interrupted when the runner that drives it ends."""
@@ -417,7 +417,7 @@ class DriveLoop:
                 break
 
     def _record_for_functions(
-        self, record: Recorder, desk: StepDesk, event: e.Event, inbox: str | None = None
+        self, record: Recorder, desk: StepRequests, event: e.Event, inbox: str | None = None
     ) -> None:
         """Record an event, and give word of it to the function that waits for it."""
         record(event, inbox)

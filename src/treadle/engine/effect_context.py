@@ -22,7 +22,7 @@ from treadle.policy.budget import Account
 from treadle.ports import Model, Tool
 
 if TYPE_CHECKING:
-    from treadle.engine.step_requests import StepDesk
+    from treadle.engine.step_requests import StepRequests
     from treadle.engine.typed_answers import TypedAnswers
 
 Cut = Literal["interrupted", "timeout", "abandoned"]
@@ -125,7 +125,7 @@ class Stage:
     show: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
     """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
 
-    desk: StepDesk | None = None
+    desk: StepRequests | None = None
     """where steps that are functions hand in what they want"""
 
     tally: TokenMeter | None = None

@@ -18,7 +18,7 @@ from treadle.errors import WorkerError
 T = TypeVar("T")
 
 
-class StepDesk:
+class StepRequests:
     """The desk of one drive: functions hand in, the drive takes down; both in the drive's event loop.
 
     Args:

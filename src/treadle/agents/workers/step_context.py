@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class StepDesk(Protocol):
+class StepServices(Protocol):
     """What carries out what a function asks for."""
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
@@ -79,11 +79,13 @@ class StepContext(Generic[C]):
     stored. `instructions` and `tools` are the agent's; `answer_schema` is what its answer has to fit, None for text.
     """
 
-    def __init__(self, state: TaskState, node: Node, desk: StepDesk, context: C, agent: Agent[Any]) -> None:
+    def __init__(
+        self, state: TaskState, node: Node, services: StepServices, context: C, agent: Agent[Any]
+    ) -> None:
         step, graph = node.step, state.graph
         assert step is not None, "it has begun"
         assert graph is not None, "it has begun"
-        self._state, self._node, self._step, self._desk = state, node, step, desk
+        self._state, self._node, self._step, self._services = state, node, step, services
         self.task_id = state.task_id
         self.thread_id = state.thread
         self.agent = state.agent
@@ -202,7 +204,7 @@ class StepContext(Generic[C]):
             event, call_id = None, cast("Asked", known.done).id
         self._asking = self._asking or given is None
         try:
-            await self._desk.request(event, call_id)
+            await self._services.request(event, call_id)
         finally:
             self._asking = self._asking and given is not None
         asked_ = cast("Asked", self._node.keyed[name].done)
@@ -270,7 +272,7 @@ class StepContext(Generic[C]):
         """Return what a function returned when it was called first; it has to be JSON data."""
         self._check_entered()
         name = f"once:{key}"
-        async with self._turns.setdefault(name, self._desk.turns()):
+        async with self._turns.setdefault(name, self._services.turns()):
             if name not in self._node.keyed:
                 await self._keep(key, name, fn)
         return cast("T", copied(cast("Kept", self._node.keyed[name].done).value))
@@ -282,31 +284,31 @@ class StepContext(Generic[C]):
             raise WorkerError(
                 f"step {self.name!r}: once({key!r}, ...) must return JSON data, got {value!r:.200}"
             )
-        await self._desk.keep(e.ValueKept(self.step_id, name, value))
+        await self._services.keep(e.ValueKept(self.step_id, name, value))
 
     async def now(self) -> float:
         """Return the time when this was first asked, in seconds since 1970, UTC; each call in a step has its own."""
-        return await self.once(f"now:{self._count('now')}", self._desk.now)
+        return await self.once(f"now:{self._count('now')}", self._services.now)
 
     async def random(self) -> float:
         """Return a number from 0 up to 1, the same when the function is entered again; each call has its own."""
-        return await self.once(f"random:{self._count('random')}", self._desk.random)
+        return await self.once(f"random:{self._count('random')}", self._services.random)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Return what an awaitable of this context comes to, in a function that is not `async`."""
-        return self._desk.wait(awaitable)
+        return self._services.wait(awaitable)
 
     async def in_thread(self, fn: Callable[[], T]) -> T:
         """Return what a function that blocks returned, called in a thread of its own; steps beside this one go on."""
-        return await self._desk.in_thread(fn)
+        return await self._services.in_thread(fn)
 
     async def settled(self) -> None:
         """Return once all that was asked for has ended; from then on nothing may be asked for."""
-        while self._desk.has_wishes or self._step.open or self._node.asked:
-            if self._desk.has_wishes:
-                await self._desk.heard()
+        while self._services.has_wishes or self._step.open or self._node.asked:
+            if self._services.has_wishes:
+                await self._services.heard()
             else:
-                await self._desk.request(None, next(iter((*self._step.open, *self._node.asked))))
+                await self._services.request(None, next(iter((*self._step.open, *self._node.asked))))
         self._over = True
 
     # --------------------------------------------------------------------------------------- keeping
@@ -359,7 +361,7 @@ class StepContext(Generic[C]):
         known, found = self._find(f"call:{tool.id}" if asked else key, digest)
         if known is not None:
             call_id = cast("CallState", known.done).id
-            return call_id, self._desk.request(None, call_id)
+            return call_id, self._services.request(None, call_id)
         if isinstance(tool, ToolCall) and tool.id.startswith(f"{self.step_id}-"):
             call_id = tool.id
         else:  # what this step was not asked for another may make as well
@@ -369,7 +371,7 @@ class StepContext(Generic[C]):
         event = e.CallRequested(
             self.step_id, call_id, found, digest, name, copied(given), problem, is_its_own
         )
-        return call_id, self._desk.request(event, call_id)
+        return call_id, self._services.request(event, call_id)
 
     def _check_entered(self) -> None:
         if self._over:
