@@ -113,7 +113,7 @@ ENDLESS = _agent("endless", *[call("look", place=str(n)) for n in range(6)], tex
 
 
 @dataclass
-class QueuePosition:
+class Place:
     """What a typed answer is here."""
 
     name: str
@@ -125,7 +125,7 @@ TYPED = _agent(
     call("final_answer", name="oslo"),
     turn(calls=[call("look", place="oslo"), call("final_answer", name="oslo", free="no idea")]),
     call("final_answer", name="oslo", free=True),
-    output_type=QueuePosition,
+    output_type=Place,
     output_mode="tool",
 )
 

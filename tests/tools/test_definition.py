@@ -95,13 +95,13 @@ def test_bound_methods_partials_callable_objects_and_static_methods_become_tools
     assert tool(shop, name="shop").spec.description == "Sell as well."
     assert tool(partial(plus, 1), name="inc").spec.parameters["required"] == ["b"]
 
-    class QueuePosition:
+    class Place:
         @tool
         @staticmethod
         def here(a: int) -> int:
             return a
 
-    assert QueuePosition.here(3) == 3
+    assert Place.here(3) == 3
 
 
 def stars(*args: int) -> None: ...
