@@ -15,8 +15,8 @@ from treadle.core.messages import Content, File, Message, Text
 from treadle.drivers.driver import Dependencies, system_time
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
+from treadle.llm.default_layers import resolve, shown
 from treadle.llm.prices import Price, PriceFunction, pricing
-from treadle.llm.registry import resolve, shown
 from treadle.ports import JournalStore, Notice, Observer
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner

@@ -14,7 +14,7 @@ from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.context.recall import Recall
 from treadle.drivers.driver import Dependencies
 from treadle.engine.options import Breakpoint
-from treadle.llm.registry import resolve
+from treadle.llm.default_layers import resolve
 from treadle.llm.scripted import call
 from treadle.runner.runner import TaskRunner
 from treadle.stores.memory import MemoryStore

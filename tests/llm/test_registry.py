@@ -10,7 +10,8 @@ import time
 import pytest
 
 from treadle.errors import ModelUnknown
-from treadle.llm.registry import bare, default_model, local_ollama, resolve
+from treadle.llm.default_layers import resolve
+from treadle.llm.registry import bare_model, default_model, local_ollama
 from treadle.models import Anthropic, Google, Ollama, OpenAI, OpenAIChat, PydanticAIModel, ScriptedModel
 
 
@@ -28,7 +29,7 @@ from treadle.models import Anthropic, Google, Ollama, OpenAI, OpenAIChat, Pydant
 )
 def test_a_name_is_a_provider_and_a_model(name, kind, shown):
     model = resolve(name)
-    assert type(bare(name)) is kind
+    assert type(bare_model(name)) is kind
     assert model.name == shown
 
 
@@ -68,7 +69,7 @@ def test_a_model_of_pydantic_ai_is_wrapped():
 def test_resolving_and_naming_models_imports_no_provider():
     code = (
         "import sys; from treadle.models import OpenAI, OpenAIChat, Anthropic, Google, ScriptedModel, text\n"
-        "from treadle.llm.registry import resolve; resolve('openai:gpt-x'); resolve('anthropic:claude-x')\n"
+        "from treadle.llm.default_layers import resolve; resolve('openai:gpt-x'); resolve('anthropic:claude-x')\n"
         "resolve('openai-responses:gpt-x'); resolve('google:gemini-x')\n"
         "assert not {'pydantic_ai', 'openai', 'anthropic', 'google.genai', 'httpx2'} & sys.modules.keys()"
     )

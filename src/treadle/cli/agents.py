@@ -14,7 +14,8 @@ from typing import Any, Final, cast
 from treadle.agents.agent import Agent
 from treadle.core.data import mutable
 from treadle.errors import AgentUnknown, ConfigurationError
-from treadle.llm.registry import default_model, local_ollama, resolve
+from treadle.llm.default_layers import resolve
+from treadle.llm.registry import default_model, local_ollama
 
 ASSISTANT: Final = "assistant"
 """Name of the agent that `treadle run INPUT` runs."""

@@ -29,7 +29,8 @@ from treadle.cli.opening import CODES
 from treadle.core import events as e
 from treadle.core.events import Event
 from treadle.errors import ConfigurationError, TreadleError
-from treadle.llm.registry import default_model, local_ollama, resolve
+from treadle.llm.default_layers import resolve
+from treadle.llm.registry import default_model, local_ollama
 
 SIGKILLED = -9
 PROCESSES = 12

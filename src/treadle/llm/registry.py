@@ -1,4 +1,4 @@
-"""From the names people write, such as `openai:gpt-5.4-mini`, to models."""
+"""The providers by name: `openai:gpt-5.4-mini` to a model without layers, and the models that can be used here."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from treadle.ports import Model
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
 
-    from treadle.llm.layers.retry import Retry
-
 EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, google:gemini-3.1-flash, ollama:qwen3:4b"
 
 _PROVIDERS: dict[str, type[NamedModel]] = {
@@ -39,42 +37,8 @@ _PROVIDERS: dict[str, type[NamedModel]] = {
 }
 
 
-def resolve(model: str | Model | TheirModel) -> Model:
-    """Return the model that an agent names.
-
-    Args:
-        model: `provider:name`, which stands for the provider's model with deadlines and retries around it; a Treadle
-            model (returned as it is); or an instance of a pydantic-ai model class.
-
-    Raises:
-        ModelUnknown: no provider answers to the name, or the object is no model.
-        MissingExtra: the provider's package is not installed.
-    """
-    if not isinstance(model, str):
-        return bare(model)
-    made = with_defaults(model)
-    made.require()
-    return made
-
-
-def with_defaults(model: str) -> Retry:
-    """Return a model given as text with the layers it has then: deadlines for each attempt, and retries around them."""
-    from treadle.llm.layers.retry import Retry
-    from treadle.llm.layers.timeout import Timeout
-
-    return Retry(Timeout(model))
-
-
-def shown(model: str) -> str:
-    """Return what a model given as text stands for, as `repr` would; of an unknown one the text itself."""
-    try:
-        return repr(with_defaults(model))
-    except ModelUnknown:
-        return repr(model)
-
-
-def bare(model: str | Model | TheirModel) -> Model:
-    """Return a model without any layer that is not written; its packages may be missing.
+def bare_model(model: str | Model | TheirModel) -> Model:
+    """Return a model without adding layers; the packages that it needs may be missing.
 
     Raises:
         ModelUnknown: no provider answers to the name, or the object is no model.

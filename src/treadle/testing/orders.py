@@ -20,7 +20,7 @@ from treadle.core.data import mutable
 from treadle.core.messages import Message
 from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
-from treadle.llm.registry import resolve
+from treadle.llm.default_layers import resolve
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.replay import journals

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from treadle import Agent, ScriptedModel, TextDelta
 from treadle.core.model import FailedAttempt
 from treadle.errors import ConfigurationError, MissingExtra, ModelError, ModelErrorKind, ModelUnknown
+from treadle.llm.default_layers import resolve
 from treadle.llm.errors import PASSING, kind_of_status
 from treadle.llm.layers.retry import backoff
-from treadle.llm.registry import resolve
 from treadle.models import CircuitBreaker, Fallback, OpenAIChat, Retry, Timeout, fail, text
 from treadle.testing.conformance.model import ask, request
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 from treadle.core.model import ModelDelta
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
+from treadle.llm.registry import bare_model
 from treadle.ports import output_mode_of
 
 if TYPE_CHECKING:
@@ -78,10 +79,8 @@ class Layer:
 
 def inner_model(layer: str, model: Any) -> Model:
     """Return the model that a layer is put around; raises `ConfigurationError` when it is none."""
-    from treadle.llm.registry import bare
-
     try:
-        return bare(model)
+        return bare_model(model)
     except ConfigurationError as error:
         raise type(error)(f"{layer}: {error}") from None
 

@@ -16,7 +16,7 @@ from treadle.agents.agent import Agent
 from treadle.core.messages import ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tools import Verdict
-from treadle.llm.registry import resolve
+from treadle.llm.default_layers import resolve
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.testing.audit.events import well_formed
 from treadle.testing.ledger import Ledger

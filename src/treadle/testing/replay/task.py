@@ -25,7 +25,7 @@ from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.tools import Unknown
 from treadle.engine.options import RunOptions, from_json
 from treadle.errors import AgentUnknown, StepFailed, TaskFinished, TaskParked, TreadleError
-from treadle.llm.registry import resolve
+from treadle.llm.default_layers import resolve
 from treadle.llm.replay import ReplayModel
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.runner.bridge import BRIDGE
