@@ -29,7 +29,7 @@ from typing import Any
 
 from tests.journals.stories import AGENTS
 from treadle import Agent, NextStep, Runner, ScriptedModel, StepContext, StepResult, tool
-from treadle.cli.json_form import as_document
+from treadle.cli.json_output import as_document
 from treadle.core import codec
 from treadle.core.events import EVENTS
 from treadle.core.journal import unfold

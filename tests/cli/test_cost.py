@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from treadle.cli.ending import usage_words
-from treadle.cli.json_form import as_document
+from treadle.cli.json_output import as_document
+from treadle.cli.outcome import usage_words
 from treadle.cli.screen import dollars
 from treadle.engine.results import TaskUsage
 

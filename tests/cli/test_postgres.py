@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.opening import command_line
+from treadle.cli.command import command_line
 from treadle.testing.postgres import PostgresServer
 
 

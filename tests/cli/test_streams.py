@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
-from treadle.cli.driving import _drive
+from treadle.cli.drive import _drive
 from treadle.cli.main import main
 from treadle.cli.screen import Screen
 from treadle.models import call, text

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from treadle import Agent, File, Runner, ScriptedModel, ToolOutput, tool
-from treadle.cli.json_form import as_document, as_json
+from treadle.cli.json_output import as_document, as_json
 from treadle.cli.screen import Screen, clean
 from treadle.cli.timeline import Timeline
 from treadle.core.events import ModelReturned, ToolEnded

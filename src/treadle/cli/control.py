@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from treadle.cli.ending import told
-from treadle.cli.opening import (
+from treadle.cli.command import (
     JsonOption,
     StoreOption,
     TaskArgument,
@@ -19,7 +18,8 @@ from treadle.cli.opening import (
     row_named,
     runner_on,
 )
-from treadle.cli.running import read
+from treadle.cli.outcome import told
+from treadle.cli.run import read
 from treadle.cli.screen import Screen
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.results import RunResult

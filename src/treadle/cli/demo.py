@@ -24,8 +24,8 @@ from rich.prompt import Confirm
 
 from treadle import Happened, NotHappened, Runner, RunOptions, Task, ToolSpec
 from treadle.cli import demo_agent, demo_evidence
+from treadle.cli.command import CODES
 from treadle.cli.demo_screen import WIDTH, Stage, command, shown
-from treadle.cli.opening import CODES
 from treadle.core import events as e
 from treadle.core.events import Event
 from treadle.errors import ConfigurationError, TreadleError

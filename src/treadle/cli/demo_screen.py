@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from treadle.cli.command import command_line
 from treadle.cli.demo_evidence import Call, Claim
-from treadle.cli.opening import command_line
 from treadle.core import events as e
 from treadle.core import messages
 from treadle.core.events import Event

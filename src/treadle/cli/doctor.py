@@ -14,7 +14,7 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.opening import JsonOption, StoreOption, screen_of
+from treadle.cli.command import JsonOption, StoreOption, screen_of
 from treadle.cli.screen import Screen, short
 from treadle.core.data import mutable
 from treadle.errors import StoreError

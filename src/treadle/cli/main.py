@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.cli import branching, control, doctor, driving, keeping, replaying, running, threads, views
-from treadle.cli.json_form import error_json
-from treadle.cli.opening import CODES, OUR_BUG, USAGE, StoreOption, interrupted
+from treadle.cli import control, doctor, drive, maintenance, replay, run, threads, undo_fork, views
+from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
+from treadle.cli.json_output import error_json
 from treadle.cli.screen import Screen
 from treadle.errors import (
     ConfigurationError,
@@ -38,10 +38,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (
-    running.run,
-    running.step,
-    running.resume,
-    driving.drive,
+    run.run,
+    run.step,
+    run.resume,
+    drive.drive,
     views.tasks,
     views.show,
     control.pause,
@@ -49,18 +49,18 @@ for _command in (
     control.cancel,
     control.send,
     control.settle,
-    branching.undo,
-    branching.fork,
+    undo_fork.undo,
+    undo_fork.fork,
     views.diff,
-    keeping.verify,
-    keeping.export,
-    replaying.replay,
+    maintenance.verify,
+    maintenance.export,
+    replay.replay,
     doctor.doctor,
 ):
     app.command()(_command)
 app.add_typer(threads.threads, name="threads")
 app.command()(threads.prune)
-app.command("import")(keeping.import_)
+app.command("import")(maintenance.import_)
 
 
 @app.command()

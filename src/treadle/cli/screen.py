@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO, cast
 from rich.console import Console
 from rich.text import Text
 
-from treadle.cli.json_form import as_document
+from treadle.cli.json_output import as_document
 
 STYLES: Final = {
     "completed": "green",

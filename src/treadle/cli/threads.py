@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 
 from treadle.cli import agents
-from treadle.cli.opening import CODES, JsonOption, StoreOption, in_loop, runner_on
-from treadle.cli.running import read
+from treadle.cli.command import CODES, JsonOption, StoreOption, in_loop, runner_on
+from treadle.cli.run import read
 from treadle.cli.screen import Screen, clean, some
 from treadle.core.messages import Json, Message, Text, ToolCall, ToolResult
 from treadle.errors import ConfigurationError, ThreadNotFound

@@ -9,10 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from treadle.cli.ending import pending, spent, usage_words
-from treadle.cli.graph import draw
-from treadle.cli.json_form import as_json
-from treadle.cli.opening import (
+from treadle.cli.command import (
     JsonOption,
     StoreOption,
     TaskArgument,
@@ -20,6 +17,9 @@ from treadle.cli.opening import (
     row_named,
     runner_on,
 )
+from treadle.cli.graph import draw
+from treadle.cli.json_output import as_json
+from treadle.cli.outcome import pending, spent, usage_words
 from treadle.cli.screen import STYLES, Screen, clean, dollars, short
 from treadle.cli.timeline import Timeline, words
 from treadle.core.events import Event, Rewound, UndoRequested
@@ -262,7 +262,7 @@ def diff(
 
 def shown_value(value: Any) -> str:
     """Return either side of a difference on one line."""
-    from treadle.cli.json_form import as_json
+    from treadle.cli.json_output import as_json
 
     if isinstance(value, str):
         return short(value)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from treadle.cli.opening import JsonOption, StoreOption, in_loop, row_named, runner_on
+from treadle.cli.command import JsonOption, StoreOption, in_loop, row_named, runner_on
 from treadle.cli.screen import Screen, some
 from treadle.errors import ConfigurationError
 

@@ -7,8 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from treadle.cli import agents
-from treadle.cli.ending import pending
-from treadle.cli.opening import (
+from treadle.cli.command import (
     CODES,
     JsonOption,
     StoreOption,
@@ -19,7 +18,8 @@ from treadle.cli.opening import (
     row_named,
     runner_on,
 )
-from treadle.cli.running import AgentOption, ModelOption, agent_of, drive_on
+from treadle.cli.outcome import pending
+from treadle.cli.run import AgentOption, ModelOption, agent_of, drive_on
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
 from treadle.engine.results import UndoReport

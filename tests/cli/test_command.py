@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from treadle.cli.opening import command_line
+from treadle.cli.command import command_line
 
 
 @pytest.fixture

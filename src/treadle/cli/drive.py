@@ -11,7 +11,7 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.opening import StoreOption, in_loop
+from treadle.cli.command import StoreOption, in_loop
 from treadle.cli.screen import STYLES, Screen
 from treadle.cli.tracing import TraceContentOption, TraceOption, observers
 from treadle.drivers.adoption import AT_MOST, Adoption

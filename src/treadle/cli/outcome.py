@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.cli.opening import CODES, command_line
+from treadle.cli.command import CODES, command_line
 from treadle.cli.screen import STYLES, Screen, clean, dollars, some
 from treadle.cli.timeline import arguments
 from treadle.engine.results import Pending, RunResult, TaskUsage

@@ -11,8 +11,8 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.opening import JsonOption, StoreOption, in_loop, row_named, runner_on
-from treadle.cli.running import AgentOption
+from treadle.cli.command import JsonOption, StoreOption, in_loop, row_named, runner_on
+from treadle.cli.run import AgentOption
 from treadle.cli.screen import Screen
 from treadle.core.events import TaskCreated
 from treadle.core.messages import Json

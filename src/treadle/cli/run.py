@@ -11,9 +11,7 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.ending import told
-from treadle.cli.json_form import error_json
-from treadle.cli.opening import (
+from treadle.cli.command import (
     CODES,
     JsonOption,
     StoreOption,
@@ -22,6 +20,8 @@ from treadle.cli.opening import (
     row_named,
     runner_on,
 )
+from treadle.cli.json_output import error_json
+from treadle.cli.outcome import told
 from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
 from treadle.cli.tracing import TraceContentOption, TraceOption, observers
