@@ -359,7 +359,7 @@ class ThreadMoved(Refused):
 
 
 @frozen
-class Mark:
+class JournalEnd:
     """Where a task's journal ended when its row was last written: what a missing tail is noticed by.
 
     Stores write it where they write the row anyway: with a commit that creates the task, changes its state or gives
@@ -409,7 +409,7 @@ class TaskRow:
     head: int = 0
     """sequence number of the last event"""
 
-    mark: Mark | None = None
+    mark: JournalEnd | None = None
     """None for a deleted task, and for what was written before there were marks"""
 
     deleted: bool = False

@@ -42,7 +42,7 @@ from treadle.errors import (
     TreadleError,
 )
 from treadle.llm.scripted import call, fail, text, turn
-from treadle.ports import Mark, Record, TaskFilter, TaskRow, ThreadMember
+from treadle.ports import JournalEnd, Record, TaskFilter, TaskRow, ThreadMember
 from treadle.transfer.export_format import FORMAT, ExportWriter
 from treadle.transfer.exporting import _history
 
@@ -373,7 +373,7 @@ def sealed(
             sealed_records.append(Record(seq, len(document["e"]), epoch, data, previous, blobs))
         moved[row.task_id] = seq - row.head
         row.head = seq
-        row.mark = None if row.deleted else Mark(seq, previous if sealed_records else base_digest)
+        row.mark = None if row.deleted else JournalEnd(seq, previous if sealed_records else base_digest)
         row.state = "interrupted" if row.state == "running" else row.state
         found[row.task_id] = row, sealed_records, base_digest
     threads = [

@@ -13,7 +13,7 @@ from treadle import Agent, Runner, ScriptedModel
 from treadle.core import codec
 from treadle.errors import ImportRefused, TreadleError
 from treadle.llm.scripted import text
-from treadle.ports import InboxItem, Mark, Record, TaskFilter, TaskRow
+from treadle.ports import InboxItem, JournalEnd, Record, TaskFilter, TaskRow
 from treadle.transfer.export_format import FORMAT, ExportWriter
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +73,9 @@ def crafted(
     data = json.dumps({"v": 1, "t": 5, "e": [event]}).encode()
     shared = b"of the base" if "base" in row_says else b""
     digest = codec.chain(shared, data)
-    row = TaskRow("bad", "agent", "talk", "interrupted", 1, None, None, 0, 1, {}, None, 1, Mark(1, digest))
+    row = TaskRow(
+        "bad", "agent", "talk", "interrupted", 1, None, None, 0, 1, {}, None, 1, JournalEnd(1, digest)
+    )
     row = replace(row, **row_says)
     row.head += row.base_seq
     with path.open("wb") as out:

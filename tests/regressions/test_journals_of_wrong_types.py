@@ -11,7 +11,7 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import codec
 from treadle.errors import ImportRefused, JournalCorrupt
 from treadle.llm.scripted import call, text
-from treadle.ports import JournalStore, Mark, Record, ThreadMember
+from treadle.ports import JournalEnd, JournalStore, Record, ThreadMember
 from treadle.transfer.export_format import FORMAT, ExportWriter
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,7 @@ async def written(store: JournalStore, damage: Any) -> tuple[Any, Record]:
     damage(events)
     data = json.dumps({"v": 1, "t": row.created, "e": events}).encode()
     record = Record(len(events), len(events), 1, data, codec.chain(b"", data))
-    row.head, row.mark, row.driver = record.seq, Mark(record.seq, record.digest), None
+    row.head, row.mark, row.driver = record.seq, JournalEnd(record.seq, record.digest), None
     await store.open()
     return row, record
 

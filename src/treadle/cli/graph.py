@@ -8,7 +8,7 @@ from typing import Final
 from treadle.cli.screen import Screen, short
 from treadle.core import events as e
 from treadle.core.fold import apply
-from treadle.core.graph import Node
+from treadle.core.graph import StepNode
 from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.state import TaskState, start
 from treadle.engine.results import StepInfo, TaskStepOutput
@@ -39,12 +39,12 @@ class Names:
             except Exception:  # noqa: BLE001  a journal that does not fold is shown as far as it can be
                 self._state = None
 
-    def of(self, step: str | None) -> Node | None:
+    def of(self, step: str | None) -> StepNode | None:
         """Return a step, if steps of this task have names."""
         graph = self._state.graph if self._state is not None else None
         return graph.nodes.get(step or "") if graph is not None else None
 
-    def before(self, node: Node) -> list[str]:
+    def before(self, node: StepNode) -> list[str]:
         """Return the names of the steps that a step waited for."""
         found = [self.of(step) for step in node.after]
         return [other.plan.name for other in found if other is not None]

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from treadle.core.data import mutable
 from treadle.core.events import Event, Outcome
-from treadle.core.graph import Asked, Node
+from treadle.core.graph import Asked, StepNode
 from treadle.core.state import CallState, StepState
 
 WaitReason = Literal[
@@ -85,7 +85,7 @@ class RunFunction:
     """Enter a step that is a function; what it did before is served from the journal."""
 
     id: str
-    node: Node
+    node: StepNode
 
 
 @mutable

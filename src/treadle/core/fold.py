@@ -18,7 +18,7 @@ from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
 from treadle.core.render import RETRY_MARK, asked_as, results, spoken
-from treadle.core.state import CallState, Mark, StepState, TaskState, UndoState
+from treadle.core.state import CallState, Checkpoint, StepState, TaskState, UndoState
 
 E = TypeVar("E", bound=e.Event)
 
@@ -401,18 +401,18 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
 
 def _close(state: TaskState, step: StepState, event: e.Event) -> None:
     step.ended, step.ended_seq = event.time, event.seq
-    step.mark = _here(state)
+    step.checkpoint = _here(state)
     state.steps.append(step)
     state.step, state.began = None, True
     if len(state.steps) == state.floor:
         # The fork has ended the step that its parent began: further back it cannot go.
-        state.origin = step.mark
+        state.origin = step.checkpoint
 
 
-def _here(state: TaskState) -> Mark:
+def _here(state: TaskState) -> Checkpoint:
     """Return where the task stands now."""
     unread, reasons = tuple(state.unread), len(state.reasons)
-    return Mark(len(state.messages), state.turn, state.tool_calls, unread, reasons, state.rejected)
+    return Checkpoint(len(state.messages), state.turn, state.tool_calls, unread, reasons, state.rejected)
 
 
 def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
@@ -535,9 +535,9 @@ def _take_up(state: TaskState, step: StepState) -> None:
     step.last = False
     if state.reasons:
         state.reasons.pop()
-    step.mark = _here(state)
+    step.checkpoint = _here(state)
     if len(state.steps) == state.floor:
-        state.origin = step.mark
+        state.origin = step.checkpoint
 
 
 def _propose_again(state: TaskState, step: StepState) -> None:
@@ -574,17 +574,17 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     if state.step is not None and state.step.index > keep:
         state.step = None
     last = state.steps[-1] if state.steps else None
-    mark = last.mark if last is not None and len(state.steps) > state.floor else state.origin
-    if mark is None:
-        raise IllegalEvent(f"task {state.task_id}: step {keep} has no mark to go back to")
+    checkpoint = last.checkpoint if last is not None and len(state.steps) > state.floor else state.origin
+    if checkpoint is None:
+        raise IllegalEvent(f"task {state.task_id}: step {keep} has no checkpoint to go back to")
     # Copied, not cut: views of the list that were handed out stay what they were.
-    state.messages = state.messages[: mark.messages]
-    state.turn, state.tool_calls, state.rejected = mark.turn, mark.tool_calls, mark.rejected
+    state.messages = state.messages[: checkpoint.messages]
+    state.turn, state.tool_calls, state.rejected = checkpoint.turn, checkpoint.tool_calls, checkpoint.rejected
     since = state.undo.since if state.undo is not None else event.seq
-    state.unread = [*mark.unread, *[words for words in state.unread if words.seq > since]]
+    state.unread = [*checkpoint.unread, *[words for words in state.unread if words.seq > since]]
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
     state.error = state.limit = None
-    del state.reasons[mark.reasons :]
+    del state.reasons[checkpoint.reasons :]
     state.answered = last is not None and last.last and not state.unread
     state.output = last.output if last is not None and state.answered else None
     state.output_text = answer_text(state.output)

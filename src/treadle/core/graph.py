@@ -1,6 +1,6 @@
 """Steps that depend on each other: what is planned, what is ready, what runs, and who sees whose words.
 
-Only tasks whose steps are functions have a graph; the steps of others follow one upon the other. `place` orders steps
+Only tasks whose steps are functions have a graph; the steps of others follow one upon the other. `path` orders steps
 whatever order they end in: a step that runs alone numbers what it plans on from its own number, one among siblings
 numbers it beneath its own, so that nobody's number depends on who was faster.
 """
@@ -71,30 +71,30 @@ class Asked:
 
 
 @frozen
-class Kept:
+class MemoValue:
     """A value that a function wanted to be the same each time it is entered."""
 
     value: Json
 
 
 @mutable
-class Keyed:
+class MemoEntry:
     """What a function did under a key: found again by it when the function is entered again."""
 
     digest: str
-    done: Asked | CallState | Kept
+    done: Asked | CallState | MemoValue
 
 
-QueuePosition: TypeAlias = tuple[int, ...]
+StepPath: TypeAlias = tuple[int, ...]
 
 
 @mutable
-class Node:
+class StepNode:
     """One step of a graph, from its plan to its end. `after` are ids; `by` is the step that planned it."""
 
     id: str
     index: int
-    place: QueuePosition
+    path: StepPath
     plan: NextStep
     after: tuple[str, ...]
     by: str | None
@@ -130,7 +130,7 @@ class Node:
     saw: int = 0
     """how much of the conversation it sees"""
 
-    ahead: tuple[Node, ...] = field(default=(), compare=False, repr=False)
+    ahead: tuple[StepNode, ...] = field(default=(), compare=False, repr=False)
     """whose words it sees besides: they are not in the conversation yet"""
 
     said: list[Message] = field(default_factory=list[Message])
@@ -159,7 +159,7 @@ class Node:
     calls: int = 0
     """how many calls of it count"""
 
-    keyed: dict[str, Keyed] = field(default_factory=dict[str, Keyed])
+    memo: dict[str, MemoEntry] = field(default_factory=dict[str, MemoEntry])
     tried: dict[str, int] = field(default_factory=dict[str, int])
     """by key, how often the model was asked in vain what is asked again when the step is tried again"""
 
@@ -172,7 +172,7 @@ class Node:
         return {"all": len(self.after), "any": min(1, len(self.after)), "optional": 0}[join]
 
     @property
-    def hurries(self) -> bool:
+    def starts_early(self) -> bool:
         """Whether it begins as soon as enough have ended well, and not only when all have ended."""
         return self.plan.join == "any" or isinstance(self.plan.join, int)
 
@@ -191,22 +191,22 @@ class Node:
 class Graph:
     """All steps of a task's present branch, by id, and those of them in which something may happen next."""
 
-    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    nodes: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
     planned: int = 0
     """how many wait for others"""
 
-    ready: list[Node] = field(default_factory=list[Node])
-    """in order of place"""
+    ready: list[StepNode] = field(default_factory=list[StepNode])
+    """in order of path"""
 
-    running: dict[str, Node] = field(default_factory=dict[str, Node])
-    failed: dict[str, Node] = field(default_factory=dict[str, Node])
+    running: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
+    failed: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
     """those without which the task cannot go on"""
 
-    surplus: dict[str, Node] = field(default_factory=dict[str, Node])
+    unneeded: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
     """those that nobody needs any more"""
 
-    apart: list[Node] = field(default_factory=list[Node])
-    """ended, and their words not in the conversation yet; in order of place"""
+    apart: list[StepNode] = field(default_factory=list[StepNode])
+    """ended, and their words not in the conversation yet; in order of path"""
 
     merged: dict[str, str] = field(default_factory=dict[str, str])
     """ids of those whose words are in the conversation, by name; of several of one name the last"""
@@ -220,18 +220,18 @@ class Graph:
     started: int = 0
 
     def in_order(self, steps: Iterable[StepState]) -> list[StepState]:
-        """Return steps in order of place."""
-        return sorted(steps, key=lambda step: self.nodes[step.id].place)
+        """Return steps in order of path."""
+        return sorted(steps, key=lambda step: self.nodes[step.id].path)
 
-    def of(self, step_id: str) -> Node | None:
+    def of(self, step_id: str) -> StepNode | None:
         """Return the step of this id that runs, or has failed and is next."""
         return self.running.get(step_id) or self.failed.get(step_id)
 
     def needs(self, step_id: str) -> bool:
         """Whether a step runs and somebody still wants what it comes to."""
-        return step_id in self.running and step_id not in self.surplus
+        return step_id in self.running and step_id not in self.unneeded
 
-    def planned_beside(self, node: Node) -> bool:
+    def planned_beside(self, node: StepNode) -> bool:
         """Whether steps are planned that do not wait for this one, directly or not."""
         if not self.planned:
             return False
@@ -244,7 +244,7 @@ class Graph:
                 waiting += self.nodes[other_id].needed_by
         return len(found) < self.planned
 
-    def ancestors(self, node: Node) -> set[str]:
+    def ancestors(self, node: StepNode) -> set[str]:
         """Return the ids of all that a step waited for, and of those that planned them, as far as they are apart."""
         apart = {other.id: other for other in self.apart}
         found, open_ = set[str](), [*node.after, *((node.by,) if node.by is not None else ())]
@@ -256,7 +256,7 @@ class Graph:
                 open_ += [*other.after, *((other.by,) if other.by is not None else ())]
         return found
 
-    def above(self, node: Node) -> Iterator[Node]:
+    def above(self, node: StepNode) -> Iterator[StepNode]:
         """Yield all that a step waited for, directly or not, and those that planned them: the nearest first."""
         found, open_ = {node.id}, deque([node])
         while open_:
@@ -276,7 +276,7 @@ class Graph:
         found = set(step_ids)
         children: dict[str, list[str]] = {}
         for node in self.nodes.values():
-            given_up = node.status == "skipped" or node.id in self.surplus
+            given_up = node.status == "skipped" or node.id in self.unneeded
             winner = node.given_up_for if given_up else None
             for above in (*node.after, *[other for other in (node.by, winner) if other is not None]):
                 children.setdefault(above, []).append(node.id)

@@ -2,7 +2,7 @@
 
 A step is ready as soon as what it waits for has ended well enough, whatever else still runs. It sees the conversation
 as it was before steps ran beside each other, and the words of those it waited for; what it says itself comes into the
-conversation, in order of place, once a step begins beside which nothing runs. So no step sees more, and nothing is said
+conversation, in order of path, once a step begins beside which nothing runs. So no step sees more, and nothing is said
 in another order, because somebody was slower.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from treadle.core import events as e
 from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire, pay
-from treadle.core.graph import Asked, Graph, Kept, Keyed, Node, QueuePosition
+from treadle.core.graph import Asked, Graph, MemoEntry, MemoValue, StepNode, StepPath
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
 from treadle.core.render import RETRY_MARK, asked_as, results, spoken
@@ -28,21 +28,21 @@ ITSELF: Final = "step"
 """Who gave a step up that did so itself."""
 
 
-class WrongPlan(ValueError):
+class InvalidPlan(ValueError):
     """Steps that cannot follow; the message says which and why."""
 
 
-def step_id(branch: int, place: QueuePosition) -> str:
+def step_id(branch: int, path: StepPath) -> str:
     """Return the id of a step: its place in the task."""
-    path = ".".join(map(str, place))
-    return f"s{path}b{branch}" if branch else f"s{path}"
+    number = ".".join(map(str, path))
+    return f"s{number}b{branch}" if branch else f"s{number}"
 
 
 # -------------------------------------------------------------------------------------------- plans
 
 
 def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
-    """Raise `WrongPlan` for steps that wait for nobody, for each other in a circle, or share a name.
+    """Raise `InvalidPlan` for steps that wait for nobody, for each other in a circle, or share a name.
 
     Args:
         steps: the plan.
@@ -51,25 +51,25 @@ def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
     names = Counter(step.name for step in steps)
     twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:
-        raise WrongPlan(f"two steps of one plan are named {twice!r}")
+        raise InvalidPlan(f"two steps of one plan are named {twice!r}")
     for step in steps:
         unknown = [name for name in step.after if name not in names and name not in known]
         if unknown:
-            raise WrongPlan(f"step {step.name!r} waits for {unknown[0]!r}, and there is no such step")
+            raise InvalidPlan(f"step {step.name!r} waits for {unknown[0]!r}, and there is no such step")
         if isinstance(step.join, int) and not 1 <= step.join <= len(step.after):
-            raise WrongPlan(
+            raise InvalidPlan(
                 f"step {step.name!r} waits for {len(step.after)} steps, of which {step.join} cannot end well"
             )
     after = {step.name: [name for name in step.after if name in names] for step in steps}
     while after:
         free = [name for name, waits in after.items() if not any(other in after for other in waits)]
         if not free:
-            raise WrongPlan(f"the steps {', '.join(after)} wait for each other")
+            raise InvalidPlan(f"the steps {', '.join(after)} wait for each other")
         for name in free:
             del after[name]
 
 
-def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: Node | None) -> None:
+def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: StepNode | None) -> None:
     """Add planned steps to the graph."""
     places = _places(graph, by, len(steps))
     new = {step.name: step_id(state.branch, place) for step, place in zip(steps, places, strict=True)}
@@ -78,40 +78,40 @@ def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: Node |
         after = tuple([new.get(name) or above[name] for name in step.after])
         node_id = new[step.name]
         graph.highest += 1
-        graph.nodes[node_id] = Node(node_id, graph.highest, place, step, after, by.id if by else None)
+        graph.nodes[node_id] = StepNode(node_id, graph.highest, place, step, after, by.id if by else None)
     _join(graph, [graph.nodes[name] for name in new.values()])
 
 
-def _places(graph: Graph, by: Node | None, count: int) -> list[QueuePosition]:
+def _places(graph: Graph, by: StepNode | None, count: int) -> list[StepPath]:
     if by is None or by.alone:
         first = graph.top + 1
         graph.top += count
         return [(first + i,) for i in range(count)]
     if count == 1:  # a chain beside others counts on, and does not grow longer names with each link
-        own = by.place
+        own = by.path
         return [(*own[:-1], own[-1] + 1) if len(own) > 1 else (*own, 1)]
-    return [(*by.place, i + 1, 1) for i in range(count)]
+    return [(*by.path, i + 1, 1) for i in range(count)]
 
 
-def names_before(graph: Graph, by: Node | None) -> Mapping[str, str]:
+def names_before(graph: Graph, by: StepNode | None) -> Mapping[str, str]:
     """Return the ids of the steps that a plan may name besides its own: those before it, not just quicker ones."""
     if by is None:
         return {}
     apart = [graph.nodes[step] for step in graph.ancestors(by)]
     apart = [node for node in apart if node.status == "completed"]
-    own = {node.plan.name: node.id for node in (*sorted(apart, key=_by_place), by)}
+    own = {node.plan.name: node.id for node in (*sorted(apart, key=_by_path), by)}
     return ChainMap(own, graph.merged)
 
 
-def _join(graph: Graph, planned: list[Node]) -> None:
-    """Have planned steps wait for others; only then is it known whom nobody needs because one of them hurries."""
+def _join(graph: Graph, planned: list[StepNode]) -> None:
+    """Have planned steps wait for others; only then is it known whom nobody needs because one of them starts_early."""
     for node in planned:
         _wait(graph, node)
     for node in planned:
         _see(graph, node)
 
 
-def _wait(graph: Graph, node: Node) -> None:
+def _wait(graph: Graph, node: StepNode) -> None:
     for other_id in node.after:
         other = graph.nodes[other_id]
         if other.status == "completed":
@@ -124,33 +124,33 @@ def _wait(graph: Graph, node: Node) -> None:
     graph.planned += 1
 
 
-def _see(graph: Graph, node: Node) -> None:
+def _see(graph: Graph, node: StepNode) -> None:
     """See whether a planned step is ready, and whom nobody needs any more if it is."""
     if node.status != "planned":
         return
-    if node.waits and not (node.hurries and node.won >= node.need):
+    if node.waits and not (node.starts_early and node.won >= node.need):
         return
     if not node.possible:
         return
     node.status = "ready"
     graph.planned -= 1
-    insort(graph.ready, node, key=_by_place)
-    if node.hurries:
+    insort(graph.ready, node, key=_by_path)
+    if node.starts_early:
         for other_id in node.after:
             _spare(graph, graph.nodes[other_id], node.id)
 
 
-def _pass(node: Node, other: Node) -> None:
+def _pass(node: StepNode, other: StepNode) -> None:
     """Count a step that was given up, for one that waits for it: somebody may have stood in for it, or nobody."""
     node.won += other.given_up_by not in (UNNEEDED, ITSELF)
     node.passed += other.given_up_by == ITSELF
 
 
-def _spare(graph: Graph, node: Node, winner: str) -> None:
-    """Mark a step as one that nobody needs any more, unless it has ended or somebody still waits for it."""
-    if node.status not in ("planned", "ready", "running") or node.id in graph.surplus:
+def _spare(graph: Graph, node: StepNode, winner: str) -> None:
+    """Checkpoint a step as one that nobody needs any more, unless it has ended or somebody still waits for it."""
+    if node.status not in ("planned", "ready", "running") or node.id in graph.unneeded:
         return
-    waiting = [other for other in node.needed_by if other not in graph.surplus]
+    waiting = [other for other in node.needed_by if other not in graph.unneeded]
     if any(graph.nodes[other].status == "planned" for other in waiting):
         return
     _let_go(graph, node, winner)
@@ -158,13 +158,13 @@ def _spare(graph: Graph, node: Node, winner: str) -> None:
         _spare(graph, graph.nodes[other_id], winner)
 
 
-def _let_go(graph: Graph, node: Node, winner: str | None) -> None:
-    graph.surplus[node.id] = node
+def _let_go(graph: Graph, node: StepNode, winner: str | None) -> None:
+    graph.unneeded[node.id] = node
     node.given_up_for = winner
 
 
-def _by_place(node: Node) -> QueuePosition:
-    return node.place
+def _by_path(node: StepNode) -> StepPath:
+    return node.path
 
 
 # -------------------------------------------------------------------------------------------- steps
@@ -194,7 +194,7 @@ def _begin(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
     state.error, state.began = None, True
 
 
-def _read(state: TaskState, node: Node, step: StepState) -> None:
+def _read(state: TaskState, node: StepNode, step: StepState) -> None:
     node.read += tuple(state.unread)
     for words in state.unread:
         _say(state, node, spoken(words))
@@ -202,7 +202,7 @@ def _read(state: TaskState, node: Node, step: StepState) -> None:
     state.unread.clear()
 
 
-def _look(state: TaskState, graph: Graph, node: Node) -> None:
+def _look(state: TaskState, graph: Graph, node: StepNode) -> None:
     """Settle what a step sees: all that was said so far if nothing runs beside it, else what came before it."""
     before = graph.ancestors(node)
     node.alone = not graph.running and not graph.ready and not graph.planned_beside(node)
@@ -217,7 +217,7 @@ def _look(state: TaskState, graph: Graph, node: Node) -> None:
     node.saw = len(state.messages)
 
 
-def seen_by(state: TaskState, node: Node) -> Sequence[Message]:
+def seen_by(state: TaskState, node: StepNode) -> Sequence[Message]:
     """Return the conversation as a step sees it: what was said before it, and by itself."""
     if node.alone:
         return state.view
@@ -225,7 +225,7 @@ def seen_by(state: TaskState, node: Node) -> Sequence[Message]:
     return [*before, *[said for other in node.ahead for said in words_of(other)], *node.said]
 
 
-def words_of(node: Node) -> list[Message]:
+def words_of(node: StepNode) -> list[Message]:
     """Return what a step brings into the conversation: of one that did not end well only what others said to it."""
     if node.alone or node.status == "completed":
         return node.said
@@ -233,7 +233,7 @@ def words_of(node: Node) -> list[Message]:
 
 
 def _merge(state: TaskState, graph: Graph) -> None:
-    """Bring the words of all that ended beside each other into the conversation, in order of place."""
+    """Bring the words of all that ended beside each other into the conversation, in order of path."""
     since = len(state.messages)
     for node in graph.apart:
         state.messages.extend(words_of(node))
@@ -243,7 +243,7 @@ def _merge(state: TaskState, graph: Graph) -> None:
     graph.apart.clear()
 
 
-def _say(state: TaskState, node: Node, message: Message) -> None:
+def _say(state: TaskState, node: StepNode, message: Message) -> None:
     node.said.append(message)
     if node.alone:
         state.messages.append(message)
@@ -276,7 +276,7 @@ def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
             _let_go(graph, other, node.id)
         for other in (*graph.running.values(), *graph.failed.values()):
             if not other.merged:  # nothing is to be said after the answer that was said before it
-                insort(graph.apart, other, key=_by_place)
+                insort(graph.apart, other, key=_by_path)
         _merge(state, graph)
         if state.unread:
             begin_anew(state, graph)
@@ -302,25 +302,25 @@ def begin_anew(state: TaskState, graph: Graph) -> None:
             _let_go(graph, node, winner)
 
 
-def _ended(graph: Graph, node: Node, event: e.Event) -> StepState:
+def _ended(graph: Graph, node: StepNode, event: e.Event) -> StepState:
     step = node.step
     assert step is not None, "it has begun"
     graph.running.pop(node.id, None)
     graph.failed.pop(node.id, None)
-    graph.surplus.pop(node.id, None)  # it was quicker than whoever wanted to stop it
+    graph.unneeded.pop(node.id, None)  # it was quicker than whoever wanted to stop it
     step.ended, step.ended_seq = event.time, event.seq
     return step
 
 
-def _file(state: TaskState, graph: Graph, node: Node, step: StepState) -> None:
+def _file(state: TaskState, graph: Graph, node: StepNode, step: StepState) -> None:
     """Put a step that ended among those that have, in its place."""
-    places = [graph.nodes[other.id].place for other in state.steps[-1:]]
-    if not places or places[0] < node.place:
+    places = [graph.nodes[other.id].path for other in state.steps[-1:]]
+    if not places or places[0] < node.path:
         state.steps.append(step)
     else:
-        insort(state.steps, step, key=lambda other: graph.nodes[other.id].place)
+        insort(state.steps, step, key=lambda other: graph.nodes[other.id].path)
     if not node.merged:
-        insort(graph.apart, node, key=_by_place)
+        insort(graph.apart, node, key=_by_path)
 
 
 def _fail(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
@@ -372,17 +372,17 @@ def _skip(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
         _see(graph, waiting)
 
 
-def _try_again(state: TaskState, node: Node, step: StepState) -> None:
+def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
     """Forget what did not succeed in a step that failed, so that it happens again when the function is entered.
 
     But for calls whose failure the model was told of before its newest answer: that is said, and was gone on from.
     """
     told = {asked_as(call) for call in step.calls if call.asked} - set(node.newest_calls)
-    for key, kept in list(node.keyed.items()):
+    for key, kept in list(node.memo.items()):
         done = kept.done
         if isinstance(done, Asked) and done.error is not None:
             node.tried[key] = done.attempt
-            del node.keyed[key]
+            del node.memo[key]
         elif (
             isinstance(done, CallState) and (done.failed or _is_refused(done)) and asked_as(done) not in told
         ):
@@ -392,7 +392,7 @@ def _try_again(state: TaskState, node: Node, step: StepState) -> None:
 def reopen(state: TaskState, graph: Graph) -> None:
     """Want calls once more that were refused because a limit ended the task: their functions never heard of that."""
     for node in graph.running.values():
-        for kept in node.keyed.values():
+        for kept in node.memo.values():
             if isinstance(kept.done, CallState) and _is_refused(kept.done) and node.step is not None:
                 kept.done = _call_again(state, node, node.step, kept.done)
 
@@ -402,7 +402,7 @@ def _is_refused(call: CallState) -> bool:
     return call.outcome == "refused" or (call.error is not None and call.error.kind == "refused")
 
 
-def _call_again(state: TaskState, node: Node, step: StepState, call: CallState) -> CallState:
+def _call_again(state: TaskState, node: StepNode, step: StepState, call: CallState) -> CallState:
     """Put a new call in the place of one that came to nothing."""
     base, _, tries = call.id.partition(RETRY_MARK)
     if base in node.newest_calls and not node.owes:
@@ -418,12 +418,12 @@ def _call_again(state: TaskState, node: Node, step: StepState, call: CallState) 
     return again
 
 
-def _count(state: TaskState, node: Node) -> None:
+def _count(state: TaskState, node: StepNode) -> None:
     state.tool_calls += 1
     node.calls += 1
 
 
-def _unsay(state: TaskState, node: Node) -> None:
+def _unsay(state: TaskState, node: StepNode) -> None:
     """Take back that results were said: one of them is to be another."""
     place = next(i for i in range(len(node.said) - 1, -1, -1) if node.said[i].role == "tool")
     if node.alone:
@@ -444,7 +444,7 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
     if event.follows is not None:
         request.follows = next(
             done
-            for kept in node.keyed.values()
+            for kept in node.memo.values()
             if isinstance(done := kept.done, Asked) and done.id == event.follows
         )
         request.length = request.follows.length + 1
@@ -453,7 +453,7 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
         _answer_calls(state, node, step)
     node.requests += 1
     node.asked[event.call] = request
-    node.keyed[event.key] = Keyed(event.digest, request)
+    node.memo[event.key] = MemoEntry(event.digest, request)
 
 
 def _model_started(state: TaskState, graph: Graph, event: e.ModelStarted) -> None:
@@ -529,11 +529,11 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     node.requests += 1
     step.calls.append(call)
     step.open[call.id] = call
-    node.keyed[event.key] = Keyed(event.digest, call)
+    node.memo[event.key] = MemoEntry(event.digest, call)
     _count(state, node)
 
 
-def called(state: TaskState, node: Node, step: StepState) -> None:
+def called(state: TaskState, node: StepNode, step: StepState) -> None:
     """Say the results of the calls in a step's newest answer once the last of them has ended."""
     if not node.owes:
         return
@@ -545,24 +545,24 @@ def called(state: TaskState, node: Node, step: StepState) -> None:
 def leave(state: TaskState, graph: Graph) -> list[Message]:
     """Leave a well-formed conversation behind where functions were cut off as the task ended.
 
-    Returns what was said in it and is not there yet, in order of place.
+    Returns what was said in it and is not there yet, in order of path.
     """
     for node in graph.running.values():
         if node.step is not None:
             _answer_calls(state, node, node.step)
     left = [node for node in (*graph.running.values(), *graph.failed.values()) if not node.merged]
-    said = {node.id: node.said for node in left if node.id not in graph.surplus}
-    nodes = sorted([*graph.apart, *left], key=_by_place)
+    said = {node.id: node.said for node in left if node.id not in graph.unneeded}
+    nodes = sorted([*graph.apart, *left], key=_by_path)
     return [message for node in nodes for message in said.get(node.id, words_of(node))]
 
 
 def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
     """Take down a value."""
     node = _running(state, graph, event)
-    node.keyed[event.key] = Keyed("", Kept(event.value))
+    node.memo[event.key] = MemoEntry("", MemoValue(event.value))
 
 
-def _running(state: TaskState, graph: Graph, event: Any) -> Node:
+def _running(state: TaskState, graph: Graph, event: Any) -> StepNode:
     node = graph.of(event.step)
     if node is None:
         raise e.IllegalEvent(
@@ -571,14 +571,14 @@ def _running(state: TaskState, graph: Graph, event: Any) -> Node:
     return node
 
 
-def _asked(state: TaskState, node: Node, call_id: str | None) -> Asked:
+def _asked(state: TaskState, node: StepNode, call_id: str | None) -> Asked:
     request = node.asked.get(call_id or "")
     if request is None:
         raise e.IllegalEvent(f"task {state.task_id}: step {node.id} has no request {call_id} to the model")
     return request
 
 
-def _answer_calls(state: TaskState, node: Node, step: StepState) -> None:
+def _answer_calls(state: TaskState, node: StepNode, step: StepState) -> None:
     """Say the results of the calls in a step's newest answer; those that its function did not want did not run."""
     if not node.owes:
         return
@@ -594,11 +594,11 @@ def _not_made(step: StepState, part: ToolCall) -> CallState:
     return CallState(part.id, step.id, part.name, part.arguments, outcome="refused", error=why)
 
 
-def _last_answer(node: Node) -> int:
+def _last_answer(node: StepNode) -> int:
     return next(i for i in range(len(node.said) - 1, -1, -1) if node.said[i].role == "assistant")
 
 
-def _insert(state: TaskState, node: Node, place: int, message: Message) -> None:
+def _insert(state: TaskState, node: StepNode, place: int, message: Message) -> None:
     """Say something among what a step has said: words may have come since an answer whose results are taken back."""
     if place == len(node.said):
         _say(state, node, message)
@@ -615,7 +615,7 @@ def _insert(state: TaskState, node: Node, place: int, message: Message) -> None:
 def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     """Take steps back with all that came of them; what a step that stays had planned is planned once more."""
     ids = graph.dependents({step for step in event.steps if step in graph.nodes})
-    gone = sorted([graph.nodes.pop(step) for step in ids], key=_by_place)
+    gone = sorted([graph.nodes.pop(step) for step in ids], key=_by_path)
     merged = [node.since for node in gone if node.merged]
     if merged:
         _unmerge(state, graph, min(merged))
@@ -630,19 +630,19 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
         if node.reason is not None:
             state.reasons.remove(node.reason)
         graph.started -= node.step is not None and node.step.started_seq != node.step.ended_seq
-    for index in (graph.running, graph.failed, graph.surplus):
+    for index in (graph.running, graph.failed, graph.unneeded):
         for step in ids & set(index):
             del index[step]
     graph.apart = [node for node in graph.apart if node.id not in ids]
     graph.ready = [node for node in graph.ready if node.id not in ids]
     for node in graph.nodes.values():
         node.needed_by = [other for other in node.needed_by if other not in ids]
-    graph.top = max([node.place[0] for node in graph.nodes.values()], default=0)
+    graph.top = max([node.path[0] for node in graph.nodes.values()], default=0)
     graph.highest = max([node.index for node in graph.nodes.values()], default=0)
     stay = [
         node for node in graph.nodes.values() if node.merged and (node.alone or node.status == "completed")
     ]
-    stay.sort(key=_by_place)
+    stay.sort(key=_by_path)
     graph.merged = {node.plan.name: node.id for node in stay}
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
     _plan_again(state, graph, gone)
@@ -663,7 +663,7 @@ def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
     for node in back:
         node.merged = False
         if node.id not in graph.running and node.id not in graph.failed:
-            insort(graph.apart, node, key=_by_place)
+            insort(graph.apart, node, key=_by_path)
     for node in back:
         if node.alone and (node.id in graph.running or node.id in graph.failed):
             before = graph.ancestors(node)
@@ -671,23 +671,23 @@ def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
             node.alone, node.saw = False, since
 
 
-def _plan_again(state: TaskState, graph: Graph, gone: list[Node]) -> None:
+def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
     """Plan the steps that were taken back but not those who planned them, under new ids, in their old places."""
     again = [node for node in gone if node.by is None or node.by in graph.nodes]
-    renamed = {node.id: step_id(state.branch, node.place) for node in again}
+    renamed = {node.id: step_id(state.branch, node.path) for node in again}
     for node in again:
         after = tuple([renamed.get(other, other) for other in node.after])
-        graph.nodes[renamed[node.id]] = Node(
-            renamed[node.id], node.index, node.place, node.plan, after, node.by
+        graph.nodes[renamed[node.id]] = StepNode(
+            renamed[node.id], node.index, node.path, node.plan, after, node.by
         )
-        graph.top = max(graph.top, node.place[0])
+        graph.top = max(graph.top, node.path[0])
         graph.highest = max(graph.highest, node.index)
     _join(graph, [graph.nodes[node_id] for node_id in renamed.values()])
     graph.planned = sum(node.status == "planned" for node in graph.nodes.values())
 
 
 def inherit(graph: Graph) -> None:
-    """Mark what has begun as the parent's: what it did is not its fork's to take back."""
+    """Checkpoint what has begun as the parent's: what it did is not its fork's to take back."""
     for node in graph.nodes.values():
         node.inherited = node.step is not None
 

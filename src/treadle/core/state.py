@@ -112,7 +112,7 @@ class CallState:
 
 
 @mutable
-class Mark:
+class Checkpoint:
     """Where a task stood at the end of a step: enough to stand there again."""
 
     messages: int
@@ -173,7 +173,7 @@ class StepState:
     ended: int = 0
     started_seq: int = 0
     ended_seq: int = 0
-    mark: Mark | None = None
+    checkpoint: Checkpoint | None = None
 
     @property
     def unasked(self) -> bool:
@@ -256,7 +256,7 @@ class TaskState:
     graph: Graph | None = None
     """the steps of a task whose steps are functions and may run beside each other; such a task has no `step`"""
 
-    origin: Mark = field(default_factory=lambda: Mark(0, 0, 0, (), 0))
+    origin: Checkpoint = field(default_factory=lambda: Checkpoint(0, 0, 0, (), 0))
     summarised: bool = False
     """whether `history` begins with a summary of what its thread held before"""
 
@@ -414,5 +414,5 @@ def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
     """Return the state of a task of which nothing is known yet but the words its thread holds."""
     state = TaskState(task_id, history, messages=list(history))
     state.own_from = len(history)
-    state.origin = Mark(len(history), 0, 0, (), 0)
+    state.origin = Checkpoint(len(history), 0, 0, (), 0)
     return state

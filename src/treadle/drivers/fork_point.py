@@ -123,8 +123,8 @@ async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepStat
 
 async def _end_of_results(store: JournalStore, state: TaskState, step: StepState) -> int:
     """Return the event with which a step ended; or the last of its results, if it made an answer or a flaw of them."""
-    place, mark = state.steps.index(step), step.mark
-    before = state.steps[place - 1].mark if place else None
+    place, mark = state.steps.index(step), step.checkpoint
+    before = state.steps[place - 1].checkpoint if place else None
     assert mark is not None, "it has ended"
     has_flaw = mark.reasons > (before.reasons if before is not None else 0)
     if state.messages[mark.messages - 1].role == "tool" and not has_flaw:

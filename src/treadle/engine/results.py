@@ -554,7 +554,7 @@ def step_output(
     state: TaskState, step: StepState, word: StateWord, upcoming: tuple[StepInfo, ...]
 ) -> TaskStepOutput:
     """Return what a step did."""
-    end = step.mark.messages if step.mark is not None else len(state.messages)
+    end = step.checkpoint.messages if step.checkpoint is not None else len(state.messages)
     newest = not state.steps or step.index >= state.steps[-1].index
     node = state.graph.nodes.get(step.id) if state.graph is not None else None
     said = state.messages[step.first_message : end] if node is None else node.said

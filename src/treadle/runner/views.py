@@ -203,11 +203,11 @@ def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
 
 def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
     """Return the steps that run, have failed, or are planned: first those that may run now, in order."""
-    under_way = [step for step in state.under_way() if step.id not in graph.surplus]
+    under_way = [step for step in state.under_way() if step.id not in graph.unneeded]
     begun = [results.step_info(state, step) for step in graph.in_order(under_way)]
     planned = [node for node in graph.nodes.values() if node.status == "planned"]
-    planned = [*graph.ready, *sorted(planned, key=lambda node: node.place)]
-    planned = [node for node in planned if node.id not in graph.surplus]
+    planned = [*graph.ready, *sorted(planned, key=lambda node: node.path)]
+    planned = [node for node in planned if node.id not in graph.unneeded]
     words = words_to_read(state)
     if words and not begun and not planned:  # it begins anew
         step = next_step(state)
@@ -238,7 +238,7 @@ def next_step(state: TaskState) -> StepState:
     """Return the step that has not begun yet."""
     if state.graph is not None:
         graph = state.graph
-        node = next((node for node in graph.ready if node.id not in graph.surplus), None)
+        node = next((node for node in graph.ready if node.id not in graph.unneeded), None)
         if node is not None:
             return StepState(node.id, node.index)
         return StepState(schedule.step_id(state.branch, (graph.top + 1,)), graph.highest + 1)

@@ -38,9 +38,9 @@ from treadle.ports import (
     Driver,
     InboxItem,
     InboxWaiting,
+    JournalEnd,
     JournalReader,
     JournalStore,
-    Mark,
     NewTask,
     OnBusyThread,
     QueuePosition,
@@ -76,7 +76,7 @@ class _Task:
     waiting: dict[str, InboxItem] = field(default_factory=dict[str, InboxItem])
     seen: set[str] = field(default_factory=set[str])
     forks: list[_Task] = field(default_factory=list["_Task"])
-    mark: Mark | None = None
+    mark: JournalEnd | None = None
     format: int = 1
 
     @property
@@ -215,7 +215,7 @@ class MemoryStore(JournalStore):
         if released:
             task.owned, task.turn, task.wanted = False, None, commit.wanted
         if released or commit.state is not None or commit.create is not None:
-            task.mark = Mark(task.head, _digest(task, task.head))
+            task.mark = JournalEnd(task.head, _digest(task, task.head))
         return Committed(released, place)
 
     def _enter(self, task: _Task, how: OnBusyThread | None) -> QueuePosition | None:
@@ -316,7 +316,7 @@ class MemoryStore(JournalStore):
             if task.owned:
                 raise TaskBusy(f"task {task_id} is driven by this process ({os.getpid()})", task_id=task_id)
             check_format(task_id, task.format)
-            end = Mark(task.head, _digest(task, task.head))
+            end = JournalEnd(task.head, _digest(task, task.head))
             if task.mark is not None and end.seq < task.mark.seq:
                 raise missing_tail(task_id, end.seq, task.mark.seq)
             if task.mark is not None and end.seq == task.mark.seq and end != task.mark:

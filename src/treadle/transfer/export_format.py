@@ -26,7 +26,7 @@ from treadle.core import codec
 from treadle.core.data import mutable
 from treadle.core.messages import Json
 from treadle.errors import ImportRefused
-from treadle.ports import AT_ONCE, InboxItem, Mark, Record, TaskRow, ThreadMember
+from treadle.ports import AT_ONCE, InboxItem, JournalEnd, Record, TaskRow, ThreadMember
 
 FORMAT: Final = 1
 """The version of the export format that this code writes and reads."""
@@ -294,7 +294,7 @@ def section(reader: ExportReader, document: dict[str, Json]) -> Section:
         format=get(document, "format", int) if "format" in document else 1,
     )
     digest = reader.bytes_of(document, "digest")
-    row.mark = None if row.deleted else Mark(row.head, digest)
+    row.mark = None if row.deleted else JournalEnd(row.head, digest)
     base_digest = reader.bytes_of(document, "base_digest") if base is not None else b""
     return Section(row, reader.number, reader.place, digest, base_digest)
 

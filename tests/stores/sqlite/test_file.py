@@ -19,7 +19,7 @@ import apsw
 import pytest
 
 from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
-from treadle.ports import AT_ONCE, Commit, Committed, Mark, Record, TaskFilter, ThreadChange
+from treadle.ports import AT_ONCE, Commit, Committed, JournalEnd, Record, TaskFilter, ThreadChange
 from treadle.stores.sqlite import SQLiteStore, schema
 from treadle.testing.conformance.owner import Owner, new_task, send, until
 
@@ -167,7 +167,7 @@ async def test_a_file_of_the_first_format_learns_where_its_journals_end(
     sql(path, *(f"ALTER TABLE tasks DROP COLUMN {name}" for name in added))
     sql(path, "ALTER TABLE members DROP COLUMN covers", "DROP TABLE compatible", "PRAGMA user_version = 1")
     async with opened(path) as store:
-        assert (await store.row("t")).mark == Mark(5, owner.digest)
+        assert (await store.row("t")).mark == JournalEnd(5, owner.digest)
         assert (await store.claim("t")).head == 5
 
 

@@ -46,7 +46,7 @@ def decide(state: TaskState, rules: Rules, work: Worker, *, finalize: bool) -> D
     if state.pausing:
         return _wanted_in_flight(state) or Wait("paused")
     if state.answered:
-        if state.graph is not None and state.graph.surplus:
+        if state.graph is not None and state.graph.unneeded:
             return () if state.in_flight() else give_up(state.graph) or ()
         return _end(state, rules) if finalize else Wait("answered")
     if state.limit is not None and rules.knows_agent:
@@ -131,7 +131,7 @@ def closed(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
 
 def give_up(graph: Graph) -> Closing | None:
     """Return the end of a step that nobody needs any more, once nothing of it is in flight."""
-    for node in graph.surplus.values():
+    for node in graph.unneeded.values():
         step = node.step
         if step is None:
             return e.StepSkipped(node.id, UNNEEDED)

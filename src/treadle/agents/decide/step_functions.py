@@ -27,7 +27,7 @@ from treadle.core.effects import (
     Wait,
 )
 from treadle.core.fold import FAILURE_POLICY
-from treadle.core.graph import Graph, Node
+from treadle.core.graph import Graph, StepNode
 from treadle.core.state import CallState, StepState, TaskState
 from treadle.policy.limits import spent_before_a_call
 from treadle.policy.progress import in_circles
@@ -75,7 +75,7 @@ def _first(state: TaskState, rules: Rules) -> Decision:
 
 def _begin(state: TaskState, rules: Rules, graph: Graph) -> e.Event | None:
     """Return the start of a step, if one may start: of those that failed only once the task is taken up again."""
-    if graph.surplus:
+    if graph.unneeded:
         return None  # what comes after them is to begin the same whether they were quick to end or not
     if graph.failed:
         if state.error is not None:
@@ -93,7 +93,7 @@ def _begin(state: TaskState, rules: Rules, graph: Graph) -> e.Event | None:
     return e.StepStarted(node.id, node.index)
 
 
-def _may_run(rules: Rules, node: Node) -> bool:
+def _may_run(rules: Rules, node: StepNode) -> bool:
     return rules.only_steps is None or node.id in rules.only_steps
 
 
@@ -102,7 +102,9 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     effects: list[Effect] = []
     waiting: list[CallState] = []
     spent: list[CallState] = []
-    runs = [node for node in graph.running.values() if node.id not in graph.surplus and _may_run(rules, node)]
+    runs = [
+        node for node in graph.running.values() if node.id not in graph.unneeded and _may_run(rules, node)
+    ]
     for node in islice(runs, rules.max_parallel_steps):
         assert node.step is not None, "it has begun"
         effects.append(RunFunction(node.id, node))
@@ -122,7 +124,7 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     return tuple(effects) if effects else None
 
 
-def _rests(node: Node) -> bool:
+def _rests(node: StepNode) -> bool:
     """Whether a running step has a request whose next attempt is still to wait."""
     return any(asked.tries is not None and asked.tries.retry_at is not None for asked in node.asked.values())
 
@@ -163,7 +165,7 @@ def _over(state: TaskState, rules: Rules, wanted: CallState) -> bool:
 
 
 def _requests(
-    state: TaskState, rules: Rules, runs: list[Node], effects: list[Effect]
+    state: TaskState, rules: Rules, runs: list[StepNode], effects: list[Effect]
 ) -> e.LimitReached | None:
     """Add the requests to the model that running steps want, as far as limits and timers allow."""
     fresh, spent = 0, None
@@ -191,7 +193,7 @@ def _in_circles(state: TaskState, rules: Rules, step: StepState) -> e.LimitReach
     return in_circles(rules.limits.repeats, asked)
 
 
-def _after_failure(state: TaskState, rules: Rules, node: Node) -> Decision:
+def _after_failure(state: TaskState, rules: Rules, node: StepNode) -> Decision:
     """Return what the failure policy makes of a step that failed, now that nothing runs any more."""
     step = node.step
     error = step.error if step is not None else None

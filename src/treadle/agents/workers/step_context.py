@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from treadle.core import events as e
 from treadle.core.codec import is_writable
-from treadle.core.graph import Asked, Graph, Kept, Keyed, Node
+from treadle.core.graph import Asked, Graph, MemoEntry, MemoValue, StepNode
 from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
 from treadle.core.model import ModelAnswer
 from treadle.core.schedule import seen_by
@@ -80,7 +80,7 @@ class StepContext(Generic[C]):
     """
 
     def __init__(
-        self, state: TaskState, node: Node, services: StepServices, context: C, agent: Agent[Any]
+        self, state: TaskState, node: StepNode, services: StepServices, context: C, agent: Agent[Any]
     ) -> None:
         step, graph = node.step, state.graph
         assert step is not None, "it has begun"
@@ -207,7 +207,7 @@ class StepContext(Generic[C]):
             await self._services.request(event, call_id)
         finally:
             self._asking = self._asking and given is not None
-        asked_ = cast("Asked", self._node.keyed[name].done)
+        asked_ = cast("Asked", self._node.memo[name].done)
         if asked_.error is not None:
             error = asked_.error
             kind = cast("Any", error.kind)
@@ -273,9 +273,9 @@ class StepContext(Generic[C]):
         self._check_entered()
         name = f"once:{key}"
         async with self._turns.setdefault(name, self._services.turns()):
-            if name not in self._node.keyed:
+            if name not in self._node.memo:
                 await self._keep(key, name, fn)
-        return cast("T", copied(cast("Kept", self._node.keyed[name].done).value))
+        return cast("T", copied(cast("MemoValue", self._node.memo[name].done).value))
 
     async def _keep(self, key: str, name: str, fn: Callable[[], Any]) -> None:
         given: Any = fn()
@@ -313,10 +313,10 @@ class StepContext(Generic[C]):
 
     # --------------------------------------------------------------------------------------- keeping
 
-    def _find(self, key: str | None, digest: str) -> tuple[Keyed | None, str]:
+    def _find(self, key: str | None, digest: str) -> tuple[MemoEntry | None, str]:
         self._check_entered()
         name = f"key:{key}" if key is not None else f"{digest}:{self._count(digest)}"
-        known = self._node.keyed.get(name)
+        known = self._node.memo.get(name)
         if known is not None and known.digest != digest:
             raise NotReproducible(
                 f"task {self.task_id}, step {self.step_id} ({self.name}): the key {key!r} was used before for something"
@@ -331,7 +331,7 @@ class StepContext(Generic[C]):
     def _gone_on_from(self, messages: tuple[Message, ...]) -> Asked | None:
         """Return the longest request whose words and answer these messages begin with: they are journalled already."""
         longest: Asked | None = None
-        for kept in self._node.keyed.values():
+        for kept in self._node.memo.values():
             asked = kept.done
             if not isinstance(asked, Asked) or asked.own or asked.message is None:
                 continue
@@ -391,14 +391,14 @@ class StepContext(Generic[C]):
             )
 
 
-def _results(graph: Graph, node: Node) -> Mapping[str, Json]:
+def _results(graph: Graph, node: StepNode) -> Mapping[str, Json]:
     above = (*((node.by,) if node.by is not None else ()), *node.after)
     found = [graph.nodes[step_id] for step_id in above if step_id in graph.nodes]
     known = dict(_outputs(found, node))
     return {other.plan.name: copied(known.get(other.plan.name)) for other in found}
 
 
-def _outputs(nodes: Iterable[Node], before: Node) -> Iterator[tuple[str, Json]]:
+def _outputs(nodes: Iterable[StepNode], before: StepNode) -> Iterator[tuple[str, Json]]:
     """Yield what steps came to that ended before another began: a function that is entered again finds no more."""
     began = before.step.started_seq if before.step is not None else 0
     for node in nodes:
@@ -406,7 +406,7 @@ def _outputs(nodes: Iterable[Node], before: Node) -> Iterator[tuple[str, Json]]:
             yield node.plan.name, node.output
 
 
-def _failures(graph: Graph, node: Node) -> Mapping[str, str]:
+def _failures(graph: Graph, node: StepNode) -> Mapping[str, str]:
     steps = [graph.nodes[step_id].step for step_id in node.after if step_id in graph.nodes]
     return {
         graph.nodes[step.id].plan.name: step.error.message

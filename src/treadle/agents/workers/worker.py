@@ -15,7 +15,7 @@ from treadle.core.data import frozen
 from treadle.core.events import NextStep
 from treadle.core.graph import Graph
 from treadle.core.messages import File, Json
-from treadle.core.schedule import WrongPlan, check, names_before
+from treadle.core.schedule import InvalidPlan, check, names_before
 from treadle.errors import ConfigurationError, WorkerError
 from treadle.ports import Model, Tool
 
@@ -207,7 +207,7 @@ def checked_steps(where: str, steps: tuple[Any, ...], known: Container[str]) -> 
     checked = tuple([NextStep(s.name, _input(where, s), tuple(s.after), s.join) for s in steps])
     try:
         check(checked, known)
-    except WrongPlan as error:
+    except InvalidPlan as error:
         raise WorkerError(f"{where}: {error}") from None
     return checked
 

@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail
 from treadle.errors import JournalCorrupt, TaskNotFound
-from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.ports import Driver, InboxItem, JournalEnd, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores.postgres.schema import Connection
 from treadle.stores.processes import alive
 
@@ -232,7 +232,7 @@ def _row(found: Any) -> TaskRow:
         labels=json.loads(labels),
         driver=None if driver is None else Driver(driver, facts[0], facts[2], is_alive(*facts), lease),
         head=head,
-        mark=None if mark is None else Mark(mark, digest),
+        mark=None if mark is None else JournalEnd(mark, digest),
         deleted=deleted,
         wanted=wanted,
         format=needs,

@@ -12,7 +12,7 @@ import apsw
 from treadle.core.events import END_STATES
 from treadle.core.journal import missing_tail
 from treadle.errors import JournalCorrupt, TaskNotFound
-from treadle.ports import Driver, InboxItem, Mark, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.ports import Driver, InboxItem, JournalEnd, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores.processes import alive
 from treadle.stores.sqlite.schema import Connection
 
@@ -172,7 +172,7 @@ def _row(found: Any) -> TaskRow:
         labels=json.loads(labels),
         driver=owner,
         head=head,
-        mark=None if mark is None else Mark(mark, digest),
+        mark=None if mark is None else JournalEnd(mark, digest),
         deleted=bool(deleted),
         wanted=wanted,
         format=needs,

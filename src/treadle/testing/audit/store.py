@@ -293,7 +293,7 @@ def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iter
             yield Violation("prefix_folds", task, seq, f"{name} are {listed}, not {there}")
     if graph.planned != sum(node.status == "planned" for node in nodes.values()):
         yield Violation("prefix_folds", task, seq, f"{graph.planned} steps are said to be planned")
-    places = [nodes[step.id].place for step in state.steps]
+    places = [nodes[step.id].path for step in state.steps]
     if places != sorted(set(places)):
         yield Violation("prefix_folds", task, seq, f"steps are in the order {places}")
     if state.ended == "completed" and graph.running:
@@ -304,7 +304,7 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
     """What is counted of a task, and its conversation, is what its steps did and said: no more after an undo."""
     nodes = graph.nodes.values()
     said = [node for node in nodes if node.merged]
-    said.sort(key=lambda node: (node.since, node.place))
+    said.sort(key=lambda node: (node.since, node.path))
     began = [node.step for node in nodes if node.step is not None]
     own = state.messages[len(state.history) : len(state.messages) - state.closing]
     for what, counted, there in (

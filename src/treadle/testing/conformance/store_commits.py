@@ -16,8 +16,8 @@ from treadle.ports import (
     Commit,
     Committed,
     InboxWaiting,
+    JournalEnd,
     JournalStore,
-    Mark,
     TaskExists,
     TaskFilter,
     ThreadMoved,
@@ -306,24 +306,24 @@ class CommitConformance(StoreSubject):
     async def test_a_row_knows_where_its_journal_ended_when_it_was_last_written(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
-            marks = [Mark(1, owner.digest)]
+            marks = [JournalEnd(1, owner.digest)]
             assert (await store.row("t")).mark == marks[0]
             await owner.write(2)
             assert (await store.row("t")).mark == marks[0]
             await owner.write(state="running")
-            assert (await store.row("t")).mark == Mark(4, owner.digest)
+            assert (await store.row("t")).mark == JournalEnd(4, owner.digest)
             await owner.write(3)
             await owner.release()
-            assert (await store.row("t")).mark == Mark(7, owner.digest)
+            assert (await store.row("t")).mark == JournalEnd(7, owner.digest)
             owner = await Owner.claim(store, "t")
             await owner.write(release=True)
-            assert (await store.row("t")).mark == Mark(8, owner.digest)
-            assert [row.mark for row in await store.rows(TaskFilter())] == [Mark(8, owner.digest)]
+            assert (await store.row("t")).mark == JournalEnd(8, owner.digest)
+            assert [row.mark for row in await store.rows(TaskFilter())] == [JournalEnd(8, owner.digest)]
 
     async def test_a_row_is_not_written_for_a_release_that_is_refused(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
-            first = Mark(1, owner.digest)
+            first = JournalEnd(1, owner.digest)
             await store.post("t", item("i"))
             await owner.write(2, release=True)
             assert (await store.row("t")).mark == first
@@ -381,9 +381,9 @@ class CommitConformance(StoreSubject):
             base = await Owner.create(store, "t")
             await base.write(4, release=True)
             fork = await Owner.create(store, "f", base="t", base_seq=3)
-            assert (await store.row("f")).mark == Mark(3, base.digest)
+            assert (await store.row("f")).mark == JournalEnd(3, base.digest)
             await fork.write(2, release=True)
-            assert (await store.row("f")).mark == Mark(5, fork.digest)
+            assert (await store.row("f")).mark == JournalEnd(5, fork.digest)
             await store.delete("t")
             assert spans(await store.read("f")) == [(1, 1, None), (2, 5, 3), (4, 5, None)]
             await Owner.claim(store, "f")
