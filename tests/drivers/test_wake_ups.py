@@ -26,7 +26,7 @@ HOUR = 3600.0
 @pytest.fixture(autouse=True)
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_cache, "DRIVER_LOOK", HOUR)
-    monkeypatch.setattr(drive, "LOOK", HOUR)
+    monkeypatch.setattr(drive, "RECHECK_SECONDS", HOUR)
     monkeypatch.setattr(adopting, "SCAN_SECONDS", HOUR)
 
 

@@ -27,7 +27,7 @@ from treadle.core.state import TaskState
 from treadle.drivers.driver import TaskDriver
 from treadle.drivers.task_cache import OwnedTask
 from treadle.engine import results
-from treadle.engine.drive import CLOSING, DriveLoop
+from treadle.engine.drive import DRIVER_CLOSED, DriveLoop
 from treadle.engine.inbox import SURVIVED
 from treadle.errors import (
     Fenced,
@@ -188,7 +188,7 @@ class Adopter:
                 drives.append(owned.drive)
             else:
                 adopting.cancel()  # it is about to claim, or to drive: what it has by then it gives back
-        await asyncio.gather(*[drive.stop(CLOSING, grace) for drive in drives])
+        await asyncio.gather(*[drive.stop(DRIVER_CLOSED, grace) for drive in drives])
         while self._adopting:
             await asyncio.wait(list(self._adopting.values()))
         if not self._over.done():

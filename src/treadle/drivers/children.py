@@ -83,11 +83,11 @@ class Family:
         self._told: dict[str, asyncio.Task[None]] = {}
         """whom the pause of the parent was passed on to"""
 
-    def knows(self, name: str) -> bool:
+    def has_agent(self, name: str) -> bool:
         """Whether there is an agent under the name of a tool."""
         return name in self._agents
 
-    def left(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    def without_resting(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
         """Return what is wanted without the children that rest."""
         return tuple([effect for effect in effects if effect.id not in self.resting])
 
@@ -107,7 +107,7 @@ class Family:
         with suppress(TaskTooNew):  # a newer driver has it, and finds the pause
             await self._driving.attend(str(call.child))  # it may have come to rest just before
 
-    async def rests(self, call: CallState, state: TaskState) -> None:
+    async def note_resting(self, call: CallState, state: TaskState) -> None:
         """Note that a call's task stopped of its own; one that stopped for its parent's pause goes on with it."""
         told = self._told.pop(call.id, None)
         if told is not None:
@@ -115,7 +115,7 @@ class Family:
         if told is None or not state.pausing:
             self.resting.add(call.id)
 
-    async def passed_on(self) -> None:
+    async def wait_for_pause(self) -> None:
         """Return once the pause of the parent is with all its children."""
         if self._told:
             await asyncio.gather(*self._told.values())

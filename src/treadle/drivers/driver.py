@@ -24,15 +24,15 @@ from treadle.drivers import arguments
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.task_cache import OwnedTask, TaskCache
-from treadle.engine.drive import CHILD, CLOSING, DriveLoop, DriveSpec, Goal, idle
-from treadle.engine.effect_context import AgentRuntime, Stage
+from treadle.engine.drive import CHILD_ITEM, DRIVER_CLOSED, DriveLoop, DriveSpec, Goal, idle
+from treadle.engine.effect_context import AgentRuntime, EffectContext
 from treadle.engine.inbox import as_event
 from treadle.engine.journal_writer import Lease
 from treadle.engine.metering import Pricing, no_price
 from treadle.engine.observers import ObserverSet
 from treadle.engine.options import RunOptions, from_json, limits_of, rules_for, to_json, was_raised
-from treadle.engine.perform import standing
-from treadle.engine.thread_queue import INSIDE, AdmissionHooks, ThreadAdmission
+from treadle.engine.perform import standing_instructions
+from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
 from treadle.errors import (
     ChildTask,
     ConfigurationError,
@@ -241,7 +241,7 @@ class TaskDriver:
             tries -= 1  # it was just begun, or claimed
             await asyncio.sleep(0.01)
         if owned.drive is not None:
-            await owned.drive.stop(CLOSING, grace)
+            await owned.drive.stop(DRIVER_CLOSED, grace)
 
     async def drive(
         self,
@@ -260,7 +260,7 @@ class TaskDriver:
         state, writer = owned.state, owned.writer
         kit = self.agents.runtime_for(state, agent) if agent is not None else None
         terms = self._terms(goal, state, kit, only)
-        stage = None
+        effect_context = None
         if kit is not None:
             if context is None and self.parts.context_factory is not None:
                 context = self.parts.context_factory()
@@ -268,20 +268,24 @@ class TaskDriver:
                 await self.agents.check_limits(kit.agent, kit.rules.limits, state)
                 self.introduce(owned, kit.agent, context, terms.options)
             parts = self.parts
-            stage = Stage(state, kit, owned.channel, context, writer.durable, writer.clock, parts.price)
+            effect_context = EffectContext(
+                state, kit, owned.channel, context, writer.durable, writer.clock, parts.price
+            )
             if kit.agent.subagents or above is not None:
                 from treadle.drivers.children import family_of
 
-                stage.family = await family_of(self, owned, kit, above)
+                effect_context.subagents = await family_of(self, owned, kit, above)
             if kit.agent.own is not None and kit.agent.own.runs_functions:
                 from treadle.engine.step_requests import StepRequests
 
-                stage.desk = StepRequests(state, writer.clock)
+                effect_context.step_requests = StepRequests(state, writer.clock)
             if terms.options.context_tokens is not None:
-                most, told = terms.options.context_tokens, standing(kit, state)
+                most, told = terms.options.context_tokens, standing_instructions(kit, state)
                 if kit.agent.dialect is not None:
                     told += kit.agent.dialect.header
-                stage.show = lambda specs: self.parts.memory.show(state, most, told, specs)
+                effect_context.select_messages = lambda specs: self.parts.memory.show(
+                    state, most, told, specs
+                )
         entrance = self._entrance(owned, terms.options) if goal in ("end", "step") else None
         wanted = owned.wanted
         drive = DriveLoop(
@@ -290,18 +294,18 @@ class TaskDriver:
             owned.channel,
             state,
             terms,
-            stage,
+            effect_context,
             self._stop_child,
             entrance,
             was_wanted=wanted,
         )
         owned.drive = drive
-        inside = INSIDE.set((*INSIDE.get(), state.task_id))
+        inside = ENCLOSING_TASKS.set((*ENCLOSING_TASKS.get(), state.task_id))
         try:
             await drive.run()
         finally:
             with suppress(ValueError):  # collected in another context, since its loop was closed under it
-                INSIDE.reset(inside)
+                ENCLOSING_TASKS.reset(inside)
         return drive
 
     async def _stop_child(self, call: CallState, why: str) -> TaskState | None:
@@ -458,7 +462,7 @@ class TaskDriver:
             if above is None or above.state in END_STATES:
                 return
             call = (await self.desk.load(row.task_id)).state.parent_call
-            await self.command(row.parent, CHILD, {"call": call})
+            await self.command(row.parent, CHILD_ITEM, {"call": call})
             row = above
 
     async def paused_below(self, task_id: str) -> set[tuple[str, int]]:

@@ -112,7 +112,7 @@ async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepStat
     there = start(state.task_id)
     for epoch, found in unfold(state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)):
         for event in found[: step.ended_seq - 1 - there.seq]:
-            loading.take(there, event, epoch)
+            loading.apply_checked(there, event, epoch)
             if type(event) is e.ToolEnded:
                 calls.discard(event.call)
             begun = None if calls else there.graph and there.graph.running.get(step.id)
@@ -142,7 +142,7 @@ async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
     for epoch, found in unfold(task_id, await store.read(task_id, upto=seq)):
         for event in found:
             if event.seq <= seq:  # the record that holds the point may go on after it
-                loading.take(state, event, epoch)
+                loading.apply_checked(state, event, epoch)
     return state
 
 

@@ -184,7 +184,7 @@ class TaskCache:
                             break  # its record goes on after it
                         if isinstance(event, (e.TaskCreated, e.ThreadEntered)):
                             await self._enter(state, event)
-                        loading.take(state, event, epoch)
+                        loading.apply_checked(state, event, epoch)
                     loaded.digest = record.digest
         if not state.seq:
             raise missing_tail(state.task_id, 0, 1)
@@ -363,7 +363,7 @@ class TaskCache:
         if owned.channel.observed is not None:
             owned.channel.observe(None)
         self.channels.drop(owned.state.task_id)
-        self.line.stir(owned.state.thread)
+        self.line.wake_next(owned.state.thread)
         self.on_news()
 
     # ------------------------------------------------------------------------------ other processes
@@ -402,7 +402,7 @@ class TaskCache:
         for task_id in with_mail:
             self.read_inbox_soon(task_id)
         self.channels.wake_all(besides=self.owned)
-        self.line.stir_all()
+        self.line.wake_next_of_all()
         self.on_news()
 
     def close(self) -> None:

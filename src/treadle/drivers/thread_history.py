@@ -351,7 +351,7 @@ def _folded(member: ThreadMember, events: list[tuple[int, e.Event]]) -> TaskStat
     """
     state = start(member.task_id)
     for epoch, event in events:
-        loading.take(state, event, epoch)
+        loading.apply_checked(state, event, epoch)
     return state
 
 

@@ -10,7 +10,7 @@ from treadle.core.children import SpentBy
 from treadle.core.effects import RunAgent, StopAgent
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import CallState, TaskState
-from treadle.engine.effect_context import EffectInFlight, Stage, StopChild, being_cancelled
+from treadle.engine.effect_context import EffectContext, EffectInFlight, StopChild, being_cancelled
 from treadle.engine.perform import tool_end
 from treadle.engine.results import all_steps, pending_of, resting_word
 from treadle.errors import StoreError, TaskTooNew
@@ -18,39 +18,43 @@ from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
 
 
-async def run_agent(stage: Stage, flight: EffectInFlight, effect: RunAgent, told: str) -> list[e.Event]:
+async def run_agent(
+    context: EffectContext, in_flight: EffectInFlight, effect: RunAgent, told: str
+) -> list[e.Event]:
     """Run the agent that a call wants, and return the call's end, or that its task is at rest."""
-    end = await _run_agent(stage, flight, effect, told)
-    if stage.family is not None and stage.family.unseen:
-        end.unseen, stage.family.unseen = stage.family.unseen, 0
+    end = await _run_agent(context, in_flight, effect, told)
+    if context.subagents is not None and context.subagents.unseen:
+        end.unseen, context.subagents.unseen = context.subagents.unseen, 0
     return [end]
 
 
 async def _run_agent(
-    stage: Stage, flight: EffectInFlight, effect: RunAgent, told: str
+    context: EffectContext, in_flight: EffectInFlight, effect: RunAgent, told: str
 ) -> e.ToolEnded | e.ToolStopped:
-    call, family = effect.call, stage.family
-    assert family is not None, "agents are wanted only by those who have them"
+    call, subagents = effect.call, context.subagents
+    assert subagents is not None, "agents are wanted only by those who have them"
     spent: tuple[SpentBy, ...] = ()
     try:
         # Were the answer that asked for it lost, the same place, and so the child's name, might go to another call.
-        await stage.durable()
-        flight.enter()
-        state = await family.run(call, told, stage.context)
+        await context.durable()
+        in_flight.enter()
+        state = await subagents.run(call, told, context.user_context)
     except asyncio.CancelledError:
-        if flight.cut is None and not being_cancelled():
+        if in_flight.cancel_reason is None and not being_cancelled():
             return _failed(call, "it cancelled itself", "cancelled", spent)
-        return e.ToolStopped(call.step, call.id, flight.cut or "interrupted", spent=family.spent_by(call))
+        return e.ToolStopped(
+            call.step, call.id, in_flight.cancel_reason or "interrupted", spent=subagents.spent_by(call)
+        )
     except Exception as error:  # noqa: BLE001  whatever keeps an agent from running is its call's error
-        if not isinstance(error, (StoreError, TaskTooNew)) and not family.is_open(call):
-            return _failed(call, error_text(error), "error", family.spent_by(call))
+        if not isinstance(error, (StoreError, TaskTooNew)) and not subagents.is_open(call):
+            return _failed(call, error_text(error), "error", subagents.spent_by(call))
         # Its task is there and has not ended: whoever puts right what keeps it goes on with it.
-        family.resting.add(call.id)
+        subagents.resting.add(call.id)
         why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
-        return e.ToolStopped(call.step, call.id, "parked", why, family.spent_by(call))
+        return e.ToolStopped(call.step, call.id, "parked", why, subagents.spent_by(call))
     if state.ended is not None:
-        return _end(call, state, stage.kit.max_chars)
-    await family.rests(call, state)
+        return _end(call, state, context.runtime.max_chars)
+    await subagents.note_resting(call, state)
     return e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))
 
 

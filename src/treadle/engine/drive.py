@@ -36,31 +36,31 @@ from treadle.core.schedule import UNNEEDED
 from treadle.core.state import StepState, TaskState
 from treadle.engine import perform
 from treadle.engine.broadcast import Channel
-from treadle.engine.effect_context import EffectInFlight, Stage, StopChild
+from treadle.engine.effect_context import EffectContext, EffectInFlight, StopChild
 from treadle.engine.in_flight import EffectsInFlight
 from treadle.engine.inbox import as_event
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.options import Breakpoint, RunOptions
 from treadle.engine.results import resting_word
-from treadle.engine.thread_queue import LOOK, ThreadAdmission, in_line
+from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
 from treadle.ports import AT_ONCE, InboxItem, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 
 if TYPE_CHECKING:
     from treadle.engine.step_requests import StepRequests
 
-CLOSING: Final = "its driver was closed"
+DRIVER_CLOSED: Final = "its driver was closed"
 """Why a task is interrupted when the runner that drives it ends."""
 
-UNSUBMITTED: Final = 12
+MAX_UNSUBMITTED: Final = 12
 """How many events may wait while effects end as soon as they start: about two steps."""
 
-BREATH: Final = 16
+MAX_EVENTS_IN_A_ROW: Final = 16
 """How many events in a row are recorded, none of them awaited, before other tasks of the event loop have their turn."""
 
-PATIENCE: Final = 60.0
+MAX_TIMER_WAIT: Final = 60.0
 """Seconds that a task is kept for while it waits for a timer; for longer it is given back, and the process may end."""
 
-CHILD: Final = "child"
+CHILD_ITEM: Final = "child"
 """The kind of item by which a task hears that a child of its may go on."""
 
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
@@ -98,30 +98,30 @@ class DriveLoop:
         writer: JournalWriter,
         channel: Channel,
         state: TaskState,
-        terms: DriveSpec,
-        stage: Stage | None,
+        spec: DriveSpec,
+        context: EffectContext | None,
         stop_child: StopChild,
-        entrance: ThreadAdmission | None = None,
+        admission: ThreadAdmission | None = None,
         *,
         was_wanted: int = 0,
     ) -> None:
         self.state = state
-        self._entrance = entrance
+        self._admission = admission
         self._store = store
         self._writer = writer
-        self._terms = terms
+        self._spec = spec
         self._loop = asyncio.get_running_loop()
         self._waker: asyncio.Future[None] | None = None
         writer.on_failure = self._wake
-        self._record: Recorder = self._record_and_stop if terms.options.break_on else writer.record
-        self._desk = stage.desk if stage is not None else None
-        if self._desk is not None:
-            self._desk.wake = self._wake
-            self._record = partial(self._record_for_functions, self._record, self._desk)
-        self._steps_to_do = len(terms.rules.only_steps or ("the next one",))
-        self._family = stage.family if stage is not None else None
-        self._flights = EffectsInFlight(stage, self._record, self._wake, self._hand_over, stop_child)
-        self._finalizes = terms.goal in ("end", "finalize")
+        self._record: Recorder = self._record_and_stop if spec.options.break_on else writer.record
+        self._step_requests = context.step_requests if context is not None else None
+        if self._step_requests is not None:
+            self._step_requests.wake = self._wake
+            self._record = partial(self._record_for_functions, self._record, self._step_requests)
+        self._steps_to_do = len(spec.rules.only_steps or ("the next one",))
+        self._subagents = context.subagents if context is not None else None
+        self._effects = EffectsInFlight(context, self._record, self._wake, self._spawn_loop_task, stop_child)
+        self._finalizes = spec.goal in ("end", "finalize")
         self._inbox_waits = not writer.is_new
         self.step_done: StepState | None = None
         self._late = False
@@ -139,8 +139,8 @@ class DriveLoop:
 
         self._was_wanted = was_wanted
         self._goes_on = was_wanted == AT_ONCE
-        self._carrier: asyncio.Task[None] | None = None
-        self._context: Context | None = None
+        self._loop_task: asyncio.Task[None] | None = None
+        self._context_variables: Context | None = None
         """the caller's context variables: whoever wakes the drive has others"""
 
         self._submits_soon = False
@@ -163,7 +163,7 @@ class DriveLoop:
         done: Future[None] = Future()
         self._leavers.append(done)
         with suppress(RuntimeError):  # its loop is closed: the drive is over
-            if self._terms.goal != "attend":  # that one only writes down what was said, and ends
+            if self._spec.goal != "attend":  # that one only writes down what was said, and ends
                 self._loop.call_soon_threadsafe(leave)
         if not self.over:
             await asyncio.wrap_future(done)
@@ -188,10 +188,10 @@ class DriveLoop:
     async def run(self) -> None:
         """Drive the task to where its goal lies; a caller who is cancelled leaves it interrupted and resumable."""
         cancelled: asyncio.CancelledError | None = None
-        if self._entrance is None:
+        if self._admission is None:
             self._watch_the_clock()
-        self._context = copy_context()
-        self._hand_over()
+        self._context_variables = copy_context()
+        self._spawn_loop_task()
         while not self.over:
             self._finish = self._loop.create_future()
             try:
@@ -208,31 +208,31 @@ class DriveLoop:
     def _let_go(self) -> None:
         """Part from what points back here, so that all is freed now and not when the collector comes by."""
         self._writer.on_failure = None
-        self._flights.let_go()
-        self._carrier = self._context = None
+        self._effects.disconnect()
+        self._loop_task = self._context_variables = None
         self._record = self._writer.record
-        if self._desk is not None:
-            self._desk.close()
+        if self._step_requests is not None:
+            self._step_requests.close()
 
-    def _hand_over(self) -> None:
+    def _spawn_loop_task(self) -> None:
         """Let a new carrier go on with the drive; the one before, if any, is left with its effect."""
         # Made like this it never begins before it is known, whatever factory of tasks the loop has.
-        self._carrier = asyncio.Task(self._carry(), loop=self._loop, context=self._context)
-        self._carrier.add_done_callback(self._carried)
+        self._loop_task = asyncio.Task(self._run_loop(), loop=self._loop, context=self._context_variables)
+        self._loop_task.add_done_callback(self._on_loop_task_done)
 
-    def _carried(self, carrier: asyncio.Task[None]) -> None:
+    def _on_loop_task_done(self, loop_task: asyncio.Task[None]) -> None:
         """Replace a carrier that was cancelled before it began, as the end of an event loop does to all its tasks."""
-        if carrier is self._carrier and not self.over and not self._loop.is_closed():
+        if loop_task is self._loop_task and not self.over and not self._loop.is_closed():
             self._ask_to_leave("caller", "the event loop was stopped")
-            self._hand_over()
+            self._spawn_loop_task()
 
-    async def _carry(self) -> None:
+    async def _run_loop(self) -> None:
         """Take turn after turn until the drive is over, or another carrier has it."""
-        me, over = self._carrier, False
+        me, over = self._loop_task, False
         if me is not None:
-            me.remove_done_callback(self._carried)
+            me.remove_done_callback(self._on_loop_task_done)
         try:
-            while self._carrier is me and not over:
+            while self._loop_task is me and not over:
                 try:
                     over = await self._turn()
                 except asyncio.CancelledError:
@@ -240,17 +240,17 @@ class DriveLoop:
                     self._ask_to_leave("caller", "the event loop was stopped")
                     over = self._writer.released or self.state.ended is not None
         except BaseException as error:
-            if self._carrier is not me or self._loop.is_closed():
+            if self._loop_task is not me or self._loop.is_closed():
                 raise
             self._fault = error
-        if self._carrier is me:
+        if self._loop_task is me:
             await self._end()
 
     async def _end(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._entrance is not None:
-            self._entrance.leave()
+        if self._admission is not None:
+            self._admission.leave()
         try:
             await self._stop_all()
         finally:
@@ -267,79 +267,83 @@ class DriveLoop:
             raise self._writer.failure
         if self._is_called():
             await self._listen()
-        state, terms = self.state, self._terms
+        state, spec = self.state, self._spec
         if state.graph is not None:
             self._fire_timers()
         recorded = 0
         while True:
             if self.step_done is not None and not state.cancelling:
                 return await self._park(resting_word(state))
-            if self._flights.running_effects and (state.cancelling or state.interrupting):
+            if self._effects.running and (state.cancelling or state.interrupting):
                 # Looks at lost calls fly too, and no event tells of them: they are stopped here with the rest.
-                await self._fly(self._ends_children() if state.cancelling else ())
+                await self._run_effects(self._ends_children() if state.cancelling else ())
                 return False
             if self._undo_waits:
                 await self._make_way_for_undo()
                 return False
-            if self._leave is not None and self._flights.running_effects:
+            if self._leave is not None and self._effects.running:
                 # What runs may end, and nothing starts.
-                await self._fly(tuple([flight.effect for flight in self._flights.running_effects.values()]))
+                await self._run_effects(
+                    tuple([in_flight.effect for in_flight in self._effects.running.values()])
+                )
                 return False
-            queues = self._entrance is not None and terms.goal != "undo"
-            work = in_line if queues else terms.work
-            decision = lifecycle.decide(state, terms.rules, work, finalize=self._finalizes)
+            queues = self._admission is not None and spec.goal != "undo"
+            work = wait_for_thread if queues else spec.work
+            decision = lifecycle.decide(state, spec.rules, work, finalize=self._finalizes)
             if not isinstance(decision, e.Event):
                 break
             if type(decision) is e.TaskEnded:
                 return await self._seal(decision)
             self._record(decision)
-            if type(decision) is e.StepCompleted and terms.goal == "step" and self._desk is None:
+            if type(decision) is e.StepCompleted and spec.goal == "step" and self._step_requests is None:
                 self.step_done = state.steps[-1]
             recorded += 1
-            if recorded == BREATH:
+            if recorded == MAX_EVENTS_IN_A_ROW:
                 await asyncio.sleep(0)
                 return False
         if type(decision) is Wait:
             if decision.reason == "ended" and self._writer.released:
                 return True
-            if decision.reason == "thread" and self._entrance is not None:
-                await self._enter_thread(self._entrance)
+            if decision.reason == "thread" and self._admission is not None:
+                await self._enter_thread(self._admission)
                 return False
             if decision.reason == "timer":
                 return await self._rest()
             return await self._park(STATE_WORDS.get(decision.reason) or resting_word(state))
         effects: tuple[Effect, ...] = decision  # type: ignore[assignment]
-        if self._family is not None:
+        if self._subagents is not None:
             if state.pausing:
-                self._family.pause(effects)
-            if self._family.resting:
-                effects = self._family.left(effects)
+                self._subagents.pause(effects)
+            if self._subagents.resting:
+                effects = self._subagents.without_resting(effects)
                 if all(type(effect) is RunFunction for effect in effects):
                     return await self._park("waiting")
-        if len(effects) == 1 and not self._flights.running_effects and not self._flights.finished_effects:
-            await self._fly_alone(effects[0])
+        if len(effects) == 1 and not self._effects.running and not self._effects.finished:
+            await self._run_inline(effects[0])
         else:
-            await self._fly(effects)
+            await self._run_effects(effects)
         return False
 
     def _ends_children(self) -> tuple[Effect, ...]:
         """Return what ends children for good, if it is under way: that goes on while the task is being cancelled."""
-        running_effects = self._flights.running_effects.values()
-        return tuple([flight.effect for flight in running_effects if type(flight.effect) is StopAgent])
+        running = self._effects.running.values()
+        return tuple([in_flight.effect for in_flight in running if type(in_flight.effect) is StopAgent])
 
     def _is_called(self) -> bool:
         """Whether the inbox, the clock or somebody who wants the task interrupted is to be heard first."""
-        if self._inbox_waits or self._late or (self._desk is not None and self._desk.has_wishes):
+        if (
+            self._inbox_waits
+            or self._late
+            or (self._step_requests is not None and self._step_requests.has_wishes)
+        ):
             return True
         return self._leave is not None and self._leaves_now()
 
     def _leaves_now(self) -> bool:
-        if self._flights.running_effects and not self._hurries:
+        if self._effects.running and not self._hurries:
             return False
         state = self.state
-        stopping = (
-            state.cancelling or state.interrupting or (state.pausing and not self._flights.running_effects)
-        )
+        stopping = state.cancelling or state.interrupting or (state.pausing and not self._effects.running)
         return state.ended is None and not stopping
 
     async def _listen(self) -> None:
@@ -347,8 +351,8 @@ class DriveLoop:
             await self._read_inbox()
         if self._late:
             self._note_lateness()
-        if self._desk is not None:
-            self._desk.take_down(self._record)
+        if self._step_requests is not None:
+            self._step_requests.take_down(self._record)
         if self._leave is not None and self._leaves_now():
             # It stays: a resume that comes now does not keep alive what is about to end.
             self._writer.record(e.InterruptRequested(*self._leave))
@@ -357,34 +361,34 @@ class DriveLoop:
         """Let the calls in flight end, so that what is undone is known; a model call is worth nothing any more."""
         worthless = (CallModel, RunFunction, RunAgent)
         calls = [
-            flight.effect
-            for flight in self._flights.running_effects.values()
-            if type(flight.effect) not in worthless
+            in_flight.effect
+            for in_flight in self._effects.running.values()
+            if type(in_flight.effect) not in worthless
         ]
-        if self._flights.running_effects:
-            await self._fly(tuple(calls))
+        if self._effects.running:
+            await self._run_effects(tuple(calls))
         else:
             self._undo_waits, self._inbox_waits = False, True
 
     def _turn_to_undo(self) -> None:
         """Carry out an undo that was asked for, and nothing after it: who undoes a step has something else in mind."""
-        self._terms = DriveSpec("undo", self._terms.rules, self._terms.options, idle)
+        self._spec = DriveSpec("undo", self._spec.rules, self._spec.options, idle)
         self._finalizes = False
 
-    async def _enter_thread(self, entrance: ThreadAdmission) -> None:
+    async def _enter_thread(self, admission: ThreadAdmission) -> None:
         """Come into the thread, or wait in line for it until it may be free or somebody speaks."""
-        if await entrance.comes_in(self._wake_from_anywhere):
-            self._entrance = None
+        if await admission.enter(self._wake_from_anywhere):
+            self._admission = None
             self._watch_the_clock()
             return
-        if entrance.stirred or self._is_called():
+        if admission.stirred or self._is_called():
             return
-        await self._wait(LOOK if entrance.is_first else None)
+        await self._wait(RECHECK_SECONDS if admission.is_first else None)
 
     async def _rest(self) -> bool:
         """Wait for a timer: here if it fires soon; else the task is given back, and True says so."""
         left = self._fire_timers()
-        if left is not None and left > PATIENCE:
+        if left is not None and left > MAX_TIMER_WAIT:
             return await self._park("waiting")
         if left:
             self._writer.flush()
@@ -411,23 +415,23 @@ class DriveLoop:
     def _record_and_stop(self, event: e.Event, inbox: str | None = None) -> None:
         """Record an event, and a pause after it if a breakpoint says so."""
         self._writer.record(event, inbox)
-        for stop in self._terms.options.break_on or ():
+        for stop in self._spec.options.break_on or ():
             if _meets(stop, event, self.state):
                 self._writer.record(e.PauseRequested("breakpoint", _why(stop, event)))
                 break
 
     def _record_for_functions(
-        self, record: Recorder, desk: StepRequests, event: e.Event, inbox: str | None = None
+        self, record: Recorder, step_requests: StepRequests, event: e.Event, inbox: str | None = None
     ) -> None:
         """Record an event, and give word of it to the function that waits for it."""
         record(event, inbox)
         if isinstance(event, e.ModelFailed) and event.retry_at is not None:
             return  # it is asked again
         if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
-            desk.tell(event)
+            step_requests.tell(event)
         elif isinstance(event, e.StepSkipped) and self.state.graph is not None:
-            desk.drop(list(self.state.graph.nodes[event.step].asked))
-        if self._terms.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped, e.StepFailed)):
+            step_requests.drop(list(self.state.graph.nodes[event.step].asked))
+        if self._spec.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped, e.StepFailed)):
             graph = self.state.graph
             if graph is None or event.step in graph.failed:
                 return  # the task cannot go on without it
@@ -438,15 +442,15 @@ class DriveLoop:
                 self.step_done = graph.nodes[event.step].step
 
     def _is_named(self, step_id: str) -> bool:
-        return step_id in (self._terms.rules.only_steps or ())
+        return step_id in (self._spec.rules.only_steps or ())
 
     async def _seal(self, event: e.TaskEnded) -> bool:
         """End the task and change its thread in one transaction, or neither."""
-        if self._flights.running_effects:
-            await self._fly(())
+        if self._effects.running:
+            await self._run_effects(())
             return False
         state = self.state
-        keeps = event.state in ("completed", "degraded") or self._terms.options.keep_in_thread == "always"
+        keeps = event.state in ("completed", "degraded") or self._spec.options.keep_in_thread == "always"
         if state.covers:
             keeps = event.state == "completed"
         event.kept = keeps and event.state in ("failed", "cancelled")
@@ -478,11 +482,11 @@ class DriveLoop:
 
     async def _park(self, word: str) -> bool:
         """Give the task back at rest; False when something arrived that must be read first."""
-        if self._flights.finished_effects or self._flights.running_effects:
-            await self._fly(())
+        if self._effects.finished or self._effects.running:
+            await self._run_effects(())
             return False
-        if self._family is not None:
-            await self._family.passed_on()
+        if self._subagents is not None:
+            await self._subagents.wait_for_pause()
         verdict = await self._writer.commit_alone(None, word, release=True, wanted=self._wanted_from())
         if not verdict.released:
             self._inbox_waits = True
@@ -496,9 +500,9 @@ class DriveLoop:
             return 0
         if state.interrupting:
             return AT_ONCE if state.shutdown else 0
-        if self._terms.goal == "attend" and self._goes_on:
+        if self._spec.goal == "attend" and self._goes_on:
             return AT_ONCE
-        if self._terms.goal in ("step", "attend") and not self._was_wanted:
+        if self._spec.goal in ("step", "attend") and not self._was_wanted:
             return 0  # who steps a task steps it on
         due = state.next_due()
         return self._writer.by_the_system(due) if due is not None else 0
@@ -514,12 +518,12 @@ class DriveLoop:
                 # Nothing follows the end, and a command that came too late is not to wait for the next attempt.
                 self._writer.dismiss(item.item_id)
             else:
-                if self._flights.running_effects and (
+                if self._effects.running and (
                     item.kind == "undo" or (self._undo_waits and item.kind == "send")
                 ):
                     self._undo_waits = True  # and so do words that were said after it
                     continue
-                if item.kind == CHILD:
+                if item.kind == CHILD_ITEM:
                     self._hear_of_child(item)
                     continue
                 event = as_event(self.state, item)
@@ -534,62 +538,62 @@ class DriveLoop:
         """Go on with a child that stopped of its own: it may go on, or has ended."""
         self._writer.dismiss(item.item_id)
         self._goes_on = True
-        if self._family is not None:
-            self._family.resting.discard(str(item.data.get("call")))
+        if self._subagents is not None:
+            self._subagents.resting.discard(str(item.data.get("call")))
 
     # --------------------------------------------------------------------------------------- effects
 
-    async def _fly(self, wanted: tuple[Effect, ...]) -> None:
+    async def _run_effects(self, wanted: tuple[Effect, ...]) -> None:
         """Start what is wanted and does not fly, stop what flies and is not wanted, and wait for an end."""
-        flights = self._flights
-        if flights.running_effects:
+        effects = self._effects
+        if effects.running:
             ids = {effect.id for effect in wanted}
-            for key, flight in flights.running_effects.items():
+            for key, in_flight in effects.running.items():
                 if key not in ids:
-                    flights.cut(flight, "interrupted")
+                    effects.cancel(in_flight, "interrupted")
         over = 0
         for effect in wanted:
-            if effect.id not in flights.running_effects and not flights.start(effect):
+            if effect.id not in effects.running and not effects.start(effect):
                 over += 1  # it ended without starting: what was to wait for that may begin
-                if over == BREATH:
+                if over == MAX_EVENTS_IN_A_ROW:
                     await asyncio.sleep(0)
                     return
-        if flights.running_effects and not over:
+        if effects.running and not over:
             await self._next_end()
 
-    async def _fly_alone(self, effect: Effect) -> None:
+    async def _run_inline(self, effect: Effect) -> None:
         """Start a lone effect and wait for its end; afterwards the drive may be in the hands of another carrier."""
-        if self._is_called() or self._carrier is None:
+        if self._is_called() or self._loop_task is None:
             return
-        prepared = self._flights.prepare(effect)
+        prepared = self._effects.prepare(effect)
         if prepared is None:
             return
-        if len(self._writer.pending) >= UNSUBMITTED:
+        if len(self._writer.pending) >= MAX_UNSUBMITTED:
             self._writer.flush()
         # What is recorded is submitted once the effect really waits: one that is over at once shares the next commit.
-        ends = await self._flights.alone(*prepared, self._carrier, self._writer.flush)
+        ends = await self._effects.run_inline(*prepared, self._loop_task, self._writer.flush)
         if ends is not None:
             for event in ends:
                 self._record(event)
             if type(effect) is not CallModel:
                 # Tools are anybody's code: what one leaves behind, such as a timer, is not to hit what comes after it.
-                self._hand_over()
+                self._spawn_loop_task()
 
     async def _next_end(self) -> None:
         """Submit what is recorded, wait until an effect ends or somebody speaks, and record the ends."""
-        flights = self._flights
-        if not flights.finished_effects:
+        effects = self._effects
+        if not effects.finished:
             self._submit_soon()
             if not self._is_called():
                 await self._wait(self._fire_timers() if self.state.graph is not None else None)
         if self._writer.failure is not None:
             raise self._writer.failure
-        finished_effects, flights.finished_effects = flights.finished_effects, []
-        for flight in finished_effects:
-            del flights.running_effects[flight.effect.id]
-            if self._is_overtaken(flight.effect):
+        finished, effects.finished = effects.finished, []
+        for in_flight in finished:
+            del effects.running[in_flight.effect.id]
+            if self._is_overtaken(in_flight.effect):
                 continue
-            for event in self._ends_of(flight):
+            for event in self._ends_of(in_flight):
                 self._record(event)
 
     async def _wait(self, at_most: float | None = None) -> None:
@@ -610,19 +614,19 @@ class DriveLoop:
         graph = self.state.graph
         return type(effect) is RunFunction and graph is not None and not graph.needs(effect.id)
 
-    def _ends_of(self, flight: EffectInFlight) -> list[e.Event]:
+    def _ends_of(self, in_flight: EffectInFlight) -> list[e.Event]:
         """Return the ends of an effect; one that was stopped by nobody but itself has failed, and is not repeated."""
-        ends = flight.ends or []
+        ends = in_flight.ends or []
         first = ends[0] if ends else None
-        asked = flight.cut is not None or self.state.interrupting or self.state.cancelling
+        asked = in_flight.cancel_reason is not None or self.state.interrupting or self.state.cancelling
         is_stop = isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted"
         if not asked and (is_stop or not ends):  # a look at a lost call that is stopped leaves no event
-            return perform.broken(flight, asyncio.CancelledError("it cancelled itself"))
+            return perform.broken(in_flight, asyncio.CancelledError("it cancelled itself"))
         return ends
 
     def _submit_soon(self) -> None:
         """Submit what is recorded once effects in tasks of their own have begun, unless one of them is over by then."""
-        if len(self._writer.pending) >= UNSUBMITTED:
+        if len(self._writer.pending) >= MAX_UNSUBMITTED:
             self._writer.flush()
         elif not self._submits_soon:
             self._submits_soon = True
@@ -630,11 +634,11 @@ class DriveLoop:
 
     def _submit_unless_over(self) -> None:
         self._submits_soon = False
-        if self._flights.running_effects and not self._flights.finished_effects:
+        if self._effects.running and not self._effects.finished:
             self._writer.flush()
 
     def _wake(self) -> None:
-        self._flights.detach_inline()
+        self._effects.detach_inline()
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
 
@@ -642,16 +646,16 @@ class DriveLoop:
         """After a fault nothing more is recorded, but who takes the task up is not to meet what still runs."""
         if self._loop.is_closed():
             return
-        running_effects = self._flights.running_effects.values()
-        for flight in running_effects:
-            self._flights.cut(flight, "interrupted")
-        while any(flight.ends is None for flight in running_effects):
+        running = self._effects.running.values()
+        for in_flight in running:
+            self._effects.cancel(in_flight, "interrupted")
+        while any(in_flight.ends is None for in_flight in running):
             await self._wait()
 
     def _watch_the_clock(self) -> None:
-        seconds = self._terms.rules.limits.seconds
-        if seconds is not None and self._terms.goal in ("end", "step"):
-            unseen = self._family.unseen if self._family is not None else 0
+        seconds = self._spec.rules.limits.seconds
+        if seconds is not None and self._spec.goal in ("end", "step"):
+            unseen = self._subagents.unseen if self._subagents is not None else 0
             left = seconds - (self.state.driven + unseen) / 1e6
             self._deadline = self._loop.call_later(max(0.0, left), self._out_of_time)
 
@@ -661,7 +665,7 @@ class DriveLoop:
 
     def _note_lateness(self) -> None:
         self._late = False
-        state, seconds = self.state, self._terms.rules.limits.seconds
+        state, seconds = self.state, self._spec.rules.limits.seconds
         if seconds is not None and state.ended is None and state.limit != "seconds" and not state.answered:
             self._writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
 

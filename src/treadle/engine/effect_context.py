@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from treadle.engine.step_requests import StepRequests
     from treadle.engine.typed_answers import TypedAnswers
 
-Cut = Literal["interrupted", "timeout", "abandoned"]
+CancelReason = Literal["interrupted", "timeout", "abandoned"]
 """Why an effect in flight was stopped."""
 
 
@@ -51,11 +51,11 @@ class Subagents(Protocol):
     refused: e.LimitReached | None
     """Why a call was refused since the last request to the model."""
 
-    def knows(self, name: str) -> bool:
+    def has_agent(self, name: str) -> bool:
         """Return whether a tool of this name is an agent."""
         ...
 
-    def left(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    def without_resting(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
         """Return the effects without those of children at rest."""
         ...
 
@@ -63,7 +63,7 @@ class Subagents(Protocol):
         """Pass the pause of the parent on to running children."""
         ...
 
-    async def passed_on(self) -> None:
+    async def wait_for_pause(self) -> None:
         """Wait until the pause of the parent has reached every child."""
         ...
 
@@ -71,7 +71,7 @@ class Subagents(Protocol):
         """Drive the task that a call is to its next stop and return its state."""
         ...
 
-    async def rests(self, call: CallState, state: TaskState) -> None:
+    async def note_resting(self, call: CallState, state: TaskState) -> None:
         """Note that the task of a call stopped by itself."""
         ...
 
@@ -111,54 +111,54 @@ class AgentRuntime:
 
 
 @mutable
-class Stage:
+class EffectContext:
     """What effects of one drive are performed with."""
 
     state: TaskState
-    kit: AgentRuntime
+    runtime: AgentRuntime
     channel: Channel
-    context: Any
+    user_context: Any
     durable: Callable[[], Awaitable[None]]
     clock: Callable[[], int]
     price: Pricing
 
-    show: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
+    select_messages: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
     """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
 
-    desk: StepRequests | None = None
+    step_requests: StepRequests | None = None
     """where steps that are functions hand in what they want"""
 
-    tally: TokenMeter | None = None
+    meter: TokenMeter | None = None
     """made when a model first does not say how many tokens it took"""
 
-    shown: set[str] | None = None
+    streamed: set[str] | None = None
     """requests of whose answers something was told to watchers, and which have no answer yet"""
 
-    family: Subagents | None = None
+    subagents: Subagents | None = None
     """the children of the task, if its agent may call others"""
 
-    def note(self, request: str) -> None:
+    def note_streamed(self, request: str) -> None:
         """Note that something of a request's answer was told to watchers."""
-        if self.shown is None:
-            self.shown = set()
-        self.shown.add(request)
+        if self.streamed is None:
+            self.streamed = set()
+        self.streamed.add(request)
 
-    def forget(self, request: str) -> bool:
+    def forget_streamed(self, request: str) -> bool:
         """Forget what was told of a request's answer; whether anything was."""
-        if self.shown is None or request not in self.shown:
+        if self.streamed is None or request not in self.streamed:
             return False
-        self.shown.discard(request)
+        self.streamed.discard(request)
         return True
 
 
 @mutable
 class EffectInFlight:
-    """An effect in flight. `entered` tells whether code that may act was reached; `cut` why it is being stopped."""
+    """An effect in flight: `entered` tells whether code that may act was reached, `cancel_reason` why it is stopped."""
 
     effect: Effect
     task: asyncio.Task[None] | None = None
     entered: bool = False
-    cut: Cut | None = None
+    cancel_reason: CancelReason | None = None
     ends: list[e.Event] | None = None
     timer: asyncio.TimerHandle | None = None
     on_entry: Callable[[], None] | None = None

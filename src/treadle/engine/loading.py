@@ -10,7 +10,7 @@ from treadle.errors import JournalCorrupt, TreadleError
 from treadle.ports import TaskRow
 
 
-def take(state: TaskState, event: e.Event, epoch: int = 0) -> None:
+def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     """Apply an event that was read from a journal.
 
     Args:

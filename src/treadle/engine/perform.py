@@ -42,7 +42,7 @@ from treadle.core.state import CallState, TaskState
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.artifacts import checked_artifacts, checked_sources
-from treadle.engine.effect_context import AgentRuntime, EffectInFlight, Stage, being_cancelled
+from treadle.engine.effect_context import AgentRuntime, EffectContext, EffectInFlight, being_cancelled
 from treadle.engine.metering import TokenMeter, cost_of, paid
 from treadle.errors import ModelError
 from treadle.policy.limits import spare_calls
@@ -54,29 +54,29 @@ LONGEST_WAIT: Final = 366 * 86_400.0
 # ---------------------------------------------------------------------------------------------- model
 
 
-async def call_model(stage: Stage, flight: EffectInFlight, effect: CallModel) -> list[e.Event]:
+async def call_model(context: EffectContext, in_flight: EffectInFlight, effect: CallModel) -> list[e.Event]:
     """Ask the model and return the event its answer or failure is."""
     step = effect.step
-    channel = stage.channel
+    channel = context.channel
     call = None if effect.asked is None else effect.asked.id
     answer: ModelAnswer | None = None
     request: ModelRequest | None = None
     stream: Any = None
     try:
         if effect.asked is None:
-            request = model_request(stage, effect)
+            request = model_request(context, effect)
         else:
             from treadle.engine.step_functions import asked_request
 
-            request = asked_request(stage, effect.asked)
+            request = asked_request(context, effect.asked)
         key, text = call or step.id, text_channel(effect, request)
         request.raw = channel.raw
-        if stage.forget(key):
-            model, seq = stage.kit.model.name, stage.state.seq
+        if context.forget_streamed(key):
+            model, seq = context.runtime.model.name, context.state.seq
             channel.tell(e.ModelRestarted(step.id, model, request.attempt, call, seq))
-        if stage.family is not None and stage.family.account.is_limited:
-            await stage.durable()  # what a tree may spend together is hard: also of what a crash cuts off
-        stream = stage.kit.model.stream(request)
+        if context.subagents is not None and context.subagents.account.is_limited:
+            await context.durable()  # what a tree may spend together is hard: also of what a crash cuts off
+        stream = context.runtime.model.stream(request)
         async for item in stream:
             if isinstance(item, ModelAnswer):
                 if answer is not None:
@@ -85,36 +85,38 @@ async def call_model(stage: Stage, flight: EffectInFlight, effect: CallModel) ->
             elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
             elif channel.listeners:
-                stage.note(key)
-                channel.tell(delta(step.id, call, text, item, stage.state.seq))
+                context.note_streamed(key)
+                channel.tell(delta(step.id, call, text, item, context.state.seq))
         if answer is not None:
             check_answer(answer)
-            stage.forget(key)
+            context.forget_streamed(key)
     except asyncio.CancelledError:
-        if flight.cut is None and not being_cancelled():
+        if in_flight.cancel_reason is None and not being_cancelled():
             failure = e.Failure("model", "unknown", "the model adapter cancelled itself")
             return [e.ModelFailed(step.id, failure, call)]
         return [e.ModelStopped(step.id, "interrupted", call)]
     except ModelError as error:
-        return [_model_failed(stage, step.id, call, error, request)]
+        return [_model_failed(context, step.id, call, error, request)]
     except WrongAnswer as error:
         if (close := getattr(stream, "aclose", None)) is not None:
             await close()
-        why = f"{stage.kit.model.name} does not answer as models do: {error}"
+        why = f"{context.runtime.model.name} does not answer as models do: {error}"
         failed = e.ModelFailed(step.id, e.Failure("model", "unknown", why), call)
-        return [_with_usage(stage, failed, answer.usage if answer is not None else None)]
+        return [_with_usage(context, failed, answer.usage if answer is not None else None)]
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a model raises is its failure, not the runner's
         return [e.ModelFailed(step.id, e.Failure("model", "unknown", error_text(error)), call)]
     if answer is None:
         failure = e.Failure(
-            "model", "connection", f"{stage.kit.model.name} ended its stream without an answer"
+            "model", "connection", f"{context.runtime.model.name} ended its stream without an answer"
         )
         return [e.ModelFailed(step.id, failure, call)]
     assert request is not None, "it was answered"
-    return [_returned(stage, effect, request, answer)]
+    return [_returned(context, effect, request, answer)]
 
 
-def _returned(stage: Stage, effect: CallModel, request: ModelRequest, answer: ModelAnswer) -> e.ModelReturned:
+def _returned(
+    context: EffectContext, effect: CallModel, request: ModelRequest, answer: ModelAnswer
+) -> e.ModelReturned:
     """Return an answer as it is journalled: with ids of our own, read if it is to be of a type, and priced."""
     step, typed = effect.step, None
     call = None if effect.asked is None else effect.asked.id
@@ -122,27 +124,27 @@ def _returned(stage: Stage, effect: CallModel, request: ModelRequest, answer: Mo
         message = with_places(answer.message, call, answer.finish)
     else:
         message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
-        reads = stage.kit.typed
+        reads = context.runtime.typed
         typed = reads.read(message, answer.finish) if reads is not None else None
     usage = answer.usage
     if usage is NO_USAGE:
-        stage.tally = stage.tally or TokenMeter()
-        usage = stage.tally.estimated(request, message)
-    cost = cost_of(stage.price, answer.model or stage.kit.model.name, usage)
-    also = paid(stage.price, answer.also, request) if answer.also else ()
+        context.meter = context.meter or TokenMeter()
+        usage = context.meter.estimated(request, message)
+    cost = cost_of(context.price, answer.model or context.runtime.model.name, usage)
+    also = paid(context.price, answer.also, request) if answer.also else ()
     return e.ModelReturned(step.id, message, answer.finish, usage, typed, call, answer.model, also, cost)
 
 
-def _with_usage(stage: Stage, failed: e.ModelFailed, usage: Any) -> e.ModelFailed:
+def _with_usage(context: EffectContext, failed: e.ModelFailed, usage: Any) -> e.ModelFailed:
     """Return a failed attempt with the tokens it is known to have taken, and what they cost."""
     if is_usage(usage) and usage != NO_USAGE:
         failed.usage = usage
-        failed.cost = cost_of(stage.price, failed.model or stage.kit.model.name, usage)
+        failed.cost = cost_of(context.price, failed.model or context.runtime.model.name, usage)
     return failed
 
 
 def _model_failed(
-    stage: Stage, step: str, call: str | None, error: ModelError, request: ModelRequest | None
+    context: EffectContext, step: str, call: str | None, error: ModelError, request: ModelRequest | None
 ) -> e.ModelFailed:
     """Return the end of an attempt that failed, and when another is to follow if a layer of the model says so."""
     failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
@@ -150,28 +152,28 @@ def _model_failed(
         check_side_calls(error.also)
     except WrongAnswer as wrong:
         return e.ModelFailed(step, e.Failure("model", "unknown", f"{wrong}; and it failed: {error}"), call)
-    also = paid(stage.price, error.also, request) if error.also and request is not None else ()
+    also = paid(context.price, error.also, request) if error.also and request is not None else ()
     failed = e.ModelFailed(step, failure, call, None, error.model, error.route, also=also)
     if error.again_in is not None:
         wait = min(max(0.0, error.again_in), LONGEST_WAIT)
-        failed.retry_at = stage.clock() + int(wait * 1e6)
-        failed.model, failed.next_route = error.model or stage.kit.model.name, error.next_route
-    return _with_usage(stage, failed, error.usage)
+        failed.retry_at = context.clock() + int(wait * 1e6)
+        failed.model, failed.next_route = error.model or context.runtime.model.name, error.next_route
+    return _with_usage(context, failed, error.usage)
 
 
-def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
+def model_request(context: EffectContext, effect: CallModel) -> ModelRequest:
     """Return what the model is asked; the conversation is shared, not copied."""
-    state, kit = stage.state, stage.kit
-    settings, typed = kit.agent.model_settings, kit.typed
-    tools = kit.final_specs if effect.final else kit.offering(effect.step.offered)
+    state, runtime = context.state, context.runtime
+    settings, typed = runtime.agent.model_settings, runtime.typed
+    tools = runtime.final_specs if effect.final else runtime.offering(effect.step.offered)
     last = typed.tool.name if typed is not None and typed.tool is not None else "none"
     choice = (
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
     )
     step = effect.step
     request = ModelRequest(
-        state.view if stage.show is None else stage.show(tools),
-        instructions(stage, effect),
+        state.view if context.select_messages is None else context.select_messages(tools),
+        instructions(context, effect),
         tools,
         last if effect.final else choice,
         settings,
@@ -181,37 +183,39 @@ def model_request(stage: Stage, effect: CallModel) -> ModelRequest:
         step.model_attempt,
         typed.output.schema if typed is not None and typed.mode == "native" else None,
     )
-    return for_layers(request, stage, step.asked_at, step.tries)
+    return for_layers(request, context, step.asked_at, step.tries)
 
 
-def for_layers(request: ModelRequest, stage: Stage, asked_at: int, tries: Tries | None) -> ModelRequest:
+def for_layers(
+    request: ModelRequest, context: EffectContext, asked_at: int, tries: Tries | None
+) -> ModelRequest:
     """Return a request with what layers around the model go by."""
     request.asked_at = asked_at
     if tries is not None:
         request.failures, request.route = tries.failures, tries.route
-    if stage.family is not None:
-        request.spare_calls = stage.family.account.spare_requests()
+    if context.subagents is not None:
+        request.spare_calls = context.subagents.account.spare_requests()
     else:
-        request.spare_calls = spare_calls(stage.kit.rules.limits, stage.state)
+        request.spare_calls = spare_calls(context.runtime.rules.limits, context.state)
     return request
 
 
-def instructions(stage: Stage, effect: CallModel) -> str:
+def instructions(context: EffectContext, effect: CallModel) -> str:
     """Return the task's instructions, with the number of steps left if the model is to know it."""
-    told = standing(stage.kit, stage.state)
-    if effect.final and stage.state.limit_detail is not None:
-        why = f"No tool can be called any more: {stage.state.limit_detail}. Answer with what you know."
+    told = standing_instructions(context.runtime, context.state)
+    if effect.final and context.state.limit_detail is not None:
+        why = f"No tool can be called any more: {context.state.limit_detail}. Answer with what you know."
         told = f"{told}\n\n{why}".strip()
-    if stage.kit.tell_steps is None:
+    if context.runtime.tell_steps is None:
         return told
-    left = 0 if effect.final else stage.kit.tell_steps - effect.step.index
+    left = 0 if effect.final else context.runtime.tell_steps - effect.step.index
     return f"{told}\n\nSteps left after this one: {left}.".strip()
 
 
-def standing(kit: AgentRuntime, state: TaskState) -> str:
+def standing_instructions(runtime: AgentRuntime, state: TaskState) -> str:
     """Return the instructions that are the same in every request of a task."""
     told = state.instructions or ""
-    return told if kit.typed is None else f"{told}\n\n{kit.typed.told}".strip()
+    return told if runtime.typed is None else f"{told}\n\n{runtime.typed.told}".strip()
 
 
 def text_channel(effect: CallModel, request: ModelRequest) -> e.Channel:
@@ -236,23 +240,25 @@ def delta(step: str, call: str | None, text: e.Channel, item: Any, after: int) -
 # ---------------------------------------------------------------------------------------------- tools
 
 
-async def call_tool(stage: Stage, flight: EffectInFlight, effect: CallTool, arguments: Any) -> list[e.Event]:
+async def call_tool(
+    context: EffectContext, in_flight: EffectInFlight, effect: CallTool, arguments: Any
+) -> list[e.Event]:
     """Run a tool whose begin is recorded, and return its end."""
     call = effect.call
-    tool = stage.kit.tools[call.name]
-    ctx = tool_context(stage, call, flight, call.attempt)
+    tool = context.runtime.tools[call.name]
+    ctx = tool_context(context, call, in_flight, call.attempt)
     try:
         refuse_if_too_many()
         if call.effect != "read":
             # Were the answer that asked for it lost, the same place and key might go to another call.
-            await stage.durable()
-        flight.enter()
+            await context.durable()
+        in_flight.enter()
         result = await tool.call(arguments, ctx)
-        return [tool_end(call, result, stage.kit.max_chars)]
+        return [tool_end(call, result, context.runtime.max_chars)]
     except asyncio.CancelledError:
-        if flight.cut is None and not being_cancelled():
+        if in_flight.cancel_reason is None and not being_cancelled():
             return _tool_failed(call, tool, "the tool cancelled itself")
-        return _tool_cut(call, tool, flight)
+        return _tool_cut(call, tool, in_flight)
     except Exception as error:  # noqa: BLE001  whatever a tool raises is the call's error
         return _tool_failed(call, tool, error_text(error))
 
@@ -306,73 +312,75 @@ def _tool_failed(call: CallState, tool: Tool, text: str) -> list[e.Event]:
     return [failed_end(call, failure)]
 
 
-def _tool_cut(call: CallState, tool: Tool | None, flight: EffectInFlight) -> list[e.Event]:
+def _tool_cut(call: CallState, tool: Tool | None, in_flight: EffectInFlight) -> list[e.Event]:
     """Return what a call that was stopped comes to: it may run again, or it is not known what it did."""
-    cut = flight.cut or "interrupted"
-    if not flight.entered:
-        stopped = e.ToolStopped(call.step, call.id, cut)
+    cancel_reason = in_flight.cancel_reason or "interrupted"
+    if not in_flight.entered:
+        stopped = e.ToolStopped(call.step, call.id, cancel_reason)
         if call.effect == "read":
             return [stopped]
         # Its begin was journalled and the tool never entered: that much is known.
         return [stopped, e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")]
-    if cut == "timeout" and tool is not None:
+    if cancel_reason == "timeout" and tool is not None:
         failure = e.Failure(
             "tool", "timeout", f"{call.name} took longer than {tool.spec.timeout:g} s", call.id
         )
         if call.effect != "write" and call.attempt > tool.spec.retries:
             return [failed_end(call, failure, cut_off=True)]
-        return [e.ToolStopped(call.step, call.id, cut, failure)]
-    if cut == "abandoned":
+        return [e.ToolStopped(call.step, call.id, cancel_reason, failure)]
+    if cancel_reason == "abandoned":
         failure = e.Failure("tool", "abandoned", f"{call.name} did not stop when it was cancelled", call.id)
         if call.effect != "write":
             return [failed_end(call, failure, cut_off=True)]
-        return [e.ToolStopped(call.step, call.id, cut, failure)]
-    return [e.ToolStopped(call.step, call.id, cut)]
+        return [e.ToolStopped(call.step, call.id, cancel_reason, failure)]
+    return [e.ToolStopped(call.step, call.id, cancel_reason)]
 
 
-async def undo_call(stage: Stage, flight: EffectInFlight, effect: UndoCall) -> list[e.Event]:
+async def undo_call(context: EffectContext, in_flight: EffectInFlight, effect: UndoCall) -> list[e.Event]:
     """Run the compensation of a finished call and return its end."""
     call, call_id = effect.call, effect.id
-    tool = stage.kit.tools.get(call.name)
+    tool = context.runtime.tools.get(call.name)
     if tool is None or not tool.spec.undoable:
         failure = e.Failure("tool", "error", f"the agent has no tool {call.name} with undo=", call_id)
         return [e.ToolEnded(call.step, call_id, "error", error=failure)]
-    ctx = tool_context(stage, call, flight, call.undo_attempt)
-    ctx = replace(ctx, call_id=call_id, idempotency_key=stage.state.key_of(call_id))
+    ctx = tool_context(context, call, in_flight, call.undo_attempt)
+    ctx = replace(ctx, call_id=call_id, idempotency_key=context.state.key_of(call_id))
     try:
-        await stage.durable()
-        flight.enter()
+        await context.durable()
+        in_flight.enter()
         await tool.undo(call.as_tool_call, ctx)
         return [e.ToolEnded(call.step, call_id, "ok")]
     except asyncio.CancelledError:
-        if flight.cut is None and not being_cancelled():
+        if in_flight.cancel_reason is None and not being_cancelled():
             failure = e.Failure("tool", "error", "the compensation cancelled itself", call_id)
             return [e.ToolEnded(call.step, call_id, "error", error=failure)]
-        return _undo_cut(effect, flight)
+        return _undo_cut(effect, in_flight)
     except Exception as error:  # noqa: BLE001  whatever a compensation raises is reported in the undo's report
         failure = e.Failure("tool", "error", error_text(error), call_id)
         return [e.ToolEnded(call.step, call_id, "error", error=failure)]
 
 
-def _undo_cut(effect: UndoCall, flight: EffectInFlight) -> list[e.Event]:
+def _undo_cut(effect: UndoCall, in_flight: EffectInFlight) -> list[e.Event]:
     step = effect.call.step
-    stopped = e.ToolStopped(step, effect.id, flight.cut or "interrupted")
-    if flight.entered:
+    stopped = e.ToolStopped(step, effect.id, in_flight.cancel_reason or "interrupted")
+    if in_flight.entered:
         return [stopped]
     return [stopped, e.OutcomeSettled(step, effect.id, "not_happened", by="runner")]
 
 
-async def reconcile(stage: Stage, flight: EffectInFlight, effect: Reconcile) -> list[e.Event]:
+async def reconcile(context: EffectContext, in_flight: EffectInFlight, effect: Reconcile) -> list[e.Event]:
     """Ask a lost call's tool whether it took effect, and return the verdict."""
     call = effect.call
-    tool = stage.kit.tools[call.name]
+    tool = context.runtime.tools[call.name]
     try:
-        flight.enter()
-        verdict = await tool.reconcile(call.as_tool_call, tool_context(stage, call, flight, call.attempt))
+        in_flight.enter()
+        verdict = await tool.reconcile(
+            call.as_tool_call, tool_context(context, call, in_flight, call.attempt)
+        )
     except asyncio.CancelledError:
-        if flight.cut is None and not being_cancelled():
+        if in_flight.cancel_reason is None and not being_cancelled():
             return [e.OutcomeUnresolved(call.step, call.id, _unresolved(call, "it cancelled itself"))]
-        if flight.cut == "timeout":
+        if in_flight.cancel_reason == "timeout":
             late = f"it took longer than {tool.spec.timeout:g} s"
             return [e.OutcomeUnresolved(call.step, call.id, _unresolved(call, late))]
         return []
@@ -385,30 +393,30 @@ async def reconcile(stage: Stage, flight: EffectInFlight, effect: Reconcile) -> 
     return [e.OutcomeUnresolved(call.step, call.id)]
 
 
-def given_up(flight: EffectInFlight) -> list[e.Event]:
+def given_up(in_flight: EffectInFlight) -> list[e.Event]:
     """Return the end of an effect that cannot tell it: cancelled before it began, or abandoned."""
-    effect = flight.effect
+    effect = in_flight.effect
     if isinstance(effect, CallModel):
         call = None if effect.asked is None else effect.asked.id
-        return [e.ModelStopped(effect.step.id, flight.cut or "interrupted", call)]
+        return [e.ModelStopped(effect.step.id, in_flight.cancel_reason or "interrupted", call)]
     if isinstance(effect, (RunFunction, ConsultWorker, StopAgent)):
         return []
     if isinstance(effect, RunAgent):
-        return [e.ToolStopped(effect.call.step, effect.id, flight.cut or "interrupted")]
+        return [e.ToolStopped(effect.call.step, effect.id, in_flight.cancel_reason or "interrupted")]
     if isinstance(effect, UndoCall):
-        return _undo_cut(effect, flight)
+        return _undo_cut(effect, in_flight)
     if isinstance(effect, Reconcile):
-        if flight.cut != "abandoned":
+        if in_flight.cancel_reason != "abandoned":
             return []
         return [
             e.OutcomeUnresolved(effect.call.step, effect.call.id, _unresolved(effect.call, "it did not stop"))
         ]
-    return _tool_cut(effect.call, None, flight)
+    return _tool_cut(effect.call, None, in_flight)
 
 
-def broken(flight: EffectInFlight, error: BaseException) -> list[e.Event]:
+def broken(in_flight: EffectInFlight, error: BaseException) -> list[e.Event]:
     """Return the end of an effect that raised what no effect should: neither an error nor a cancellation."""
-    effect, text = flight.effect, error_text(error)
+    effect, text = in_flight.effect, error_text(error)
     if isinstance(effect, CallModel):
         call = None if effect.asked is None else effect.asked.id
         return [e.ModelFailed(effect.step.id, e.Failure("model", "unknown", text), call)]
@@ -430,9 +438,11 @@ def _unresolved(call: CallState, why: str) -> e.Failure:
     return e.Failure("tool", "error", f"reconcile= of {call.name} failed: {why}", call.id)
 
 
-def tool_context(stage: Stage, call: CallState, flight: EffectInFlight, attempt: int) -> ToolContext[Any]:
+def tool_context(
+    context: EffectContext, call: CallState, in_flight: EffectInFlight, attempt: int
+) -> ToolContext[Any]:
     """Return what a tool may know of the call it serves."""
-    state, channel = stage.state, stage.channel
+    state, channel = context.state, context.channel
 
     def progress(value: Any) -> None:
         if channel.listeners:
@@ -440,8 +450,8 @@ def tool_context(stage: Stage, call: CallState, flight: EffectInFlight, attempt:
 
     def left_behind(still_runs: Callable[[], bool]) -> None:
         leave_behind(still_runs, call.name, state.task_id, call.id)
-        if flight.cut == "interrupted":
-            flight.cut = "abandoned"
+        if in_flight.cancel_reason == "interrupted":
+            in_flight.cancel_reason = "abandoned"
 
     return ToolContext(
         state.task_id,
@@ -451,8 +461,8 @@ def tool_context(stage: Stage, call: CallState, flight: EffectInFlight, attempt:
         state.key_of(call.id.partition(RETRY_MARK)[0]),
         state.agent,
         attempt,
-        stage.context,
+        context.user_context,
         on_progress=progress,
-        cancelled=lambda: flight.cut is not None,
+        cancelled=lambda: in_flight.cancel_reason is not None,
         on_left_behind=left_behind,
     )

@@ -18,20 +18,22 @@ from treadle.core.model import ModelRequest
 from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.schedule import ITSELF, seen_by
 from treadle.engine.artifacts import checked_artifacts, checked_sources
-from treadle.engine.effect_context import EffectInFlight, Stage, being_cancelled
-from treadle.engine.perform import for_layers, standing
+from treadle.engine.effect_context import EffectContext, EffectInFlight, being_cancelled
+from treadle.engine.perform import for_layers, standing_instructions
 from treadle.engine.step_threads import in_thread
 from treadle.errors import ModelError, SubagentFailed, ToolCallFailed, WorkerError
 
 
-async def run_function(stage: Stage, flight: EffectInFlight, effect: RunFunction) -> list[e.Event]:
+async def run_function(
+    context: EffectContext, in_flight: EffectInFlight, effect: RunFunction
+) -> list[e.Event]:
     """Enter a step that is a function and return its end; nothing if it was cut off, for then it is entered again."""
-    state, worker, node = stage.state, stage.kit.agent.own, effect.node
+    state, worker, node = context.state, context.runtime.agent.own, effect.node
     assert isinstance(worker, FunctionWorker), "only those have such steps"
-    assert stage.desk is not None, "and a desk for them"
+    assert context.step_requests is not None, "and a desk for them"
     assert state.graph is not None, "and a graph of them"
-    ctx = StepContext[Any](state, node, stage.desk, stage.context, stage.kit.agent)
-    flight.enter()
+    ctx = StepContext[Any](state, node, context.step_requests, context.user_context, context.runtime.agent)
+    in_flight.enter()
     try:
         try:
             result: Any = await in_thread(partial(worker.run, ctx)) if worker.blocks else worker.run(ctx)
@@ -39,15 +41,15 @@ async def run_function(stage: Stage, flight: EffectInFlight, effect: RunFunction
                 result = await cast("Awaitable[Any]", result)
             await ctx.settled()
             done = checked_result(ctx, state.graph, result)
-            output = _read_output(stage.kit.agent, done.output) if done.is_last else done.output
+            output = _read_output(context.runtime.agent, done.output) if done.is_last else done.output
             sources, artifacts = checked_sources(done.sources), checked_artifacts(done.artifacts)
         except asyncio.CancelledError:
-            if flight.cut is not None or being_cancelled():
+            if in_flight.cancel_reason is not None or being_cancelled():
                 raise
             failure = e.Failure("worker", "error", "the step cancelled itself")
             return await _failed(ctx, failure)
         except (Exception, BaseExceptionGroup, SystemExit) as error:  # noqa: BLE001  whatever it raises is its failure
-            if flight.cut is not None:
+            if in_flight.cancel_reason is not None:
                 return []  # it made something else of being cut off
             return await _failed(ctx, _worker_failure(error))
     except asyncio.CancelledError:
@@ -83,22 +85,24 @@ def _worker_failure(error: BaseException) -> e.Failure:
     return e.Failure("worker", "error", error_text(error))
 
 
-async def consult_worker(stage: Stage, flight: EffectInFlight, effect: ConsultWorker) -> list[e.Event]:
+async def consult_worker(
+    context: EffectContext, in_flight: EffectInFlight, effect: ConsultWorker
+) -> list[e.Event]:
     """Ask a worker for the first step, or for its last look at the answer."""
-    state, worker = stage.state, stage.kit.agent.own
+    state, worker = context.state, context.runtime.agent.own
     assert isinstance(worker, FunctionWorker), "only those are asked"
-    task = RunContext(state.task_id, state.thread, state.input, stage.context)
-    flight.enter()
+    task = RunContext(state.task_id, state.thread, state.input, context.user_context)
+    in_flight.enter()
     try:
         if effect.id == "initialize":
             return [e.StepsPlanned(await worker.initialize(task))]
         return [
             e.AnswerFinalized(
-                _read_output(stage.kit.agent, await worker.finalize(task, copied(state.output)))
+                _read_output(context.runtime.agent, await worker.finalize(task, copied(state.output)))
             )
         ]
     except asyncio.CancelledError:
-        if flight.cut is None and not being_cancelled():
+        if in_flight.cancel_reason is None and not being_cancelled():
             return [consulted_in_vain(effect, "it cancelled itself")]
         return []
     except Exception as error:  # noqa: BLE001  whatever a worker raises is its failure
@@ -122,27 +126,31 @@ def _read_output(agent: Agent[Any], output: Json) -> Json:
         raise WorkerError(f"the answer is not of the agent's output type: {error}") from None
 
 
-def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
+def asked_request(context: EffectContext, asked: Asked) -> ModelRequest:
     """Return what a function wants the model asked."""
-    state, kit, wanted = stage.state, stage.kit, asked.request
+    state, runtime, wanted = context.state, context.runtime, asked.request
     assert state.graph is not None, "functions ask in graphs alone"
     node = state.graph.nodes[wanted.step]
     messages: Sequence[Message] = asked.told()
-    specs = kit.offering(asked.offered)
+    specs = runtime.offering(asked.offered)
     if wanted.tools is not None:
-        unknown = [name for name in wanted.tools if name not in kit.tools]
+        unknown = [name for name in wanted.tools if name not in runtime.tools]
         if unknown:
-            raise ModelError(unknown_tool_text(unknown[0], list(kit.tools)), kind="invalid_request")
-        specs = tuple([kit.tools[name].spec for name in wanted.tools])
+            raise ModelError(unknown_tool_text(unknown[0], list(runtime.tools)), kind="invalid_request")
+        specs = tuple([runtime.tools[name].spec for name in wanted.tools])
     if asked.looks_back:
-        seen = stage.show(specs) if node.alone and stage.show is not None else seen_by(state, node)
+        seen = (
+            context.select_messages(specs)
+            if node.alone and context.select_messages is not None
+            else seen_by(state, node)
+        )
         messages = [*seen, *messages] if messages else seen
     request = ModelRequest(
         messages,
-        wanted.instructions if wanted.instructions is not None else standing(kit, state),
+        wanted.instructions if wanted.instructions is not None else standing_instructions(runtime, state),
         specs,
         "auto",
-        kit.agent.model_settings,
+        runtime.agent.model_settings,
         state.task_id,
         wanted.step,
         state.turn,
@@ -150,4 +158,4 @@ def asked_request(stage: Stage, asked: Asked) -> ModelRequest:
         None,
     )
     request.call = asked.id
-    return for_layers(request, stage, asked.asked_at, asked.tries)
+    return for_layers(request, context, asked.asked_at, asked.tries)

@@ -20,14 +20,14 @@ from treadle.core.state import TaskState
 from treadle.errors import ThreadBusy
 from treadle.ports import OnBusyThread, QueuePosition
 
-LOOK: Final = 0.5
+RECHECK_SECONDS: Final = 0.5
 """Seconds after which the first in line asks again, unless it was woken before."""
 
-INSIDE: ContextVar[tuple[str, ...]] = ContextVar("treadle_inside", default=())
+ENCLOSING_TASKS: ContextVar[tuple[str, ...]] = ContextVar("treadle_inside", default=())
 """The tasks that the running code is part of: a tool of theirs that waited for their thread would wait for itself."""
 
 
-def in_line(state: TaskState, rules: Rules) -> Decision:
+def wait_for_thread(state: TaskState, rules: Rules) -> Decision:
     """Want the thread and nothing else: the worker of a task that has not come into its thread yet."""
     return Wait("thread")
 
@@ -52,13 +52,13 @@ class ThreadQueue:
                 return
             if not waiting:
                 del self._waiting[thread_id]
-        self.stir(thread_id)
+        self.wake_next(thread_id)
 
     def is_first(self, thread_id: str, task_id: str) -> bool:
         """Whether no other task of this process waits for the thread before this one."""
         return self._first(thread_id) == task_id
 
-    def stir(self, thread_id: str) -> None:
+    def wake_next(self, thread_id: str) -> None:
         """Let the first who waits for a thread ask again."""
         with self._lock:
             waiting = self._waiting.get(thread_id)
@@ -66,10 +66,10 @@ class ThreadQueue:
         if wake is not None:
             wake()
 
-    def stir_all(self) -> None:
+    def wake_next_of_all(self) -> None:
         """Let the first of every thread ask again."""
         for thread_id in list(self._waiting):
-            self.stir(thread_id)
+            self.wake_next(thread_id)
 
     def _first(self, thread_id: str) -> str | None:
         with self._lock:
@@ -125,7 +125,7 @@ class ThreadAdmission:
         self.stirred = False
         """it is time to ask again"""
 
-    async def comes_in(self, wake: Callable[[], None]) -> bool:
+    async def enter(self, wake: Callable[[], None]) -> bool:
         """Ask for the thread; True when the task has it. Else it stands in line, and `wake` tells when to ask again.
 
         Raises `ThreadBusy`.
@@ -149,7 +149,7 @@ class ThreadAdmission:
         state, how = self._state, self._how
         if how == "parallel":
             return await self._ways.ask(how)
-        inside = next((task_id for task_id in place.holders if task_id in INSIDE.get()), None)
+        inside = next((task_id for task_id in place.holders if task_id in ENCLOSING_TASKS.get()), None)
         if how == "reject" or inside is not None:
             raise _busy(state, place, inside)
         if how == "interrupt":

@@ -14,24 +14,24 @@ from treadle.core.effects import CallModel
 from treadle.core.messages import Message
 from treadle.core.observation import error_text, near_name
 from treadle.core.schedule import seen_by
-from treadle.engine.effect_context import Stage
+from treadle.engine.effect_context import EffectContext
 from treadle.errors import ConfigurationError
 
 
-def choose(stage: Stage, effect: CallModel) -> tuple[tuple[str, ...] | None, e.Failure | None]:
+def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] | None, e.Failure | None]:
     """Return the names of the tools that a request offers, in the agent's order; None for all it has.
 
     A choice that fails is the failure of the request: none is sent.
     """
-    agent, asked = stage.kit.agent, effect.asked
+    agent, asked = context.runtime.agent, effect.asked
     if agent.offer is None or effect.final or (asked is not None and asked.request.tools is not None):
         return None, None
     before = effect.step.offered if asked is None else asked.offered
     if before is not None:
         return before, None
-    state, tools = stage.state, stage.kit.tools
+    state, tools = context.state, context.runtime.tools
     try:
-        names = chosen(agent.offer, _context(stage, effect))
+        names = chosen(agent.offer, _context(context, effect))
         if names - tools.keys():
             raise _no_tool(min(names - tools.keys()), tools)
     except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is anybody's code, and harms only its request
@@ -43,8 +43,8 @@ def choose(stage: Stage, effect: CallModel) -> tuple[tuple[str, ...] | None, e.F
     return tuple([name for name in tools if name in names]), None
 
 
-def _context(stage: Stage, effect: CallModel) -> RequestContext[Any]:
-    state = stage.state
+def _context(context: EffectContext, effect: CallModel) -> RequestContext[Any]:
+    state = context.state
     messages: Sequence[Message] = state.view
     if effect.asked is not None:
         assert state.graph is not None, "functions ask in graphs alone"
@@ -56,10 +56,10 @@ def _context(stage: Stage, effect: CallModel) -> RequestContext[Any]:
         state.task_id,
         state.thread,
         state.input,
-        stage.context,
+        context.user_context,
         effect.step.index,
         messages,
-        stage.kit.agent.tools,
+        context.runtime.agent.tools,
     )
 
 

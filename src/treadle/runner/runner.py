@@ -22,7 +22,7 @@ from treadle.engine.abandoned import AbandonedCall, still_running
 from treadle.engine.observers import ObserverReport
 from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult
-from treadle.engine.thread_queue import INSIDE
+from treadle.engine.thread_queue import ENCLOSING_TASKS
 from treadle.errors import Fenced, TaskBusy
 from treadle.ports import InboxItem, TaskRow
 from treadle.runner.bridge import BRIDGE
@@ -165,7 +165,7 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
         self, owned: OwnedTask, agent: Agent[Any], context: Any, *, detached: bool = False
     ) -> RunResult:
         if detached:
-            INSIDE.set(())  # whoever started it does not wait for it
+            ENCLOSING_TASKS.set(())  # whoever started it does not wait for it
         try:
             try:  # no context manager: every run comes this way
                 await self._driving.drive(owned, "end", agent, context)
@@ -180,7 +180,7 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
 
     async def _run_known(self, new: NewRun, context: Any, *, detached: bool = False) -> RunResult:
         if detached:
-            INSIDE.set(())
+            ENCLOSING_TASKS.set(())
         task_id = str(new.task_id)
         row = await self._driving.row(task_id)
         if results.word_of(row) in (*UNFINISHED, "interrupted"):

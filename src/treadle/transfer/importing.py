@@ -155,7 +155,7 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
                 row.format = max([row.format, *[event.format for event in events]])
                 for event in events:
                     if state.unknown is None:
-                        loading.take(state, event, owner)
+                        loading.apply_checked(state, event, owner)
         except JournalCorrupt as error:
             raise reader.refuse(str(error), line) from error
         head, digest, epoch = record.seq, record.digest, record.epoch
@@ -191,7 +191,7 @@ async def _state_before(
             for epoch, events in unfold(row.task_id, [record], previous=None):
                 for event in [event for event in events if state.seq < event.seq <= cut]:
                     if state.unknown is None:
-                        loading.take(state, event, epoch)
+                        loading.apply_checked(state, event, epoch)
             digest = record.digest
     except (JournalCorrupt, TaskNotFound) as error:
         raise refused from error

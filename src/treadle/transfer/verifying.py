@@ -234,7 +234,7 @@ class _Reading:
         for epoch, found in unfold(state.task_id, page, after=state.seq, previous=self.digest):
             for event in found:
                 try:
-                    loading.take(state, event, epoch)
+                    loading.apply_checked(state, event, epoch)
                 except JournalCorrupt as error:
                     raise _OutOfOrder(error) from error
                 if type(event) is e.TaskCreated or type(event) is e.ThreadEntered:
