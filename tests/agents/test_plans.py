@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle.agents.workers.plans import Answer, Plan, SubTask, WrongPlan, read, told
+from treadle.agents.workers.plans import Answer, Plan, SubTask, UnusablePlan, read, told
 
 MOST = 20
 
@@ -131,7 +131,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "why"), WRONG.values(), ids=WRONG)
 def test_a_plan_that_cannot_be_carried_out_says_why(text: str, why: str) -> None:
-    with pytest.raises(WrongPlan) as caught:
+    with pytest.raises(UnusablePlan) as caught:
         read(text, 1, (), MOST)
     assert why in str(caught.value)
 
@@ -147,7 +147,7 @@ WRONG_REFINED = {
 
 @pytest.mark.parametrize(("sub_tasks", "why"), WRONG_REFINED.values(), ids=WRONG_REFINED)
 def test_a_refined_plan_that_cannot_be_carried_out_says_why(sub_tasks: Any, why: str) -> None:
-    with pytest.raises(WrongPlan) as caught:
+    with pytest.raises(UnusablePlan) as caught:
         plan(*sub_tasks, number=2, known=(DONE, FAILED))
     assert why in str(caught.value)
 

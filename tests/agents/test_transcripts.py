@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.agents.transcripts import PLANNER, REACT, Case
-from treadle.agents.dialects.dialect import Listener, Reading
+from treadle.agents.dialects.dialect import DeltaReader, Reading
 from treadle.agents.dialects.planner import Planner, read_call
 from treadle.agents.dialects.react import React, read_text
 from treadle.core.messages import Message, Reasoning, Text, ToolCall
@@ -57,7 +57,7 @@ def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
 
 
 def heard(
-    listener: Listener, text: str, message: Message, cut: Callable[[], int]
+    listener: DeltaReader, text: str, message: Message, cut: Callable[[], int]
 ) -> tuple[str, str, str, str]:
     """What is told on each channel while a text comes in pieces: thought, answer, name and arguments."""
     deltas: list[Any] = []

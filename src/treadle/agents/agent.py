@@ -19,8 +19,8 @@ from treadle.ports import C, Model, Tool
 if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
     from treadle.agents.output import OutputType
-    from treadle.agents.subagent import AgentTool
-    from treadle.agents.tool_selection import Offer
+    from treadle.agents.subagent import SubagentTool
+    from treadle.agents.tool_selection import ToolSelector
     from treadle.agents.workers.step_context import StepContext
     from treadle.agents.workers.worker import AgentWorker, Decider, FunctionWorker, StepResult
 
@@ -42,7 +42,7 @@ class RunContext(Generic[C]):
     context: C
 
 
-_WORKED_OUT: Final = ("_fingerprint", "_typed", "agent_tools", "dialect", "own")
+_WORKED_OUT: Final = ("_fingerprint", "_typed", "agent_tools", "dialect", "custom_worker")
 """The fields of an agent that follow from the others."""
 
 Instructions = str | Callable[[RunContext[Any]], str]
@@ -82,6 +82,7 @@ class Agent(Generic[C]):
         "_fingerprint",
         "_typed",
         "agent_tools",
+        "custom_worker",
         "description",
         "dialect",
         "instructions",
@@ -94,7 +95,6 @@ class Agent(Generic[C]):
         "output_mode",
         "output_retries",
         "output_type",
-        "own",
         "subagents",
         "tools",
         "worker",
@@ -111,7 +111,7 @@ class Agent(Generic[C]):
     agent_tools: frozenset[str]
     """the names of those tools that are agents"""
 
-    offer: Offer | None
+    offer: ToolSelector | None
     output_type: Any
     output_mode: OutputMode
     output_retries: int
@@ -119,8 +119,8 @@ class Agent(Generic[C]):
     dialect: Dialect | None
     """how the agent speaks with its model; None: by the provider's own tool calls"""
 
-    own: FunctionWorker | Decider | None
-    """how a worker of the user's own is driven; None: it is one of ours"""
+    custom_worker: FunctionWorker | Decider | None
+    """how a custom worker, or `plan_refine`, is driven; None for the other built-in kinds"""
 
     limits: Limits
     model_settings: ModelSettings
@@ -137,7 +137,7 @@ class Agent(Generic[C]):
         instructions: Instructions = "",
         tools: Sequence[Any] = (),
         subagents: Sequence[Agent[Any] | str] = (),
-        offer: Offer | None = None,
+        offer: ToolSelector | None = None,
         output_type: Any = str,
         output_mode: OutputMode = "auto",
         output_retries: int = 2,
@@ -170,7 +170,7 @@ class Agent(Generic[C]):
             "output_retries": _checked_retries(name, output_retries),
             "worker": worker,
             "dialect": _dialect(name, worker, checked_tools),
-            "own": None,
+            "custom_worker": None,
             "limits": _checked(name, "limits", limits, Limits),
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
@@ -186,7 +186,7 @@ class Agent(Generic[C]):
         if worker != "function_calling" and values["dialect"] is None:
             from treadle.agents.workers.worker import worker_for
 
-            values["own"] = worker_for(name, worker, values["model"], checked_tools)
+            values["custom_worker"] = worker_for(name, worker, values["model"], checked_tools)
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
@@ -202,9 +202,9 @@ class Agent(Generic[C]):
             raise ConfigurationError(f"Agent.replace: there is no argument {min(unknown)!r}")
         return Agent(**{**kept, **changes})
 
-    def agent_tool(self, name: str) -> AgentTool:
+    def agent_tool(self, name: str) -> SubagentTool:
         """Return the tool of this name, which is an agent."""
-        return cast("AgentTool", next(tool for tool in self.tools if tool.spec.name == name))
+        return cast("SubagentTool", next(tool for tool in self.tools if tool.spec.name == name))
 
     @property
     def model_name(self) -> str:
@@ -224,7 +224,7 @@ class Agent(Generic[C]):
 
             told = self.instructions if isinstance(self.instructions, str) else self.instructions.__qualname__
             specs = [_spec_facts(tool.spec) for tool in self.tools]
-            spoken = self.dialect or self.own
+            spoken = self.dialect or self.custom_worker
             worker = self.worker if spoken is None else spoken.facts()
             output = [self._typed.schema] if self._typed is not None else []
             offer = [] if self.offer is None else [{"offer": _offer_facts(self.offer)}]
@@ -325,16 +325,16 @@ def _with_agents(name: str, tools: tuple[Tool, ...], subagents: Any) -> tuple[To
     return with_agents(name, tools, subagents)
 
 
-def _offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> Offer:
-    from treadle.agents.tool_selection import checked_offer
+def _offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
+    from treadle.agents.tool_selection import checked_tool_selector
 
     try:
-        return checked_offer(offer, tools)
+        return checked_tool_selector(offer, tools)
     except ConfigurationError as error:
         raise ConfigurationError(f"Agent {name!r}: {error}") from None
 
 
-def _offer_facts(offer: Offer) -> Json:
+def _offer_facts(offer: ToolSelector) -> Json:
     from treadle.agents.tool_selection import facts
 
     return facts(offer)

@@ -25,7 +25,7 @@ _PARAMETERS: Json = {
 }
 
 
-class AgentTool:
+class SubagentTool:
     """An agent, as a model is offered it.
 
     Args:
@@ -80,7 +80,7 @@ def with_agents(name: str, tools: tuple[Tool, ...], subagents: Any) -> tuple[Too
             raise ConfigurationError(
                 f"Agent {name!r}: subagents[{index}] must be an Agent, or the name of one, got {given!r}"
             )
-        made = AgentTool(given)  # pyright: ignore[reportUnknownArgumentType]
+        made = SubagentTool(given)  # pyright: ignore[reportUnknownArgumentType]
         if made.spec.name in taken:
             raise ConfigurationError(
                 f"Agent {name!r}: its subagent {made.agent_name!r} has the name of another of its tools"

@@ -32,12 +32,12 @@ class RequestContext(RunContext[C]):
     tools: tuple[Tool, ...]
 
 
-Offer: TypeAlias = Callable[[RequestContext[Any]], Iterable[str | Tool]]
+ToolSelector: TypeAlias = Callable[[RequestContext[Any]], Iterable[str | Tool]]
 """Chooses tools for a request, or names of tools. It should follow from what it is given, and be quick."""
 
 
 @runtime_checkable
-class DescribedOffer(Protocol):
+class DescribedToolSelector(Protocol):
     """An offer that is an object: it looks at the tools before there is an agent, and says what it goes by."""
 
     def check(self, tools: Sequence[Tool]) -> None:
@@ -51,26 +51,26 @@ class DescribedOffer(Protocol):
     def __call__(self, ctx: RequestContext[Any]) -> Iterable[str | Tool]: ...
 
 
-def checked_offer(offer: Any, tools: tuple[Tool, ...]) -> Offer:
+def checked_tool_selector(offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
     """Return an offer; raises `ConfigurationError` for what cannot choose among these tools."""
     called = offer if inspect.isroutine(offer) else getattr(offer, "__call__", None)  # noqa: B004
     if isinstance(offer, type) or called is None:
         raise ConfigurationError(f"offer must be a ToolIndex or a function of RequestContext, got {offer!r}")
     if inspect.iscoroutinefunction(called):
         raise ConfigurationError("offer must be a plain function, not an async one: it may wait for nothing")
-    if isinstance(offer, DescribedOffer):
+    if isinstance(offer, DescribedToolSelector):
         offer.check(tools)
     return offer
 
 
-def facts(offer: Offer) -> Json:
+def facts(offer: ToolSelector) -> Json:
     """Return what tells an offer from another one."""
-    if isinstance(offer, DescribedOffer):
+    if isinstance(offer, DescribedToolSelector):
         return offer.facts()
     return getattr(offer, "__qualname__", type(offer).__qualname__)
 
 
-def chosen(offer: Offer, ctx: RequestContext[Any]) -> set[str]:
+def selected_names(offer: ToolSelector, ctx: RequestContext[Any]) -> set[str]:
     """Return the names of the tools that an offer chooses, unchecked; raises `ConfigurationError` for what is none."""
     answer: Any = offer(ctx)
     if isinstance(answer, str) or not isinstance(answer, Iterable):

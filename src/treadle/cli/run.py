@@ -228,7 +228,7 @@ async def _timeline(runner: TaskRunner, screen: Screen, task_id: str, agent: Age
     timeline = Timeline(screen, live=screen.out.is_terminal)
     before = await events_of(runner, task_id)
     timeline.recall(before)
-    if agent is not None and agent.own is not None:
+    if agent is not None and agent.custom_worker is not None:
         timeline.learn(before)
     return timeline
 

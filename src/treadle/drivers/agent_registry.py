@@ -68,7 +68,7 @@ class AgentRegistry:
     def looking_at_answers(self, state: TaskState) -> Agent[Any] | None:
         """Return a task's agent if its worker wants a last look at the answer before the task ends."""
         agent = self._agents.get(state.agent)
-        if agent is None or agent.own is None or not agent.own.looks_at_answers:
+        if agent is None or agent.custom_worker is None or not agent.custom_worker.finalizes_answers:
             return None
         return self.version_for(state, agent)
 
@@ -158,9 +158,9 @@ class AgentRegistry:
         model = self.model_of(agent)
         if agent.dialect is None:
             return model
-        from treadle.agents.dialects.dialect import Interpreter
+        from treadle.agents.dialects.dialect import DialectModel
 
-        return Interpreter(model, agent.dialect)
+        return DialectModel(model, agent.dialect)
 
     def runtime_for(self, state: TaskState, agent: Agent[Any]) -> AgentRuntime:
         """Return what an agent brings to a drive under the task's options."""
@@ -171,7 +171,7 @@ class AgentRegistry:
         rules = rules_for(agent, options, raised=was_raised(state.options))
         tools = {tool.spec.name: tool for tool in agent.tools}
         typed = self.typed_of(agent)
-        if agent.own is not None:
+        if agent.custom_worker is not None:
             typed = None  # its answers are checked when its last step returns them
         final = (typed.tool,) if typed is not None and typed.tool is not None else ()
         specs = tuple([tool.spec for tool in agent.tools]) + final

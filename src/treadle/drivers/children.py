@@ -263,7 +263,7 @@ async def family_of(
     for name in kit.agent.agent_tools:
         found = kit.agent.agent_tool(name).agent
         agents[name] = driving.agents.named(found, kit.agent) if isinstance(found, str) else found
-    answers = kit.rules.on_limit == "final_answer" and kit.agent.own is None
+    answers = kit.rules.on_limit == "final_answer" and kit.agent.custom_worker is None
     account = Account(kit.rules.limits, state, keeps=answers and bool(kit.tools), above=above)
     known, unseen = await spent_below(driving, state)
     for child, told in known.items():

@@ -147,12 +147,12 @@ class TaskDriver:
         if kit is None:
             options = from_json(state.options)
             return DriveSpec(goal, rules_for(None, options), options, idle)
-        own = kit.agent.own
+        own = kit.agent.custom_worker
         work = function_calling.decide if own is None else own.decide
         if goal not in ("end", "step"):
             work = idle
         rules = kit.rules if only is None else replace(kit.rules, only_steps=only)
-        if goal == "step" and only is None and kit.agent.own is not None:
+        if goal == "step" and only is None and kit.agent.custom_worker is not None:
             rules = replace(
                 rules, max_parallel_steps=1
             )  # what is planned next has no ids yet, and one is asked for
@@ -275,7 +275,7 @@ class TaskDriver:
                 from treadle.drivers.children import family_of
 
                 effect_context.subagents = await family_of(self, owned, kit, above)
-            if kit.agent.own is not None and kit.agent.own.runs_functions:
+            if kit.agent.custom_worker is not None and kit.agent.custom_worker.runs_functions:
                 from treadle.engine.step_requests import StepRequests
 
                 effect_context.step_requests = StepRequests(state, writer.clock)
@@ -564,7 +564,7 @@ class TaskDriver:
 
 def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
     """Raise `VersionRefused` if a task has steps that this agent's worker could not go on from."""
-    runs_functions = agent.own is not None and agent.own.runs_functions
+    runs_functions = agent.custom_worker is not None and agent.custom_worker.runs_functions
     has_functions = state.graph is not None
     if runs_functions != has_functions and (has_functions or state.steps or state.step is not None):
         theirs, ours = ("are", "does not run") if has_functions else ("are not", "runs")

@@ -81,7 +81,7 @@ class DriveSpec:
     goal: Goal
     rules: Rules
     options: RunOptions
-    work: lifecycle.Worker
+    work: lifecycle.DecideFunction
 
 
 def idle(state: TaskState, rules: Rules) -> Decision:
@@ -334,7 +334,7 @@ class DriveLoop:
         if (
             self._inbox_waits
             or self._late
-            or (self._step_requests is not None and self._step_requests.has_wishes)
+            or (self._step_requests is not None and self._step_requests.has_unrecorded)
         ):
             return True
         return self._leave is not None and self._leaves_now()

@@ -264,7 +264,11 @@ def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         )
     limits = limits_of(agent, options, raised=raised)
     failure = options.on_failure or FailurePolicy()
-    own = agent.own if agent.own is not None and agent.own.runs_functions else None
+    own = (
+        agent.custom_worker
+        if agent.custom_worker is not None and agent.custom_worker.runs_functions
+        else None
+    )
     return Rules(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},
@@ -278,7 +282,7 @@ def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
         max_parallel_tools=options.max_parallel_tools or 64,
         max_parallel_steps=options.max_parallel_steps or 64,
         first_steps=own.first_steps if own is not None else (),
-        looks_at_answers=own is not None and own.looks_at_answers,
+        finalizes_answers=own is not None and own.finalizes_answers,
         max_parse_errors=agent.dialect.max_parse_errors if agent.dialect is not None else None,
         output_retries=agent.output_retries if agent.typed is not None and own is None else None,
     )

@@ -28,7 +28,7 @@ async def run_function(
     context: EffectContext, in_flight: EffectInFlight, effect: RunFunction
 ) -> list[e.Event]:
     """Enter a step that is a function and return its end; nothing if it was cut off, for then it is entered again."""
-    state, worker, node = context.state, context.runtime.agent.own, effect.node
+    state, worker, node = context.state, context.runtime.agent.custom_worker, effect.node
     assert isinstance(worker, FunctionWorker), "only those have such steps"
     assert context.step_requests is not None, "and a desk for them"
     assert state.graph is not None, "and a graph of them"
@@ -89,7 +89,7 @@ async def consult_worker(
     context: EffectContext, in_flight: EffectInFlight, effect: ConsultWorker
 ) -> list[e.Event]:
     """Ask a worker for the first step, or for its last look at the answer."""
-    state, worker = context.state, context.runtime.agent.own
+    state, worker = context.state, context.runtime.agent.custom_worker
     assert isinstance(worker, FunctionWorker), "only those are asked"
     task = RunContext(state.task_id, state.thread, state.input, context.user_context)
     in_flight.enter()

@@ -58,15 +58,15 @@ class StepRequests:
         self.wake()
         return done
 
-    def heard(self) -> Awaitable[None]:
+    def all_recorded(self) -> Awaitable[None]:
         """Return what is done once all that was handed in is recorded."""
         done = self._loop.create_future()
         self._wanted.append((None, done))
         self.wake()
         return done
 
-    def turns(self) -> asyncio.Lock:
-        """Return what only one at a time can be in."""
+    def new_lock(self) -> asyncio.Lock:
+        """Return a lock that one request at a time can hold."""
         return asyncio.Lock()
 
     def now(self) -> float:
@@ -96,7 +96,7 @@ class StepRequests:
     # ----------------------------------------------------------------------------------- for the drive
 
     @property
-    def has_wishes(self) -> bool:
+    def has_unrecorded(self) -> bool:
         """Whether something was handed in that is not recorded yet."""
         return bool(self._wanted)
 

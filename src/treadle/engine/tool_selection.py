@@ -1,4 +1,4 @@
-"""Offering: which tools a request holds is chosen before its begin is recorded, and kept with it.
+"""Offering: which tools a request holds is selected_names before its begin is recorded, and kept with it.
 
 A request that has to be made again (after a crash, a failure, in a fork) holds the same tools: nobody is asked twice.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from treadle.agents.tool_selection import RequestContext, chosen
+from treadle.agents.tool_selection import RequestContext, selected_names
 from treadle.core import events as e
 from treadle.core.effects import CallModel
 from treadle.core.messages import Message
@@ -31,11 +31,11 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
         return before, None
     state, tools = context.state, context.runtime.tools
     try:
-        names = chosen(agent.offer, _context(context, effect))
+        names = selected_names(agent.offer, _context(context, effect))
         if names - tools.keys():
             raise _no_tool(min(names - tools.keys()), tools)
     except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is anybody's code, and harms only its request
-        why = f"the tools to offer could not be chosen: {error_text(error)}"
+        why = f"the tools to offer could not be selected_names: {error_text(error)}"
         return None, e.Failure("agent", "offer", why)
     wanted = agent.model_settings.tool_choice
     if wanted in tools and state.turn == 0 and asked is None:

@@ -79,13 +79,13 @@ class TypedAnswers:
 
 def _written(text: str) -> Json:
     """Return the JSON that a text is, or else the one object in it; raise `ValueError` if there is none or more."""
-    from treadle.agents.dialects.lenient_json import after_thinking, only_object
+    from treadle.agents.dialects.lenient_json import single_object, without_thinking
 
-    text = after_thinking(text)
+    text = without_thinking(text)
     try:
         return json.loads(text, **STRICTLY)
     except ValueError:
-        return only_object(text)
+        return single_object(text)
 
 
 def _rejected(why: str, call: str | None = None) -> e.TypedAnswer:

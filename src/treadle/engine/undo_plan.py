@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.agents.decide.lifecycle import may_have_acted, taken_back, undo_report
+from treadle.agents.decide.lifecycle import is_undone, may_have_acted, undo_report
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.graph import Graph
@@ -41,7 +41,7 @@ def plan(
             message = f"task {state.task_id}: an undo to step {state.undo.to} has begun; finish it first"
             raise UndoUnfinished(message, task_id=state.task_id)
         keep = state.undo.to
-        steps = [one for one in all_steps(state) if taken_back(state.undo, one)]
+        steps = [one for one in all_steps(state) if is_undone(state.undo, one)]
     calls = [call for one in reversed(steps) for call in reversed(one.calls) if may_have_acted(call)]
     stuck = [call for call in calls if _irreversible(call)]
     if stuck and not force:
@@ -65,7 +65,7 @@ def _ids(steps: list[StepState]) -> tuple[str, ...]:
 def _begun(state: TaskState) -> tuple[str, ...]:
     """Return the ids of the steps that an undo which has begun takes back."""
     undo = state.undo
-    return _ids([step for step in all_steps(state) if undo is not None and taken_back(undo, step)])
+    return _ids([step for step in all_steps(state) if undo is not None and is_undone(undo, step)])
 
 
 def _of_row(state: TaskState, to: int | str | None, step: int | str | None) -> tuple[int, list[StepState]]:

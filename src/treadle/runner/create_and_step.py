@@ -115,7 +115,7 @@ class StepVerbs(ViewVerbs):
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
-            if known.own is not None and known.own.runs_functions and only is None:
+            if known.custom_worker is not None and known.custom_worker.runs_functions and only is None:
                 wanted = [step] if step is not None else _may_run(owned.state)[:1]
                 only = frozenset(wanted) or None
             drive = await self._driving.drive(owned, "step", known, context, only)

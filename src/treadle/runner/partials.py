@@ -60,10 +60,10 @@ class _Written:
             return self._text
         from pydantic_core import from_json
 
-        from treadle.agents.dialects.lenient_json import NotOneObject, after_thinking, the_object
+        from treadle.agents.dialects.lenient_json import NotOneObject, object_in_text, without_thinking
 
         try:
-            text = after_thinking(self._text)
+            text = without_thinking(self._text)
         except NotOneObject:
             return None
         text = text[max(text.find("{"), 0) :]
@@ -72,6 +72,6 @@ class _Written:
         except ValueError:
             pass
         try:
-            return self._typed.output.unwrapped(the_object(text)[0])
+            return self._typed.output.unwrapped(object_in_text(text)[0])
         except NotOneObject:
             return None

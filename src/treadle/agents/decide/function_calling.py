@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treadle.agents.decide.lifecycle import (
+    call_effect,
     close_calls,
     fail,
-    limit_words,
+    limit_text,
     partial_answer,
     settle,
-    wanted_call,
 )
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
 from treadle.core import events as e
@@ -120,14 +120,14 @@ def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
     before = state.tool_calls - len(calls)
     for place, call in enumerate(calls):
         if call.status == "begun":
-            effects.append(wanted_call(call, call.child is not None))
+            effects.append(call_effect(call, call.child is not None))
         elif call.status == "proposed":
             if _over(rules.limits, before + place):
                 return _refusal(call, rules.limits)
             if len(effects) < rules.max_parallel_tools:
-                effects.append(wanted_call(call, call.name in rules.agents))
+                effects.append(call_effect(call, call.name in rules.agents))
         elif call.status == "parked":
-            effects.append(wanted_call(call, True))
+            effects.append(call_effect(call, True))
         elif call.status in ("lost", "unresolved"):
             ended = settle(state, rules, call, effects, waiting)
             if ended is not None:
@@ -206,7 +206,7 @@ def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Dec
 
 
 def _last_answer(state: TaskState, rules: Rules, step: StepState) -> e.StepCompleted:
-    reason = limit_words(state)
+    reason = limit_text(state)
     if rules.output_retries is None:
         return e.StepCompleted(step.id, True, step.text, reason=reason)
     typed = step.typed

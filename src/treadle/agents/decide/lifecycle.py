@@ -30,10 +30,10 @@ from treadle.core.schedule import UNNEEDED
 from treadle.core.state import CallState, StepState, TaskState, UndoState
 from treadle.policy.limits import has_room_for_an_answer
 
-Worker = Callable[[TaskState, Rules], Decision]
+DecideFunction = Callable[[TaskState, Rules], Decision]
 
 
-def decide(state: TaskState, rules: Rules, work: Worker, *, finalize: bool) -> Decision:
+def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bool) -> Decision:
     """Return what a task wants done next. With `finalize`, an answered task is brought to its end."""
     if state.ended is not None:
         return Wait("ended")
@@ -57,7 +57,7 @@ def decide(state: TaskState, rules: Rules, work: Worker, *, finalize: bool) -> D
 
 
 def _end(state: TaskState, rules: Rules) -> Decision:
-    if rules.looks_at_answers and not state.finalized:
+    if rules.finalizes_answers and not state.finalized:
         if state.error is not None:
             return fail(state, state.error)
         return (ConsultWorker("finalize"),)
@@ -70,7 +70,7 @@ def fail(state: TaskState, error: e.Failure) -> e.Event:
     return e.TaskEnded("failed", None, error, tuple(state.reasons))
 
 
-def wanted_calls(state: TaskState) -> tuple[CallState, ...]:
+def begun_calls(state: TaskState) -> tuple[CallState, ...]:
     """Return the calls of the running steps that have begun."""
     return tuple(
         [call for step in state.under_way() for call in step.open.values() if call.status == "begun"]
@@ -78,14 +78,14 @@ def wanted_calls(state: TaskState) -> tuple[CallState, ...]:
 
 
 def _wanted_in_flight(state: TaskState) -> tuple[Effect, ...]:
-    effects: list[Effect] = [wanted_call(call, call.child is not None) for call in wanted_calls(state)]
+    effects: list[Effect] = [call_effect(call, call.child is not None) for call in begun_calls(state)]
     if state.step is not None and state.step.model == "begun":
         effects.append(CallModel(state.step.id, state.step, state.step.final))
     effects += [CallModel(asked.id, step, asked=asked) for step, asked in state.asked()]
     return tuple(effects)
 
 
-def wanted_call(call: CallState, is_agent: bool) -> CallTool | RunAgent:
+def call_effect(call: CallState, is_agent: bool) -> CallTool | RunAgent:
     """Return what performs a call."""
     return RunAgent(call.id, call) if is_agent else CallTool(call.id, call)
 
@@ -191,11 +191,11 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
     if state.in_flight() and (out_of_time or rules.on_limit != "pause"):
         return ()
     if rules.on_limit == "pause":
-        return e.PauseRequested("limit", limit_words(state))
+        return e.PauseRequested("limit", limit_text(state))
     open_call = close_calls(state, f"the limit on {state.limit} was reached", "refused")
     if open_call is not None:
         return open_call
-    reason = limit_words(state)
+    reason = limit_text(state)
     if rules.on_limit == "fail":
         return fail(state, e.Failure("limit", str(state.limit), reason))
     if step is not None and has_room_for_an_answer(rules.limits, state):
@@ -203,7 +203,7 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
     return e.TaskEnded("degraded", partial_answer(state, rules), None, (*state.reasons, reason))
 
 
-def limit_words(state: TaskState) -> str:
+def limit_text(state: TaskState) -> str:
     """Return which limit was reached, and what there is to say about it."""
     return f"limit reached: {state.limit}" + (f": {state.limit_detail}" if state.limit_detail else "")
 
@@ -228,7 +228,7 @@ def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
     """End what the steps left open, compensate one call after the other, newest first, then rewind."""
     for step in state.under_way():
         open_call = close_calls_of(step, "its step was undone", "cancelled")
-        if open_call is not None and taken_back(undo, step):
+        if open_call is not None and is_undone(undo, step):
             return open_call
     for call in undo.queue:
         if call.undo_status == "begun":
@@ -248,11 +248,11 @@ def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
 
 def undo_report(state: TaskState, undo: UndoState) -> tuple[e.UndoneCall, ...]:
     """Return what became, so far, of each call in the steps that are undone, newest first."""
-    steps = [step for step in (*state.steps, *state.under_way()) if taken_back(undo, step)]
+    steps = [step for step in (*state.steps, *state.under_way()) if is_undone(undo, step)]
     return tuple(_undone(call) for step in reversed(steps) for call in reversed(step.calls))
 
 
-def taken_back(undo: UndoState, step: StepState) -> bool:
+def is_undone(undo: UndoState, step: StepState) -> bool:
     """Whether an undo is to take a step back."""
     return step.id in undo.steps if undo.steps else step.index > undo.to
 

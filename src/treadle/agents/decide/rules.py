@@ -45,7 +45,7 @@ class Rules:
     first_steps: tuple[NextStep, ...] = ()
     """what a task whose steps are functions begins with, if its worker need not be asked for that"""
 
-    looks_at_answers: bool = False
+    finalizes_answers: bool = False
     """whether the worker is to have a last look at the answer before the task ends"""
 
     knows_agent: bool = True

@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from treadle.agents.decide.lifecycle import close_calls, fail, give_up, partial_answer, settle, wanted_call
+from treadle.agents.decide.lifecycle import call_effect, close_calls, fail, give_up, partial_answer, settle
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import (
@@ -32,7 +32,9 @@ from treadle.core.state import CallState, StepState, TaskState
 from treadle.policy.limits import spent_before_a_call
 from treadle.policy.progress import in_circles
 
-NO_WAY_ON: Final = "no step is ready and none runs: the last step must say is_last=True, or name next_steps"
+NO_STEP_LEFT: Final = (
+    "no step is ready and none runs: the last step must say is_last=True, or name next_steps"
+)
 
 
 def decide(state: TaskState, rules: Rules) -> Decision:
@@ -59,7 +61,7 @@ def decide(state: TaskState, rules: Rules) -> Decision:
         return _first(state, rules)  # words that came after the answer
     if rules.only_steps is not None:
         return Wait("idle")
-    return fail(state, e.Failure("worker", "no_way_on", NO_WAY_ON))
+    return fail(state, e.Failure("worker", "no_way_on", NO_STEP_LEFT))
 
 
 def _effects(decision: Decision | None) -> tuple[Effect, ...]:
@@ -140,14 +142,14 @@ def _calls(
     """Add the calls that a step wants, those that wait for a person, and those too many; or return the end of one."""
     for call in step.open.values():
         if call.status == "begun":
-            effects.append(wanted_call(call, call.child is not None))
+            effects.append(call_effect(call, call.child is not None))
         elif call.status == "parked":
-            effects.append(wanted_call(call, True))
+            effects.append(call_effect(call, True))
         elif call.status == "proposed":
             if _over(state, rules, call):
                 spent.append(call)
             elif len(effects) < rules.max_parallel_tools + rules.max_parallel_steps:
-                effects.append(wanted_call(call, call.name in rules.agents))
+                effects.append(call_effect(call, call.name in rules.agents))
         elif call.status in ("lost", "unresolved"):
             ended = settle(state, rules, call, effects, waiting)
             if ended is not None:

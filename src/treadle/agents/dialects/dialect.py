@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from treadle.agents.dialects.incremental import untold
-from treadle.agents.dialects.transcript import Transcript, Turn
+from treadle.agents.dialects.transcript import ModelTurn, Transcript
 from treadle.core.data import frozen
 from treadle.core.messages import IN_WORDS, UNSEEN, Json, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import (
@@ -66,7 +66,7 @@ Parser = Callable[[str], Reading]
 """Reads what a model wrote. It may be given any text, and says what is wrong with it by a `problem`."""
 
 
-class Listener(Protocol):
+class DeltaReader(Protocol):
     """Follows one answer while it is being written, and tells which of the words are thought, call and answer."""
 
     def hear(self, text: str) -> Iterable[ModelDelta]:
@@ -108,7 +108,7 @@ class Dialect(Protocol):
         """Return an answer with the calls in it as parts; `request` is the one before it was put into words."""
         ...
 
-    def listener(self, request: ModelRequest) -> Listener:
+    def listener(self, request: ModelRequest) -> DeltaReader:
         """Return what follows the answer to a request."""
         ...
 
@@ -117,7 +117,7 @@ class Dialect(Protocol):
         ...
 
 
-class Interpreter(Model):
+class DialectModel(Model):
     """A model that is spoken with in a dialect.
 
     Args:
@@ -160,7 +160,7 @@ def _known(delta: ModelDelta) -> ModelDelta:
     return TextDelta(delta.text, final=True) if isinstance(delta, TextDelta) else delta
 
 
-class AtTheEnd:
+class WholeAnswerReader:
     """A listener that tells nothing before the end: for parsers of which nothing is known."""
 
     def hear(self, text: str) -> Iterable[ModelDelta]:
@@ -201,7 +201,7 @@ class TextDialect:
 
     # ----------------------------------------------------------------------- what each of them says
 
-    def turn(self, turn: Turn) -> str:
+    def turn(self, turn: ModelTurn) -> str:
         """Return one turn of the model as the model would have written it."""
         raise NotImplementedError
 
@@ -213,8 +213,8 @@ class TextDialect:
         """Return an answer as people are to read it, or, where it has to fit a schema, as JSON."""
         return answer
 
-    def listener(self, request: ModelRequest) -> Listener:
-        return AtTheEnd()
+    def listener(self, request: ModelRequest) -> DeltaReader:
+        return WholeAnswerReader()
 
     def check(self, tools: Sequence[str]) -> None:
         """Take any names."""

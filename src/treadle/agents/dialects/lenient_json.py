@@ -39,7 +39,7 @@ class NotOneObject(ValueError):
     """What was written is not one whole JSON object; the message says why, to the model."""
 
 
-def after_thinking(text: str) -> str:
+def without_thinking(text: str) -> str:
     """Return what follows a thought between `<think>` and `</think>`; raise `NotOneObject` if that has no end."""
     thinking = THINKING.match(text)
     text = text[thinking.end() :] if thinking is not None else text
@@ -48,7 +48,7 @@ def after_thinking(text: str) -> str:
     return text
 
 
-def the_object(text: str) -> tuple[dict[str, Json], int]:
+def object_in_text(text: str) -> tuple[dict[str, Json], int]:
     """Return the first JSON object in a text and where it ends; raise `NotOneObject`."""
     start = text.find("{")
     if start < 0:
@@ -61,9 +61,9 @@ def the_object(text: str) -> tuple[dict[str, Json], int]:
     return found, end
 
 
-def only_object(text: str) -> dict[str, Json]:
+def single_object(text: str) -> dict[str, Json]:
     """Return the JSON object of a text that holds no second one; raise `NotOneObject`."""
-    found, end = the_object(text)
+    found, end = object_in_text(text)
     if _BEGINS.search(text, end):
         raise NotOneObject("there are two JSON objects where one is asked for")
     return found

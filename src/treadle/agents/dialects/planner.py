@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from json import dumps, loads
 from typing import Final
 
-from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS, Listener, Reading, TextDialect
-from treadle.agents.dialects.transcript import Turn, arguments_text
+from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS, DeltaReader, Reading, TextDialect
+from treadle.agents.dialects.transcript import ModelTurn, arguments_text
 from treadle.core.messages import Json, ToolCall
 from treadle.core.model import ModelRequest
 from treadle.errors import ConfigurationError
@@ -65,7 +65,7 @@ class Planner(TextDialect):
                 "@tool(name=...)"
             )
 
-    def turn(self, turn: Turn) -> str:
+    def turn(self, turn: ModelTurn) -> str:
         if not turn.calls:
             return _written(turn.thought, FINISH, dumps({"answer": _value(turn.words)}, ensure_ascii=False))
         thought = "\n".join(filter(None, [turn.thought, turn.words]))
@@ -84,7 +84,7 @@ class Planner(TextDialect):
             return answer
         return str(loads(answer))
 
-    def listener(self, request: ModelRequest) -> Listener:
+    def listener(self, request: ModelRequest) -> DeltaReader:
         from treadle.agents.dialects.planner_text import Members
 
         return Members(as_text=request.output_schema is None)

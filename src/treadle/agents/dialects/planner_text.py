@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 
 from treadle.agents.dialects.dialect import Reading
 from treadle.agents.dialects.incremental import Pieces, untold
-from treadle.agents.dialects.lenient_json import THINKING, NotOneObject, the_object
+from treadle.agents.dialects.lenient_json import THINKING, NotOneObject, object_in_text
 from treadle.agents.dialects.planner import FINISH
 from treadle.core.messages import Message
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
@@ -36,7 +36,7 @@ def reading(text: str) -> Reading:
 
 def _meaning(text: str) -> Reading:
     try:
-        call, _ = the_object(text)
+        call, _ = object_in_text(text)
     except NotOneObject as error:
         return Reading(problem=f"{error}" if text.strip() else "you wrote nothing")
     thought, name, arguments = call.get("thought"), call.get("name"), call.get("arguments")

@@ -13,8 +13,15 @@ from __future__ import annotations
 from json import dumps
 from typing import Final
 
-from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS, AtTheEnd, Listener, Parser, Reading, TextDialect
-from treadle.agents.dialects.transcript import Turn, arguments_text
+from treadle.agents.dialects.dialect import (
+    MAX_PARSE_ERRORS,
+    DeltaReader,
+    Parser,
+    Reading,
+    TextDialect,
+    WholeAnswerReader,
+)
+from treadle.agents.dialects.transcript import ModelTurn, arguments_text
 from treadle.core.messages import Json
 from treadle.core.model import ModelRequest
 
@@ -69,7 +76,7 @@ class React(TextDialect):
         if parser is not None:
             self.format = ""
 
-    def turn(self, turn: Turn) -> str:
+    def turn(self, turn: ModelTurn) -> str:
         lines: list[str] = []
         thoughts = [turn.thought, turn.words] if turn.calls else [turn.thought]
         if any(thoughts):
@@ -86,9 +93,9 @@ class React(TextDialect):
             f"{dumps(schema, ensure_ascii=False)}"
         )
 
-    def listener(self, request: ModelRequest) -> Listener:
+    def listener(self, request: ModelRequest) -> DeltaReader:
         if self.parser is not read_text:
-            return AtTheEnd()
+            return WholeAnswerReader()
         from treadle.agents.dialects.react_text import Lines
 
         return Lines()

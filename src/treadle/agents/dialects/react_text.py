@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from treadle.agents.dialects.dialect import Reading
 from treadle.agents.dialects.incremental import Braces, Pieces, untold
-from treadle.agents.dialects.lenient_json import NotOneObject, only_object
+from treadle.agents.dialects.lenient_json import NotOneObject, single_object
 from treadle.core.messages import Message
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 
@@ -131,7 +131,7 @@ class Lines:
         if self._region == "action":
             return Reading(name=name, problem=f"{_no_input(name)}; write {{}} where there is nothing to say")
         try:
-            return Reading(name=name, arguments=only_object("".join(self._input)))
+            return Reading(name=name, arguments=single_object("".join(self._input)))
         except NotOneObject as error:
             return Reading(name=name, problem=f'after "Action Input:" {error}')
 

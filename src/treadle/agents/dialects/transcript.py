@@ -28,7 +28,7 @@ RAW_CHARS: Final = 4_000
 
 
 @frozen
-class Turn:
+class ModelTurn:
     """What a model did in one turn: its thought, its calls, or without any, its answer."""
 
     thought: str
@@ -44,7 +44,7 @@ class Transcript(Sequence[Message]):
         write: puts a turn of the model into words.
     """
 
-    def __init__(self, messages: Sequence[Message], write: Callable[[Turn], str]) -> None:
+    def __init__(self, messages: Sequence[Message], write: Callable[[ModelTurn], str]) -> None:
         self._messages = messages
         self._write = write
 
@@ -85,7 +85,7 @@ class Transcript(Sequence[Message]):
                 return Message("assistant", (*parts, Text(written)), message.meta)
             elif not isinstance(part, (ToolCall, ToolResult)) and part.meta != UNSEEN:
                 parts.append(part)
-        turn = Turn("\n".join(thoughts), "".join(words), message.tool_calls)
+        turn = ModelTurn("\n".join(thoughts), "".join(words), message.tool_calls)
         return Message("assistant", (*parts, Text(self._write(turn))), message.meta)
 
 

@@ -129,7 +129,7 @@ class Pipeline:
         ConfigurationError: nodes share a name, follow a node that there is not, or each other in a circle.
     """
 
-    looks_at_answers: Final = False
+    finalizes_answers: Final = False
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from treadle.agents.agent import RunContext
 from treadle.agents.decide.lifecycle import may_have_acted
 from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS
 from treadle.agents.workers import plans
-from treadle.agents.workers.plans import Answer, Plan, SubTask, WrongPlan
+from treadle.agents.workers.plans import Answer, Plan, SubTask, UnusablePlan
 from treadle.agents.workers.step_context import StepContext
 from treadle.agents.workers.worker import StepResult
 from treadle.core.events import NextStep
@@ -103,7 +103,7 @@ class PlanRefine:
         return ["plan_refine", PLANNING, WORKING, *numbers]
 
     first_steps = (NextStep(FIRST),)
-    looks_at_answers = False
+    finalizes_answers = False
 
     def initialize_step(self, task: RunContext[Any]) -> NextStep:
         return self.first_steps[0]
@@ -132,7 +132,7 @@ class PlanRefine:
             answer = await ctx.call_model(messages, instructions=_planning(ctx), after_conversation=True)
             try:
                 return self._result(ctx, answer, number, known)
-            except WrongPlan as error:
+            except UnusablePlan as error:
                 problem = f"{error}"
             messages += [_said(answer), user(f"Nothing was done: {problem}. {FORMAT}")]
         times = f"{tries} answers of the model in a row" if tries > 1 else "the model's answer"
@@ -143,12 +143,12 @@ class PlanRefine:
     ) -> StepResult:
         text = _whole(answer)
         if answer.finish == "length":
-            raise WrongPlan("your answer was cut off at the longest length you may write")
+            raise UnusablePlan("your answer was cut off at the longest length you may write")
         read = plans.read(text, number + 1, known, self.max_sub_tasks)
         if isinstance(read, Answer):
             return StepResult(_answer(ctx, read.value), is_last=True)
         if number > self.max_refinements:
-            raise WrongPlan("no further plan is possible, so write the answer, with what you know")
+            raise UnusablePlan("no further plan is possible, so write the answer, with what you know")
         return StepResult(read.facts(), next_steps=_steps(read, known))
 
     # -------------------------------------------------------------------------------- its sub-tasks
@@ -233,13 +233,13 @@ def _steps(plan: Plan, known: Sequence[SubTask]) -> list[NextStep]:
 
 
 def _answer(ctx: StepContext[Any], value: Json) -> Json:
-    """Return an answer as the task's output; raises `WrongPlan` if it is not of the type it is to be."""
+    """Return an answer as the task's output; raises `UnusablePlan` if it is not of the type it is to be."""
     if ctx.answer_schema is None:
         return value if isinstance(value, str) else dumps(value, ensure_ascii=False)
     try:
         ctx.check_answer(value)
     except ValueError as error:
-        raise WrongPlan(f'the "answer" is not what it is to be: {error}') from None
+        raise UnusablePlan(f'the "answer" is not what it is to be: {error}') from None
     return value
 
 

@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from json import dumps
 from typing import Any, Final, cast
 
-from treadle.agents.dialects.lenient_json import after_thinking, only_object
+from treadle.agents.dialects.lenient_json import single_object, without_thinking
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.core.tools import ToolSpec
@@ -22,7 +22,7 @@ from treadle.core.tools import ToolSpec
 LONGEST_ID: Final = 64
 
 
-class WrongPlan(ValueError):
+class UnusablePlan(ValueError):
     """What was written cannot be carried out; the message says why, to the model."""
 
 
@@ -99,16 +99,16 @@ def read(text: str, number: int, known: Sequence[SubTask], most: int) -> Plan | 
         most: how many sub-tasks a plan may add.
 
     Raises:
-        WrongPlan: it is neither, or cannot be carried out.
+        UnusablePlan: it is neither, or cannot be carried out.
     """
     try:
-        written = only_object(after_thinking(text))
+        written = single_object(without_thinking(text))
     except ValueError as error:
-        raise WrongPlan(f"{error}" if text.strip() else "you wrote nothing") from None
+        raise UnusablePlan(f"{error}" if text.strip() else "you wrote nothing") from None
     _check_keys(written, ("thought", "sub_tasks", "answer"), "the JSON object")
     if ("sub_tasks" in written) == ("answer" in written):
         both = "both" if "answer" in written else "neither"
-        raise WrongPlan(
+        raise UnusablePlan(
             f'the JSON object has {both} "sub_tasks" and "answer", where one of them is asked for'
         )
     if "answer" in written:
@@ -118,17 +118,17 @@ def read(text: str, number: int, known: Sequence[SubTask], most: int) -> Plan | 
 
 def _plan(written: Any, number: int, known: Sequence[SubTask], most: int) -> Plan:
     if not isinstance(written, list) or not written:
-        raise WrongPlan('"sub_tasks" must be a list of at least one sub-task')
+        raise UnusablePlan('"sub_tasks" must be a list of at least one sub-task')
     entries = [_entry(entry) for entry in cast("list[Any]", written)]
     ended = {sub_task.id: sub_task for sub_task in known if sub_task.result is not None}
     names = _names(entries, number, known)
     new = [entry for entry in entries if names[entry.id] not in ended]
     if not new:
-        raise WrongPlan(
+        raise UnusablePlan(
             "every sub-task of this plan has ended already: write the answer, or what is left to do"
         )
     if len(new) > most:
-        raise WrongPlan(f"the plan has {len(new)} sub-tasks, and {most} are the most it may have")
+        raise UnusablePlan(f"the plan has {len(new)} sub-tasks, and {most} are the most it may have")
     added = [SubTask(names[sub.id], sub.task, _waits(sub, names, known)) for sub in new]
     _check_order(added)
     dropped = [sub.id for sub in known if sub.result is None and sub.id.startswith(f"{number - 1}.")]
@@ -137,26 +137,26 @@ def _plan(written: Any, number: int, known: Sequence[SubTask], most: int) -> Pla
 
 def _entry(entry: Any) -> SubTask:
     if not isinstance(entry, dict):
-        raise WrongPlan('each of the "sub_tasks" must be a JSON object with the keys id, task and after')
+        raise UnusablePlan('each of the "sub_tasks" must be a JSON object with the keys id, task and after')
     given = cast("dict[str, Any]", entry)
     name, task, after = given.get("id"), given.get("task"), given.get("after", [])
     if not isinstance(name, str) or not name.strip():
-        raise WrongPlan('a sub-task has no "id" that is text')
+        raise UnusablePlan('a sub-task has no "id" that is text')
     if len(name) > LONGEST_ID or len(name.splitlines()) > 1:
-        raise WrongPlan(f'the "id" {name[:LONGEST_ID]!r} is not one line of at most {LONGEST_ID} letters')
+        raise UnusablePlan(f'the "id" {name[:LONGEST_ID]!r} is not one line of at most {LONGEST_ID} letters')
     _check_keys(given, ("id", "task", "after"), f"the sub-task {name!r}")
     if not isinstance(task, str) or not task.strip():
-        raise WrongPlan(f'the sub-task {name!r} has no "task" that says what is to be done')
+        raise UnusablePlan(f'the sub-task {name!r} has no "task" that says what is to be done')
     names = cast("list[Any]", after)
     if not isinstance(after, list) or not all(isinstance(other, str) for other in names):
-        raise WrongPlan(f'the "after" of the sub-task {name!r} must be a list of ids')
+        raise UnusablePlan(f'the "after" of the sub-task {name!r} must be a list of ids')
     return SubTask(name.strip(), task.strip(), tuple(dict.fromkeys([other.strip() for other in names])))
 
 
 def _check_keys(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
     unknown = next((key for key in given if key not in keys), None)
     if unknown is not None:
-        raise WrongPlan(f"{what} has a key {unknown[:40]!r}; its keys are {', '.join(keys)}")
+        raise UnusablePlan(f"{what} has a key {unknown[:40]!r}; its keys are {', '.join(keys)}")
 
 
 def _names(entries: Sequence[SubTask], number: int, known: Sequence[SubTask]) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _names(entries: Sequence[SubTask], number: int, known: Sequence[SubTask]) ->
         else:
             name = f"{number}.{same.given_id if same is not None else entry.id}"
         if entry.id in names or name in names.values():
-            raise WrongPlan(f"two sub-tasks have the id {entry.id!r}")
+            raise UnusablePlan(f"two sub-tasks have the id {entry.id!r}")
         names[entry.id] = name
     return names
 
@@ -188,11 +188,13 @@ def _waits(sub_task: SubTask, names: Mapping[str, str], known: Sequence[SubTask]
         elif ended:
             found.append(ended[-1])
         elif before:
-            raise WrongPlan(
+            raise UnusablePlan(
                 f"the sub-task {sub_task.id!r} waits for {name!r}, which did not end well: plan it again or not at all"
             )
         else:
-            raise WrongPlan(f"the sub-task {sub_task.id!r} waits for {name!r}, and there is no such sub-task")
+            raise UnusablePlan(
+                f"the sub-task {sub_task.id!r} waits for {name!r}, and there is no such sub-task"
+            )
     return tuple(dict.fromkeys(found))
 
 
@@ -202,7 +204,7 @@ def _check_order(added: Sequence[SubTask]) -> None:
     except CycleError as error:
         circle = [name.partition(".")[2] for name in cast("list[str]", error.args[1])[1:]]
         each = "itself" if len(circle) == 1 else "each other"
-        raise WrongPlan(f"the sub-tasks {', '.join(circle)} wait for {each}") from None
+        raise UnusablePlan(f"the sub-tasks {', '.join(circle)} wait for {each}") from None
 
 
 # ------------------------------------------------------------------------------------------ in words

@@ -41,16 +41,16 @@ class StepServices(Protocol):
         ...
 
     @property
-    def has_wishes(self) -> bool:
+    def has_unrecorded(self) -> bool:
         """Whether something was handed in that is not recorded yet."""
         ...
 
-    def heard(self) -> Awaitable[None]:
+    def all_recorded(self) -> Awaitable[None]:
         """Return what is done once all that was handed in is recorded."""
         ...
 
-    def turns(self) -> AbstractAsyncContextManager[Any]:
-        """Return what only one at a time can be in."""
+    def new_lock(self) -> AbstractAsyncContextManager[Any]:
+        """Return a lock that one request at a time can hold."""
         ...
 
     def now(self) -> float:
@@ -272,7 +272,7 @@ class StepContext(Generic[C]):
         """Return what a function returned when it was called first; it has to be JSON data."""
         self._check_entered()
         name = f"once:{key}"
-        async with self._turns.setdefault(name, self._services.turns()):
+        async with self._turns.setdefault(name, self._services.new_lock()):
             if name not in self._node.memo:
                 await self._keep(key, name, fn)
         return cast("T", copied(cast("MemoValue", self._node.memo[name].done).value))
@@ -304,9 +304,9 @@ class StepContext(Generic[C]):
 
     async def settled(self) -> None:
         """Return once all that was asked for has ended; from then on nothing may be asked for."""
-        while self._services.has_wishes or self._step.open or self._node.asked:
-            if self._services.has_wishes:
-                await self._services.heard()
+        while self._services.has_unrecorded or self._step.open or self._node.asked:
+            if self._services.has_unrecorded:
+                await self._services.all_recorded()
             else:
                 await self._services.request(None, next(iter((*self._step.open, *self._node.asked))))
         self._over = True

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from treadle.agents.agent import RunContext
 from treadle.agents.decide import step_functions
-from treadle.agents.decide.lifecycle import Worker
+from treadle.agents.decide.lifecycle import DecideFunction
 from treadle.agents.workers.step_context import StepContext
 from treadle.core.codec import is_writable, plain
 from treadle.core.data import frozen
@@ -81,12 +81,12 @@ class Decider:
         decide: called again after each event; must not do anything but return an event, effects, or `Wait`.
     """
 
-    def __init__(self, decide: Worker) -> None:
+    def __init__(self, decide: DecideFunction) -> None:
         if not callable(decide):
             raise ConfigurationError(f"Decider takes a function of state and rules, got {decide!r}")
-        self.decide: Worker = decide
+        self.decide: DecideFunction = decide
 
-    runs_functions = looks_at_answers = False
+    runs_functions = finalizes_answers = False
     first_steps: tuple[NextStep, ...] = ()
 
     def facts(self) -> Json:
@@ -97,7 +97,7 @@ class Decider:
 class FunctionWorker:
     """A worker whose steps are functions, as a runner drives it."""
 
-    decide: Worker = staticmethod(step_functions.decide)
+    decide: DecideFunction = staticmethod(step_functions.decide)
     runs_functions = True
 
     def __init__(self, given: Any) -> None:
@@ -116,7 +116,7 @@ class FunctionWorker:
         return (NextStep(FIRST),) if self.parts is None else getattr(self.parts, "first_steps", ())
 
     @property
-    def looks_at_answers(self) -> bool:
+    def finalizes_answers(self) -> bool:
         """Whether it wants a last look at answers."""
         return self.parts is not None and getattr(self.parts, "looks_at_answers", True)
 

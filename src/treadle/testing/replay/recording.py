@@ -43,7 +43,7 @@ class Recording:
 
 def declaration(agent: Agent[Any]) -> dict[str, Any]:
     """Return what of an agent is in its requests or decides what follows from answers, as JSON data."""
-    spoken = agent.dialect or agent.own
+    spoken = agent.dialect or agent.custom_worker
     settings = agent.model_settings
     return {
         "fingerprint": agent.fingerprint,

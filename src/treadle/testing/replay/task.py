@@ -87,7 +87,7 @@ async def replay(
     model = ReplayModel(recording.events, name=agent.model_name, output_mode=_mode(agent))
     served = _Served(then)
     worker: Any = agent.worker if agent.dialect is None else _Understood(agent.dialect)
-    parts = _subagents_served(agent, model, served) if agent.own is not None else {"subagents": ()}
+    parts = _subagents_served(agent, model, served) if agent.custom_worker is not None else {"subagents": ()}
     tools = [
         tool if run_tools and tool.spec.name not in agent.agent_tools else _Recorded(tool, served)
         for tool in agent.tools
@@ -300,6 +300,6 @@ class _Understood:
         return answer
 
     def listener(self, request: Any) -> Any:
-        from treadle.agents.dialects.dialect import AtTheEnd
+        from treadle.agents.dialects.dialect import WholeAnswerReader
 
-        return AtTheEnd()
+        return WholeAnswerReader()
