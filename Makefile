@@ -1,7 +1,10 @@
-# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults, keys, chaos, races, postgres, environments, bench, soak, lock.
+# Four verbs: fmt, check, test, docs. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
+# keys, chaos, races, simulate, postgres, environments, bench, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
+RESOLUTION = lowest-direct
 
-.PHONY: fmt check test full crash faults threads provider-faults keys chaos races postgres environments bench imports soak docs lock
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults keys docs postgres environments bench imports \
+	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -69,6 +72,25 @@ imports: .venv
 
 soak: .venv
 	$(RUN)/python -m bench.soak
+
+coverage: .venv
+	$(RUN)/pytest -q -n 2 --cov --cov-report=term:skip-covered --cov-report=xml
+
+# The tests with other versions than the locked ones: RESOLUTION=lowest-direct, or highest, in an environment of their own.
+dependencies: .venv
+	rm -rf .dependencies && mkdir .dependencies
+	git archive HEAD | tar -x -C .dependencies --exclude=uv.lock
+	cd .dependencies && ../$(RUN)/uv sync -q --resolution $(RESOLUTION) --all-extras --no-default-groups --group test
+	cd .dependencies && .venv/bin/pytest -q -n 2 --ignore=tests/test_project.py
+
+package: .venv
+	rm -rf dist
+	$(RUN)/uv build -q --sdist
+	$(RUN)/uv build -q --wheel dist/treadle-*.tar.gz
+	$(RUN)/python -m venv --clear dist/venv
+	dist/venv/bin/pip install -q --disable-pip-version-check dist/treadle-*.whl
+	cd dist && venv/bin/treadle demo
+	rm -rf dist/venv
 
 lock:
 	$(RUN)/uv lock

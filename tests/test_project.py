@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import treadle
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "treadle"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PURE = ("core", "agents", "policy")
 SLOW = ["pydantic_ai", "rich", "typer"]
 OPTIONAL = ["anthropic", "mcp", "openai", "opentelemetry", "psycopg", "starlette", "uvicorn"]
@@ -116,6 +118,37 @@ def test_the_wheel_builds_and_says_it_is_typed(tmp_path: Path):
     assert "treadle/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.endswith(".pth") or name.startswith("tests/")]
+
+
+def test_the_source_distribution_holds_docs_tests_and_changelog(tmp_path: Path):
+    build = [sys.executable, "-m", "uv", "build", "-q", "--offline", "--sdist", "--out-dir", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("treadle-*.tar.gz")
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    tracked = {str(path.relative_to(ROOT)) for path in tracked_files()}
+    assert sorted(name for name in tracked - names if not name.startswith(".github/")) == []
+    assert [name for name in names if "__pycache__" in name or name.startswith((".venv", ".treadle"))] == []
+
+
+def test_the_version_is_that_of_the_project():
+    assert treadle.__version__ == PROJECT["project"]["version"]
+
+
+def test_every_tested_python_is_a_classifier_and_every_minor_is_tested():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    (tested,) = re.findall(r"python: \[(.*)\]", workflow)
+    supported = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    assert json.loads(f"[{tested}]") == supported
+    assert PROJECT["project"]["requires-python"] == f">={supported[0]}"
+
+
+def test_the_workflow_runs_only_targets_of_the_makefile():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"run: make ([\w-]+)", workflow)
+    assert targets
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
 
 
 def test_the_build_tool_is_pinned_to_the_version_in_the_lock():

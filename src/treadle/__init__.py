@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from treadle.core.events import NextStep
     from treadle.tools.index import ToolIndex
 
+    __version__: str
+
 _HOMES = {  # what few agents need is imported by those that do
     "AgentWorker": "treadle.agents.workers.worker",
     "Decider": "treadle.agents.workers.worker",
@@ -118,6 +120,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("treadle")
     if (home := _HOMES.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(home), name)
