@@ -37,13 +37,13 @@ def folder_of(place: Path) -> Path:
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
-    found = []
+    lines = []
     for line in (folder / "effects.log").read_text().splitlines():
         try:
-            found.append(json.loads(line))
+            lines.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return lines
 
 
 def check(place: Path, folder: Path | None = None) -> None:
@@ -70,7 +70,7 @@ async def _check(place: Path, folder: Path) -> None:
     assert journal[:shared] == forked[:shared]
     _nothing_twice(mine, journal, log)
     _nothing_twice(fork, [event for event in forked if event.seq > shared], log)
-    assert {line["key"].split("/")[0] for line in log if line["event"] == "start"} == {mine, fork}
+    assert {line["task"] for line in log if line["kind"] == "start"} == {mine, fork}
     _killed_once(mine, journal, log)
     _files(mine, folder)
     ended = [event for event in journal if isinstance(event, e.TaskEnded)]
@@ -82,9 +82,8 @@ async def _check(place: Path, folder: Path) -> None:
 
 
 def _nothing_twice(task_id: str, events: list[Any], log: list[dict[str, Any]]) -> None:
-    starts = Counter(
-        line["call"] for line in log if line["event"] == "start" and line["key"].startswith(task_id)
-    )
+    started = [line for line in log if line["kind"] == "start" and line["task"] == task_id]
+    starts = Counter(line["call"] for line in started)
     ended, written, free, completed = {}, set(), Counter(), set()
     for event in events:
         if isinstance(event, e.ToolStarted):
@@ -102,21 +101,22 @@ def _nothing_twice(task_id: str, events: list[Any], log: list[dict[str, Any]]) -
             completed.add(event.step)
     for call in written:
         assert 1 <= starts[call] <= 1 + free[call], f"{call}: {starts[call]} starts"
-    for line in log:
-        if line["event"] == "start" and line["key"].startswith(task_id):
-            assert line["time"] <= ended[line["call"]], f"{line['call']} started again after its end"
+    for line in started:
+        assert line["time"] <= ended[line["call"]], f"{line['call']} started again after its end"
 
 
 def _killed_once(task_id: str, events: list[Any], log: list[dict[str, Any]]) -> None:
-    (kill,) = [line for line in log if line["event"] == "kill"]
-    assert kill["key"].startswith(task_id)
+    (kill,) = [line for line in log if line["tool"] == "kill"]
+    assert kill["task"] == task_id
     settled = [
         event for event in events if isinstance(event, e.OutcomeSettled) and event.call == kill["call"]
     ]
     assert settled[-1].verdict == "happened"
-    after = [line for line in log if line["key"] == kill["key"] and line["time"] > kill["time"]]
-    assert [line["event"] for line in after if line["event"] != "undone"] == ["looked"] * len(after)
-    assert all(line["pid"] != kill["pid"] for line in after)
+    same = [line for line in log if (line["task"], line["call"]) == (task_id, kill["call"])]
+    after = [line for line in same if line["time"] > kill["time"]]
+    assert all(line["kind"] == "done" for line in after if line["pid"] == kill["pid"])
+    assert all(line["tool"] == "looked" for line in after if line["pid"] != kill["pid"])
+    assert any(line["pid"] != kill["pid"] for line in after)
 
 
 def _files(task_id: str, folder: Path) -> None:

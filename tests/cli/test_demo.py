@@ -1,4 +1,4 @@
-"""The demonstration: it ends well, says how it stands, sees its own failures, and touches only its folder."""
+"""The demonstration: it ends well, its claims fail when the evidence does, and it touches only its folder."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +19,14 @@ from tests.cli.demonstration import WITHOUT_KEYS, check, demo, folder_of, run
 from tests.interruptible import interruptible
 from treadle.cli import demo_agent
 from treadle.cli.demo import demo as demo_play
+from treadle.testing.ledger import Ledger, LedgerLine, append_line
 from treadle.testing.provider import ProviderRequest, ProviderServer, call, text, turn
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
-    place = tmp_path_factory.mktemp("demo")
-    return place, run(place, "--resume")
+    directory = tmp_path_factory.mktemp("demo")
+    return directory, run(directory, "--resume")
 
 
 Resume = Callable[[], tuple[int, str]]
@@ -33,38 +34,46 @@ Resume = Callable[[], tuple[int, str]]
 
 @pytest.fixture
 def again(played, tmp_path, monkeypatch, capsys) -> Resume:
-    """In a copy of a played demonstration that was not closed yet: go on with it, and say how that ended."""
-    place, _ = played
-    shutil.copytree(place / ".treadle", tmp_path / ".treadle")
-    log = folder_of(tmp_path) / demo_agent.LOG
+    """Go on with a copy of a played demonstration that was not closed yet; return exit code and output."""
+    directory, _ = played
+    shutil.copytree(directory / ".treadle", tmp_path / ".treadle")
+    log = log_in(tmp_path)
     log.write_text("".join(line for line in log.read_text().splitlines(True) if '"verified"' not in line))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TREADLE_STORE", raising=False)
 
     def go_on() -> tuple[int, str]:
         code = demo_play(resume=True)
-        told = capsys.readouterr()
-        assert told.err == ""
-        return code, " ".join(told.out.split())
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return code, " ".join(printed.out.split())
 
     return go_on
 
 
-def note(place: Path, line: dict[str, Any]) -> None:
-    demo_agent.append_line(folder_of(place) / demo_agent.LOG, json.dumps(line))
+def log_in(directory: Path) -> Path:
+    return folder_of(directory) / demo_agent.LOG
 
 
-def start_of(place: Path, call: str) -> dict[str, Any]:
-    lines = demo_agent.read_log(folder_of(place))
-    return next(line for line in lines if line["event"] == "start" and line["call"] == call)
+def append(directory: Path, line: LedgerLine) -> None:
+    append_line(log_in(directory), json.dumps(asdict(line)))
+
+
+def start_of(directory: Path, call: str) -> LedgerLine:
+    lines = Ledger(log_in(directory)).entries()
+    return next(line for line in lines if line.kind == "start" and line.call == call)
+
+
+def broken_claims(output: str) -> list[str]:
+    return [claim.split(" holds ")[0] for claim in output.split(" BROKEN ")[1:]]
 
 
 def test_it_ends_well_and_what_it_claims_is_true(played):
-    place, done = played
+    directory, done = played
     assert (done.returncode, done.stderr) == (0, "")
     assert "BROKEN" not in done.stdout
     assert done.stdout.count("  holds   ") > 10
-    check(place)
+    check(directory)
 
 
 def test_it_says_that_the_model_is_scripted_and_that_a_process_was_killed(played):
@@ -75,9 +84,8 @@ def test_it_says_that_the_model_is_scripted_and_that_a_process_was_killed(played
 
 def test_it_fits_in_eighty_columns_and_has_no_control_codes_when_piped(played):
     _, done = played
-    told = done.stdout.split("Look further")[0]
-    paths = [line for line in told.splitlines() if line.startswith("  journal")]
-    assert all(len(line) <= 80 for line in told.splitlines() if line not in paths)
+    lines = done.stdout.split("Look further")[0].splitlines()
+    assert all(len(line) <= 80 for line in lines if not line.startswith("  journal"))
     assert "\x1b" not in done.stdout
 
 
@@ -87,72 +95,98 @@ def test_without_an_unfinished_one_resume_says_so_and_starts_one(played):
 
 
 def test_one_that_ended_is_not_taken_up_again(played):
-    place, _ = played
-    assert demo_agent.read_log(folder_of(place))[-1]["event"] == "verified"
+    directory, _ = played
+    assert Ledger(log_in(directory)).entries()[-1].tool == demo_agent.VERIFIED
 
 
 def test_untouched_its_claims_hold_again(again):
-    code, told = again()
+    code, output = again()
     assert code == 0
-    assert "taken up again" in told
-    assert "BROKEN" not in told
+    assert "taken up again" in output
+    assert "BROKEN" not in output
 
 
 @pytest.mark.parametrize("call", ["s1-0", "s4-0"])
 def test_a_start_in_the_log_after_a_call_ended_breaks_a_claim(again, tmp_path, call):
-    note(tmp_path, start_of(tmp_path, call) | {"time": time.time_ns() // 1000})
-    code, told = again()
+    append(tmp_path, replace(start_of(tmp_path, call), time=time.time_ns() // 1000))
+    code, output = again()
     assert code == 1
-    assert f"ran twice: {call}" in told
+    assert f"ran twice; {call} started after its end" in output
 
 
 def test_a_second_start_of_a_writing_call_breaks_a_claim_also_before_the_call_ended(again, tmp_path):
-    note(tmp_path, start_of(tmp_path, "s4-0"))
-    code, told = again()
+    append(tmp_path, start_of(tmp_path, "s4-0"))
+    code, output = again()
     assert code == 1
-    assert "ran twice: s4-0" in told
+    assert "ran twice; s4-0 started 2 times, allowed were 1" in output
 
 
-def test_a_start_that_the_journal_does_not_know_breaks_a_claim(again, tmp_path):
-    first = start_of(tmp_path, "s4-0")
-    note(tmp_path, first | {"call": "s9-0", "key": first["key"].replace("s4-0", "s9-0")})
-    code, told = again()
+@pytest.mark.parametrize("call", ["s1-0", "s4-0"])
+def test_a_start_that_the_journal_does_not_hold_breaks_a_claim(again, tmp_path, call):
+    first = start_of(tmp_path, call)
+    append(tmp_path, replace(first, call="s9-0", key=first.key.replace(call, "s9-0")))
+    code, output = again()
     assert code == 1
-    assert "not in the journal:" in told
+    assert "ran twice; s9-0 is not in the journal" in output
 
 
 def test_a_call_missing_from_the_log_breaks_a_claim(again, tmp_path):
-    log = folder_of(tmp_path) / demo_agent.LOG
+    log = log_in(tmp_path)
     log.write_text("".join(line for line in log.read_text().splitlines(True) if '"call": "s3-0"' not in line))
-    code, told = again()
+    code, output = again()
     assert code == 1
-    assert "not in the log: s3-0" in told
+    assert "s3-0 is not in the log" in output
 
 
-def test_a_second_line_in_the_ledger_breaks_a_claim(again, tmp_path):
-    ledger = folder_of(tmp_path) / demo_agent.LEDGER
-    ledger.write_text(ledger.read_text() * 2)
-    code, told = again()
+def test_a_compensation_that_ran_twice_breaks_a_claim(again, tmp_path):
+    append(tmp_path, start_of(tmp_path, "s5-0-undo"))
+    code, output = again()
     assert code == 1
-    assert "2 lines in ledger.csv" in told
+    assert "s5-0-undo started 2 times, allowed were 1" in output
+
+
+def test_a_second_line_in_the_books_breaks_a_claim(again, tmp_path):
+    books = folder_of(tmp_path) / demo_agent.BOOKS
+    books.write_text(books.read_text() * 2)
+    code, output = again()
+    assert code == 1
+    assert len(broken_claims(output)) == 2
+    assert all("1 booking in the journal, 2 lines in ledger.csv" in claim for claim in broken_claims(output))
 
 
 def test_a_file_that_undo_did_not_bring_back_breaks_a_claim(again, tmp_path):
     folder = folder_of(tmp_path)
     (folder / "sales-east.csv").rename(folder / "archive" / "sales-east.csv")
-    code, told = again()
+    code, output = again()
     assert code == 1
-    assert "still as the call left it" in told
+    assert "still as the call left it" in output
+    assert len(broken_claims(output)) == 1
 
 
 def test_a_fork_that_started_what_it_shares_breaks_a_claim(again, tmp_path):
-    lines = demo_agent.read_log(folder_of(tmp_path))
-    forks = next(line for line in lines if line["tool"] == "write_report" and line["call"] == "s3-0")
-    fork = next(line for line in lines if line["what"] == "best.md")["key"].split("/")[0]
-    note(tmp_path, forks | {"event": "start", "call": "s2-0", "key": f"{fork}/s2-0"})
-    code, told = again()
+    lines = Ledger(log_in(tmp_path)).entries()
+    task = next(line.task for line in lines if line.tool == demo_agent.KILLED)
+    start = next(line for line in lines if line.kind == "start" and line.task != task)
+    append(tmp_path, replace(start, call="s2-0", key=f"{start.task}/s2-0"))
+    code, output = again()
     assert code == 1
-    assert "the fork started 1 of them again" in told
+    assert "the fork started 1 of them again" in output
+
+
+def test_without_a_killed_process_the_claim_of_the_crash_is_broken(again, tmp_path):
+    log = log_in(tmp_path)
+    log.write_text("".join(line for line in log.read_text().splitlines(True) if '"kill"' not in line))
+    code, output = again()
+    assert code == 1
+    assert "a process died inside a writing call" in broken_claims(output)[0]
+
+
+def test_a_demonstration_with_a_log_of_an_older_version_is_not_taken_up_again(again, tmp_path):
+    old = json.dumps({"event": "start", "key": "k", "call": "s1-0", "tool": "list_files", "pid": 1})
+    log_in(tmp_path).write_text(old + "\n")
+    code, output = again()
+    assert code == 0
+    assert output.startswith("There is no demonstration to go on with")
 
 
 def test_ctrl_c_leaves_it_resumable_and_says_how(tmp_path):
@@ -167,9 +201,9 @@ def test_ctrl_c_leaves_it_resumable_and_says_how(tmp_path):
                 break
         time.sleep(0.3)
         os.killpg(process.pid, signal.SIGINT)
-        told = process.stdout.read()
+        output = process.stdout.read()
         assert process.wait(30) == 6
-    assert "treadle demo --resume" in told
+    assert "treadle demo --resume" in output
     done = run(tmp_path, "--resume")
     assert (done.returncode, done.stderr) == (0, "")
     check(tmp_path)
@@ -182,22 +216,22 @@ def test_on_a_terminal_it_offers_a_model_at_hand_and_takes_its_time(tmp_path):
         demo(), cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
     )
     os.close(theirs)
-    told = b""
-    while b"costs money" not in told and b"money?" not in told and b"[y/n]" not in told:
-        told += os.read(ours, 1000)
+    output = b""
+    while b"costs money" not in output and b"money?" not in output and b"[y/n]" not in output:
+        output += os.read(ours, 1000)
     os.write(ours, b"n\n")
-    while b"SCRIPTED" not in told:
-        told += os.read(ours, 1000)
+    while b"SCRIPTED" not in output:
+        output += os.read(ours, 1000)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(10)
     os.close(ours)
-    assert b"Use openai:" in told
+    assert b"Use openai:" in output
 
 
-def test_a_model_nobody_knows_is_refused_before_anything_begins(tmp_path):
-    done = run(tmp_path, "--model", "nobody:nothing")
+def test_an_unknown_model_is_refused_before_anything_begins(tmp_path):
+    done = run(tmp_path, "--model", "unheard-of:nothing")
     assert done.returncode == 2
-    assert "nobody" in done.stderr
+    assert "unheard-of" in done.stderr
     assert not (tmp_path / ".treadle").exists()
 
 
@@ -207,13 +241,6 @@ def test_its_tools_refuse_every_path_outside_of_its_folder(path):
         demo_agent.place(path)
 
 
-def test_a_torn_line_of_the_log_is_read_over_and_the_next_one_is_whole(tmp_path):
-    log = tmp_path / demo_agent.LOG
-    log.write_text('{"event": "start"}\n{"event": "wro')
-    demo_agent.append_line(log, '{"event": "looked"}')
-    assert [line["event"] for line in demo_agent.read_log(tmp_path)] == ["start", "looked"]
-
-
 def test_its_agent_is_cheap_to_import():
     code = "import sys, treadle.cli.demo_agent as d; print(d.AGENT.name, 'rich' in sys.modules, 'typer' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -221,10 +248,10 @@ def test_its_agent_is_cheap_to_import():
 
 
 def another_way(request: ProviderRequest) -> object:
-    """A model of its own mind: other steps than the script's, two writing calls at once, and a call that fails."""
-    (said,) = [message["content"] for message in request.messages if message["role"] == "user"][-1:]
-    folder = re.findall(r"demo-[0-9a-f]{8}", str(said))[0]
-    if "Change of plan" in str(said):
+    """Answer unlike the script: other steps, two writing calls at once, and a call that fails."""
+    message = [str(message["content"]) for message in request.messages if message["role"] == "user"][-1]
+    folder = re.findall(r"demo-[0-9a-f]{8}", message)[0]
+    if "Change of plan" in message:
         if request.messages[-1]["role"] == "tool":
             return text("North it is.")
         return call("write_report", path=f"{folder}/best.md", text="north")

@@ -18,7 +18,7 @@ from treadle.core.tools import EffectClass
 from treadle.errors import TaskNotFound
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 from treadle.testing.crash import name_of
-from treadle.testing.ledger import Entry
+from treadle.testing.ledger import LedgerLine
 
 EFFECTS: dict[str, EffectClass] = {"look": "read", "book": "idempotent"}
 """What the tools are declared as; all others, compensations too, may write."""
@@ -33,11 +33,11 @@ class Journal:
     violations: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, store: str, ledger: Sequence[Entry]) -> Journal:
+    def read(cls, store: str, ledger: Sequence[LedgerLine]) -> Journal:
         return asyncio.run(cls._read(store, ledger))
 
     @classmethod
-    async def _read(cls, store: str, ledger: Sequence[Entry]) -> Journal:
+    async def _read(cls, store: str, ledger: Sequence[LedgerLine]) -> Journal:
         async with Runner(store) as runner:
             try:
                 (await runner.verify(golden.TASK)).raise_for_findings()
@@ -71,14 +71,14 @@ class Death:
     entries: int
 
 
-def _for_the_audit(ledger: Sequence[Entry]) -> Iterator[LedgerEntry]:
+def _for_the_audit(ledger: Sequence[LedgerLine]) -> Iterator[LedgerEntry]:
     for entry in ledger:
         if entry.kind != "note":
             effect = EFFECTS.get(entry.tool, "write")
             yield LedgerEntry(entry.call, entry.key, effect, entry.kind, golden.TASK)
 
 
-def audit(deaths: Sequence[Death], end: Journal, ledger: Sequence[Entry], variant: str) -> list[str]:
+def audit(deaths: Sequence[Death], end: Journal, ledger: Sequence[LedgerLine], variant: str) -> list[str]:
     """Return every broken promise, by its name.
 
     Args:
@@ -133,7 +133,7 @@ def _ends(end: Journal) -> Iterator[str]:
         yield "ends: the thread does not hold the task once"
 
 
-def _effects(ledger: Sequence[Entry], end: Journal) -> Iterator[str]:
+def _effects(ledger: Sequence[LedgerLine], end: Journal) -> Iterator[str]:
     """No effect of a writing tool happens twice; what is journalled as done has happened."""
     done = Counter(entry.call for entry in ledger if entry.kind == "done")
     tools = {entry.call: entry.tool for entry in ledger if entry.kind == "start"}
@@ -149,7 +149,7 @@ def _effects(ledger: Sequence[Entry], end: Journal) -> Iterator[str]:
             yield f"effects: {entry.call} was given the key {entry.key}"
 
 
-def _repeated(death: Death, ledger: Sequence[Entry], end: Journal) -> Iterator[str]:
+def _repeated(death: Death, ledger: Sequence[LedgerLine], end: Journal) -> Iterator[str]:
     """Nothing that had ended when the process died is started again; no answer is asked for again."""
     ended = {event.call for event in death.journal.of(e.ToolEnded)}
     answered = {event.step for event in death.journal.of(e.ModelReturned)}

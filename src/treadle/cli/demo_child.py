@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 
 from treadle import Runner
-from treadle.cli.demo_agent import Sabotage, demo_agent
+from treadle.cli.demo_agent import demo_agent
 
 
-def main() -> int:
-    """Resume one task to its next stop; 0 if it then has its answer."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--store", required=True)
-    parser.add_argument("--task", required=True)
-    parser.add_argument("--model")
-    parser.add_argument("--pace", type=float, default=0.0)
-    parser.add_argument("--sabotage", action="store_true")
-    given = parser.parse_args()
+async def drive(store: str, task_id: str, pace: str, model: str = "", context: str = "") -> int:
+    """Resume one task to its next stop; return 0 if it then has its answer.
 
-    async def work() -> int:
-        async with Runner(given.store, agents=[demo_agent(given.model, pace=given.pace)]) as runner:
-            result = await runner.resume(given.task, context=Sabotage() if given.sabotage else None)
-            return 0 if result.state in ("completed", "degraded") else 1
-
-    try:
-        return asyncio.run(work())
-    except KeyboardInterrupt:
-        return 130
+    Args:
+        store: the store's URL.
+        task_id: which task.
+        pace: seconds before each answer of the scripted model.
+        model: `provider:model`; empty for the scripted one.
+        context: `SABOTAGE` for a process that is to die, else empty.
+    """
+    async with Runner(store, agents=[demo_agent(model or None, pace=float(pace))]) as runner:
+        result = await runner.resume(task_id, context=context or None)
+        return 0 if result.state in ("completed", "degraded") else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(asyncio.run(drive(*sys.argv[1:])))
+    except KeyboardInterrupt:
+        sys.exit(130)

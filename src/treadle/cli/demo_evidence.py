@@ -1,188 +1,153 @@
-"""What the demonstration claims, worked out anew from journals, from the tools' own log and from the files."""
+"""What the demonstration claims, worked out anew from journals, from the tools' own log and from the files.
+
+`treadle.testing.audit` judges each journal beside the log; the claims here put its verdict into figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import field
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
 
+from treadle import Runner, ToolCall
 from treadle.cli import demo_agent
 from treadle.cli.screen import some
 from treadle.core import events as e
-from treadle.core.data import frozen, mutable
-from treadle.core.events import Event
-
-UNDO = "-undo"
+from treadle.core.data import frozen
+from treadle.core.fold import UNDO_SUFFIX
+from treadle.testing.audit import Evidence, JournalOf, audit, journal_of
+from treadle.testing.ledger import Ledger
+from treadle.transfer.verifying import VerifyReport
 
 
 @frozen
-class Claim:
-    """A sentence with the figures it rests on, and whether it is true."""
+class DemoClaim:
+    """A sentence with the figures it rests on, and what contradicts it."""
 
-    holds: bool
     text: str
+    problems: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        return "; ".join([self.text, *self.problems])
 
 
-@mutable
-class Call:
-    """One call: what a journal says of it, and the lines of the tools' log under its key."""
+class DemoTask:
+    """One task of a demonstration: its journal, what the tools' log says of it, and what the auditor finds wrong.
 
-    id: str
-    tool: str
-    arguments: dict[str, Any]
-    writes: bool = False
-    begun: int = 0
-    ends: list[e.ToolEnded] = field(default_factory=list[e.ToolEnded])
-    not_happened: int = 0
-    crashed: bool = False
-    settled: str | None = None
-    lines: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    Args:
+        journal: the journal.
+        folder: the scratch folder.
+        parent: of a fork, the journal of its task.
+    """
 
-    @property
-    def starts(self) -> list[dict[str, Any]]:
-        """The starts of the tool that the log holds."""
-        return [line for line in self.lines if line["event"] == "start"]
+    def __init__(self, journal: JournalOf, folder: Path, parent: JournalOf | None = None) -> None:
+        ledger = Ledger(folder / demo_agent.LOG)
+        self.id, self.journal, self.folder = journal.task, journal, folder
+        self.events = journal.events
+        self.own = self.events[journal.shared :]
+        self.calls = calls_of(self.own)
+        self.ends = {event.call: event for event in self.events if isinstance(event, e.ToolEnded)}
+        rewound = [event for event in self.events if isinstance(event, e.Rewound)]
+        self.undone = [call for event in rewound for call in event.calls]
+        self.log = [line for line in ledger.entries() if line.task == self.id]
+        self.starts = Counter(line.call for line in self.log if line.kind == "start")
+        self.violations = audit(journal, Evidence(ledger=ledger.for_audit()).of(self.id), parent=parent)
 
-    @property
-    def repeated(self) -> bool:
-        """Whether the tool ran when it must not have."""
-        ended = self.ends[0].time if self.ends else None
-        after_its_end = ended is not None and any(line["time"] > ended for line in self.starts)
-        return after_its_end or (self.writes and len(self.starts) > 1 + self.not_happened)
+    @classmethod
+    async def read(
+        cls, runner: Runner, task_id: str, folder: Path, parent: JournalOf | None = None
+    ) -> DemoTask:
+        """Return a task of a runner's store; raises `JournalCorrupt` if its chain is broken."""
+        return cls(await journal_of(runner.store, await runner.store.row(task_id)), folder, parent)
 
-    @property
-    def pids(self) -> list[int]:
-        """The processes that had to do with it."""
-        return list(dict.fromkeys(line["pid"] for line in self.lines if line["event"] != "undone"))
+    def pids(self, call_id: str) -> list[int]:
+        """Return the processes that had to do with a call."""
+        return list(dict.fromkeys(line.pid for line in self.log if line.call == call_id))
 
-
-def calls_of(task_id: str, events: Iterable[Event], log: Sequence[dict[str, Any]]) -> dict[str, Call]:
-    """Return the calls that began in these events, by id, with what the log says of each."""
-    asked: dict[str, Call] = {}
-    for event in events:
-        match event:
-            case e.ModelReturned():
-                asked |= {
-                    call.id: Call(call.id, call.name, call.arguments) for call in event.message.tool_calls
-                }
-            case e.ToolStarted() if event.call in asked:
-                asked[event.call].begun += 1
-                asked[event.call].writes = event.effect != "read"
-            case e.ToolStopped() if event.call in asked:
-                asked[event.call].crashed |= event.reason == "crash"
-            case e.OutcomeSettled() if event.call in asked:
-                asked[event.call].settled = event.verdict
-                asked[event.call].not_happened += event.verdict == "not_happened"
-            case e.ToolEnded() if event.call in asked:
-                asked[event.call].ends.append(event)
-            case _:
-                continue
-    for line in log:
-        task, _, call = line["key"].rpartition("/")
-        if task == task_id and call in asked:
-            asked[call].lines.append(line)
-    return asked
+    def ended_well(self, call_id: str) -> bool:
+        """Tell whether a call has a result."""
+        return call_id in self.ends and self.ends[call_id].outcome == "ok"
 
 
-def nothing_twice(task_id: str, events: Sequence[Event], log: Sequence[dict[str, Any]]) -> list[Claim]:
-    """Claim that no step, no finished call and no writing call of these events ran twice."""
-    calls = calls_of(task_id, events, log)
-    completed = [event.step for event in events if isinstance(event, e.StepCompleted)]
-    again = sorted(
-        set(_steps_taken_up_again(events)) | {step for step in completed if completed.count(step) > 1}
-    )
-    repeated = [call.id for call in calls.values() if call.repeated]
-    unseen = [call.id for call in calls.values() if _outcome(call) == "ok" and not call.starts]
-    unclear = [call.id for call in calls.values() if len(call.ends) != 1]
-    strangers = [
-        line["key"] for line in log if line["key"].rpartition("/")[0] == task_id and _call(line) not in calls
-    ]
-    starts = sum(len(call.starts) for call in calls.values())
+def calls_of(events: Sequence[e.Event]) -> dict[str, ToolCall]:
+    """Return the calls that a model asked for in these events, by id."""
+    answers = [event.message for event in events if isinstance(event, e.ModelReturned)]
+    return {call.id: call for answer in answers for call in answer.tool_calls}
+
+
+def nothing_twice(task: DemoTask) -> list[DemoClaim]:
+    """Claim that no step, no finished call and no writing call of a task's own events ran twice."""
+    calls = task.calls
+    completed = Counter(event.step for event in task.own if isinstance(event, e.StepCompleted))
+    ends = Counter(event.call for event in task.own if isinstance(event, e.ToolEnded))
+    starts = [line for line in task.log if line.kind == "start" and not line.call.endswith(UNDO_SUFFIX)]
+    late = {line.call for line in starts if line.call in task.ends and line.time > task.ends[line.call].time}
+    unseen = [call for call in calls if task.ended_well(call) and not task.starts[call]]
     return [
-        Claim(
-            not again,
-            f"{some(len(completed), 'step')} completed, each once" + _named("taken up again", again),
+        DemoClaim(
+            f"{some(len(completed), 'step')} completed, each once",
+            [f"{step} completed {count} times" for step, count in completed.items() if count > 1],
         ),
-        Claim(
-            not repeated and not strangers,
-            f"{some(len(calls), 'call')}, {some(starts, 'start')} in {demo_agent.LOG}: "
-            "no finished call and no writing call ran twice"
-            + _named("ran twice", repeated)
-            + _named("not in the journal", strangers),
+        DemoClaim(
+            f"{some(len(calls), 'call')}, {some(len(starts), 'start')} in {demo_agent.LOG}: "
+            "no finished call and no writing call ran twice",
+            [
+                *[f"{call} started after its end" for call in sorted(late)],
+                *[f"{line.call} is not in the journal" for line in starts if line.call not in calls],
+                *[violation.text for violation in task.violations if violation.name == "ledger"],
+            ],
         ),
-        Claim(
-            not unseen and not unclear,
-            "every call has exactly one end in the journal, and each that ended well is in the log"
-            + _named("not in the log", unseen)
-            + _named("not one end", unclear),
+        DemoClaim(
+            "every call has exactly one end in the journal, and each that ended well is in the log",
+            [
+                *[f"{call} has {some(ends[call], 'end')}" for call in calls if ends[call] != 1],
+                *[f"{call} is not in the log" for call in unseen],
+            ],
         ),
     ]
 
 
-def _call(line: dict[str, Any]) -> str:
-    return str(line["key"]).rpartition("/")[2].removesuffix(UNDO)
+def the_chain(task: DemoTask, verified: VerifyReport) -> DemoClaim:
+    """Claim that nothing is wrong with a task's records, nor with what they say."""
+    text = f"the journal's chain of {some(verified.events, 'event')} is unbroken"
+    problems = [finding.text for finding in verified.findings]
+    return DemoClaim(text, [*problems, *map(str, task.violations)])
 
 
-def _outcome(call: Call) -> str | None:
-    return call.ends[0].outcome if call.ends else None
-
-
-def _steps_taken_up_again(events: Iterable[Event]) -> Iterable[str]:
-    completed: set[str] = set()
-    for event in events:
-        if isinstance(event, e.StepCompleted):
-            completed.add(event.step)
-        elif _is_work(event) and event.step in completed:
-            yield event.step
-
-
-def _is_work(event: Event) -> TypeGuard[e.StepStarted | e.ModelStarted | e.ToolStarted]:
-    if isinstance(event, e.ToolStarted):
-        return event.undoes is None
-    return isinstance(event, (e.StepStarted, e.ModelStarted))
-
-
-def _named(what: str, found: Sequence[object]) -> str:
-    return f"; {what}: {', '.join(map(str, found))}" if found else ""
-
-
-def the_crash(task_id: str, events: Sequence[Event], log: Sequence[dict[str, Any]]) -> list[Claim]:
+def the_crash(task: DemoTask) -> DemoClaim:
     """Claim that a process died inside a writing call, and that its effect took place once all the same."""
-    killed = [line for line in log if line["event"] == "kill" and line["key"].startswith(f"{task_id}/")]
-    calls = calls_of(task_id, events, log)
-    call = calls.get(_call(killed[0])) if killed else None
-    if call is None:
-        return [Claim(False, "no process died inside a writing call: the model made fewer than two of them")]
-    by = killed[0]["pid"]
-    settled = call.crashed and call.settled == "happened" and _outcome(call) == "ok"
-    others = [pid for pid in call.pids if pid != by]
-    text = f"{call.id} {call.tool}: process {by} died in it; reconcile= in process {_pids(others)} found: it happened"
-    return [Claim(settled and bool(others), text)]
+    killed = next((line for line in task.log if line.tool == demo_agent.KILLED), None)
+    if killed is None:
+        missing = "the model made fewer than two of them"
+        return DemoClaim("a process died inside a writing call", [missing])
+    others = [pid for pid in task.pids(killed.call) if pid != killed.pid]
+    events = [event for event in task.own if getattr(event, "call", None) == killed.call]
+    crashed = any(isinstance(event, e.ToolStopped) and event.reason == "crash" for event in events)
+    verdicts = [event.verdict for event in events if isinstance(event, e.OutcomeSettled)]
+    holds = crashed and verdicts[-1:] == ["happened"] and task.ended_well(killed.call) and others
+    tool = task.calls[killed.call].name
+    text = f"{killed.call} {tool}: process {killed.pid} died in it; reconcile= in process "
+    text += f"{', '.join(map(str, others)) or '(none)'} found: it happened"
+    return DemoClaim(text, () if holds else [f"the journal says {verdicts or 'nothing'}"])
 
 
-def _pids(pids: Sequence[int]) -> str:
-    return ", ".join(map(str, pids)) or "(none)"
-
-
-def the_ledger(tasks: Sequence[tuple[str, Sequence[Event]]], folder: Path) -> list[Claim]:
-    """Claim that the ledger holds one entry for each booking of these tasks that ended well, and no other of theirs."""
-    ledger = folder / demo_agent.LEDGER
+def the_books(tasks: Sequence[DemoTask]) -> DemoClaim:
+    """Claim that the books hold one line for each booking of these tasks that ended well, and no other of theirs."""
     expected: list[str] = []
-    for task_id, events in tasks:
-        calls = calls_of(task_id, events, ())
-        own = [call for call in calls.values() if call.tool == "book_entry"]
-        expected += [f"{task_id}/{call.id}" for call in own if _outcome(call) == "ok"]
-        rewound = [undone for event in events if isinstance(event, e.Rewound) for undone in event.calls]
-        expected += [f"{task_id}/{undone.call}{UNDO}" for undone in rewound if _reversed(undone)]
-    keys = [line.rpartition(",")[2] for line in (ledger.read_text().splitlines() if ledger.exists() else ())]
-    found = [key for key in keys if key.rpartition("/")[0] in [task_id for task_id, _ in tasks]]
-    text = f"{some(len(expected), 'booking')} in the journal, {some(len(found), 'line')} in {ledger.name}"
-    return [Claim(sorted(found) == sorted(expected), text)]
-
-
-def _reversed(undone: e.UndoneCall) -> bool:
-    return undone.tool == "book_entry" and undone.verdict == "compensated"
+    for task in tasks:
+        booked = [call.id for call in task.calls.values() if call.name == "book_entry"]
+        reversed_ = [
+            call.call for call in task.undone if (call.tool, call.verdict) == ("book_entry", "compensated")
+        ]
+        expected += [f"{task.id}/{call}" for call in booked if task.ended_well(call)]
+        expected += [f"{task.id}/{call}{UNDO_SUFFIX}" for call in reversed_]
+    prefixes = tuple(f"{task.id}/" for task in tasks)
+    lines = [key for key in demo_agent.booked(tasks[0].folder) if key.startswith(prefixes)]
+    differing = (Counter(lines) - Counter(expected)) + (Counter(expected) - Counter(lines))
+    text = (
+        f"{some(len(expected), 'booking')} in the journal, {some(len(lines), 'line')} in {demo_agent.BOOKS}"
+    )
+    return DemoClaim(text, [f"not the same: {key}" for key in differing])
 
 
 _TAKEN_BACK = {
@@ -192,30 +157,34 @@ _TAKEN_BACK = {
 }
 
 
-def the_undo(task_id: str, events: Sequence[Event]) -> list[Claim]:
+def the_undo(task: DemoTask) -> list[DemoClaim]:
     """Claim of each writing call that was taken back that its effect is gone."""
-    rewound = [event for event in events if isinstance(event, e.Rewound)]
-    calls = calls_of(task_id, events, ())
-    claims: list[Claim] = []
-    for undone in (undone for event in rewound for undone in event.calls):
-        call = calls[undone.call]
-        if not call.writes or _outcome(call) != "ok":
+    calls, claims = calls_of(task.events), list[DemoClaim]()
+    for undone in task.undone:
+        if undone.tool not in _TAKEN_BACK or not task.ended_well(undone.call):
             continue  # it changed nothing, and the journal says so
-        gone = demo_agent.taken_back(call.tool, call.arguments, f"{task_id}/{call.id}{UNDO}")
-        what = call.arguments.get("path") or f"{call.arguments.get('folder')}/{demo_agent.LEDGER}"
-        now = _TAKEN_BACK[call.tool] if gone else "still as the call left it"
-        claims.append(
-            Claim(undone.verdict == "compensated" and gone, f"{call.id} {call.tool}: {what} is {now}")
-        )
-    return claims or [Claim(bool(rewound), "the steps taken back had changed nothing")]
+        call = calls[undone.call]
+        is_gone = demo_agent.is_undone(call, f"{task.id}/{call.id}{UNDO_SUFFIX}")
+        path = call.arguments.get("path") or f"{call.arguments.get('folder')}/{demo_agent.BOOKS}"
+        now = _TAKEN_BACK[call.name] if is_gone else "still as the call left it"
+        holds = is_gone and undone.verdict == "compensated"
+        claims.append(DemoClaim(f"{call.id} {call.name}: {path} is {now}", () if holds else [undone.verdict]))
+    return claims or [DemoClaim("the steps taken back had changed nothing")]
 
 
-def the_fork(
-    fork_id: str, shared: int, events: Sequence[Event], log: Sequence[dict[str, Any]]
-) -> list[Claim]:
-    """Claim that the fork ran nothing of what it shares with the task it was forked from."""
-    before = calls_of(fork_id, [event for event in events if event.seq <= shared], log)
-    again = [call.id for call in before.values() if call.lines]
-    kept = f"{some(shared, 'event')} and {some(len(before), 'call')} shared"
-    text = f"{kept}; the fork started {len(again)} of them again"
-    return [Claim(not again, text), *nothing_twice(fork_id, [ev for ev in events if ev.seq > shared], log)]
+def the_fork(fork: DemoTask) -> list[DemoClaim]:
+    """Claim that a fork is its parent up to its point, and ran nothing of what it shares."""
+    shared = fork.journal.shared
+    calls = calls_of(fork.events[:shared])
+    again = [call for call in calls if fork.starts[call]]
+    text = f"{some(shared, 'event')} and {some(len(calls), 'call')} shared; the fork started {len(again)} of them again"
+    return [DemoClaim(text, [*again, *map(str, fork.violations)]), *nothing_twice(fork)]
+
+
+def the_answers(task: DemoTask, fork: DemoTask) -> DemoClaim:
+    """Claim that a fork came to another answer than its task."""
+    answers = [
+        [event.output for event in one.own if isinstance(event, e.TaskEnded)][-1:] for one in (task, fork)
+    ]
+    problems = [] if all(answers) and answers[0] != answers[1] else [f"they are {answers}"]
+    return DemoClaim("the fork's answer is another one than the task's", problems)

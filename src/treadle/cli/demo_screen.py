@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from treadle.cli.command import command_line
-from treadle.cli.demo_evidence import Call, Claim
+from treadle import ToolCall
+from treadle.cli.demo_evidence import DemoClaim, DemoTask
 from treadle.core import events as e
 from treadle.core import messages
 from treadle.core.events import Event
+from treadle.core.fold import UNDO_SUFFIX
 
 WIDTH = 80
 
 
-class Stage:
-    """Where the story is told.
+class DemoScreen:
+    """Prints the story.
 
     Args:
         console: where to print.
@@ -44,65 +46,68 @@ class Stage:
         self.console.rule(Text(title, style="bold"), align="left", style="dim")
         await asyncio.sleep(self.pace)
 
-    async def claims(self, claims: Iterable[Claim]) -> bool:
+    async def claims(self, claims: Iterable[DemoClaim]) -> bool:
         """Print claims with whether they hold, and return whether all do."""
         all_hold = True
         for claim in claims:
-            all_hold &= claim.holds
-            word, style = ("holds ", "green") if claim.holds else ("BROKEN", "bold red")
-            first, *others = textwrap.wrap(claim.text, WIDTH - 10)
+            all_hold &= not claim.problems
+            word, style = ("BROKEN", "bold red") if claim.problems else ("holds ", "green")
+            first, *others = textwrap.wrap(str(claim), WIDTH - 10)
             self.console.print(Text.assemble("  ", (word, style), "  ", first))
             for line in others:
                 self.console.print(Text(f"          {line}"))
             await asyncio.sleep(self.pace * 0.4)
         return all_hold
 
-    def calls(self, calls: Sequence[Call]) -> None:
-        """Print what log and journal say of each call, side by side."""
+    def calls(self, task: DemoTask) -> None:
+        """Print what log and journal say of each call of a task, side by side."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="dim")
         for name in ("call", "tool", "starts (log)", "ends (journal)", "in process"):
             table.add_column(name, justify="left" if name in ("call", "tool", "in process") else "right")
-        for call in calls:
-            pids = " ".join(map(str, call.pids))
-            table.add_row(call.id, call.tool, str(len(call.starts)), str(len(call.ends)), pids)
+        ends = Counter(event.call for event in task.own if isinstance(event, e.ToolEnded))
+        for call in task.calls.values():
+            pids = " ".join(map(str, task.pids(call.id)))
+            table.add_row(call.id, call.name, str(task.starts[call.id]), str(ends[call.id]), pids)
         self.console.print(table)
 
     async def tell(self, event: Event) -> None:
-        """Print what happened, as far as a watcher of the story wants to know."""
+        """Print an event, if it is part of the story."""
         line = self._line(event)
         if line is not None:
-            where = getattr(event, "call", None) or getattr(event, "step", "")
-            await self.say(cut(f"  {where:<6} {line}"), style=_STYLES.get(type(event), ""))
+            subject = getattr(event, "call", None) or getattr(event, "step", "")
+            await self.say(cut(f"  {subject:<6} {line}"), style=_STYLES.get(type(event), ""))
 
     def _line(self, event: Event) -> str | None:
         match event:
             case e.ModelReturned():
-                self._tools |= {call.id: call.name for call in event.message.tool_calls}
-                return f"the model asks for {_asked(event.message)}" if event.message.tool_calls else None
+                self.know({call.id: call for call in event.message.tool_calls})
+                return f"the model asks for {_requested(event.message)}" if event.message.tool_calls else None
             case e.ModelFailed():
                 return f"the model failed: {event.error.message}"
             case e.ToolEnded():
-                return f"{self._tool(event.call)}: {_seen(event)}"
+                return f"{self._tool(event.call)}: {_result(event)}"
             case e.ToolStopped() if event.reason == "crash":
                 return f"{self._tool(event.call)}: begun, and no end in the journal. Did it happen?"
             case e.OutcomeSettled():
-                found = "it happened; not started again"
-                return f"{event.by}= looked: {found if event.verdict == 'happened' else 'it did not happen'}"
+                verdict = (
+                    "it happened; not started again" if event.verdict == "happened" else "it did not happen"
+                )
+                return f"{event.by}= looked: {verdict}"
             case e.StepCompleted():
                 return "step completed, durable"
             case e.InputReceived():
-                return f"a person: {_words(event.parts)}"
+                return f"a person: {_text_of(event.parts)}"
             case e.TaskEnded():
                 return f"{event.state}: {event.error.message if event.error else event.output}"
             case _:
                 return None
 
     def _tool(self, call_id: str) -> str:
-        return self._tools.get(call_id.removesuffix("-undo"), "a tool")
+        return self._tools.get(call_id.removesuffix(UNDO_SUFFIX), "a tool")
 
-    def know(self, calls: Iterable[Call]) -> None:
-        """Remember which tools earlier calls were for."""
-        self._tools |= {call.id: call.tool for call in calls}
+    def know(self, calls: Mapping[str, ToolCall]) -> None:
+        """Remember which tools calls are for."""
+        self._tools |= {call_id: call.name for call_id, call in calls.items()}
 
 
 _STYLES: dict[type[Event], str] = {
@@ -114,41 +119,32 @@ _STYLES: dict[type[Event], str] = {
 }
 
 
-def _asked(message: messages.Message) -> str:
-    names = [call.name for call in message.tool_calls]
-    counted = [(name, names.count(name)) for name in dict.fromkeys(names)]
-    return ", ".join(f"{name} x{count}, in parallel" if count > 1 else name for name, count in counted)
+def _requested(message: messages.Message) -> str:
+    tools = Counter(call.name for call in message.tool_calls)
+    return ", ".join(f"{name} x{count}, in parallel" if count > 1 else name for name, count in tools.items())
 
 
-def _seen(event: e.ToolEnded) -> str:
+def _result(event: e.ToolEnded) -> str:
     if event.error is not None:
         return f"{event.outcome}: {event.error.message}"
     output: Any = event.output
     if isinstance(output, dict):
-        return ", ".join(
-            f"{key} {value}" for key, value in cast("dict[str, Any]", output).items() if key != "path"
-        )
-    if isinstance(output, list):
-        return f"{len(cast('list[Any]', output))} files"
-    return str(output)
+        facts = cast("dict[str, Any]", output)
+        return ", ".join(f"{key} {value}" for key, value in facts.items() if key != "path")
+    return f"{len(cast('list[Any]', output))} files" if isinstance(output, list) else str(output)
 
 
-def _words(parts: Any) -> str:
+def _text_of(parts: Any) -> str:
     return "".join(part.text for part in parts if isinstance(part, messages.Text))
 
 
-def shown(value: Any) -> str:
+def in_one_line(value: Any) -> str:
     """Return a value of a difference in one line."""
     if isinstance(value, tuple):
-        value = _words(value) or "nothing"
+        value = _text_of(value) or "nothing"
     return cut(" ".join(str(value).split()), WIDTH - 10)
 
 
 def cut(text: str, width: int = WIDTH) -> str:
     """Return a text that fits in a line."""
     return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def command(*words: str, store: str | None) -> str:
-    """Return a command for a person to type."""
-    return command_line(*words, store=store)

@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from treadle.testing.crash import Crash
 
 
 @frozen
-class Entry:
+class LedgerLine:
     """One line of a ledger.
 
     Args:
@@ -89,7 +89,7 @@ class Ledger:
         self, path: str | os.PathLike[str], crash: Crash | None = None, *, durable: bool = True
     ) -> None:
         self.path = Path(path)
-        self._flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_DSYNC if durable else 0)
+        self._durable = durable
         self.crash = crash if crash is not None else Crash()
 
     @contextmanager
@@ -113,15 +113,18 @@ class Ledger:
         self._write(_entry("done", tool, ctx, effect, pid, noted.text))
         self.crash.reach(f"done {name}")
 
-    def note(self, name: str, text: str = "", *, call: str = "") -> None:
-        """Write down something else that happened."""
-        self._write(Entry("note", name, call, pid=os.getpid(), text=text))
+    def note(self, name: str, text: str = "", *, call: str = "", task: str = "") -> None:
+        """Write down something else that happened, and which call it concerns."""
+        now = time.time_ns() // 1000
+        self._write(LedgerLine("note", name, call, pid=os.getpid(), text=text, task=task, time=now))
 
-    def entries(self) -> list[Entry]:
-        """Return all lines, oldest first."""
-        if not self.path.exists():
-            return []
-        return [Entry(**json.loads(line)) for line in self.path.read_text().splitlines()]
+    def entries(self) -> list[LedgerLine]:
+        """Return all lines, oldest first, without those that a crash cut off: what they announce did not begin."""
+        lines: list[LedgerLine] = []
+        for line in self.path.read_text().splitlines() if self.path.exists() else ():
+            with suppress(json.JSONDecodeError):
+                lines.append(LedgerLine(**json.loads(line)))
+        return lines
 
     def for_audit(self) -> list[LedgerEntry]:
         """Return what tools wrote down, as the auditor reads it."""
@@ -131,18 +134,25 @@ class Ledger:
         """Whether the effect of the call with this idempotency key has happened."""
         return self.done(key) is not None
 
-    def done(self, key: str) -> Entry | None:
+    def done(self, key: str) -> LedgerLine | None:
         """Return the line that says that the effect of the call with this idempotency key has happened."""
         return next((line for line in self.entries() if line.kind == "done" and line.key == key), None)
 
-    def _write(self, entry: Entry) -> None:
-        # One write to a file opened for appending is one line, whoever else writes; O_DSYNC puts it on the disk.
-        line = json.dumps(asdict(entry)).encode() + b"\n"
-        descriptor = os.open(self.path, self._flags, 0o600)
-        try:
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
+    def _write(self, entry: LedgerLine) -> None:
+        append_line(self.path, json.dumps(asdict(entry)), durable=self._durable)
+
+
+def append_line(path: Path, line: str, *, durable: bool = True) -> None:
+    """Append a line to a file in one write; a line that a crash cut off before it stays a line of its own."""
+    # O_APPEND keeps the lines of concurrent processes apart; O_DSYNC returns once the line is on the disk.
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_DSYNC if durable else 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        is_cut_off = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        os.write(descriptor, b"\n" * is_cut_off + line.encode() + b"\n")
+    finally:
+        os.close(descriptor)
 
 
 def _entry(
@@ -152,8 +162,8 @@ def _entry(
     effect: EffectClass,
     pid: int | None,
     text: str = "",
-) -> Entry:
-    return Entry(
+) -> LedgerLine:
+    return LedgerLine(
         kind,
         tool,
         ctx.call_id,

@@ -26,7 +26,7 @@ from treadle.testing.audit import (
 )
 from treadle.testing.audit.external_evidence import found_secrets
 from treadle.testing.audit.invariants import NOT_YET, RULES
-from treadle.testing.ledger import Entry, Ledger
+from treadle.testing.ledger import Ledger, LedgerLine
 
 STARTED = LedgerEntry("s1-0", "t/s1-0", "write", "start", "t", 1, "100", 50)
 ASKED = Message("assistant", (ToolCall("s1-0", "save", {}),))
@@ -281,7 +281,7 @@ def test_the_auditor_is_a_program_of_its_own(tmp_path: Path) -> None:
     honest_run = [sys.executable, "-m", "treadle.testing.auditor", str(store), "--ended"]
     assert subprocess.run(honest_run, check=False).returncode == 0
     for _ in range(2):
-        ledger._write(Entry("start", "save", "s1-0", "t/s1-0", 1, 1, task="t"))
+        ledger._write(LedgerLine("start", "save", "s1-0", "t/s1-0", 1, 1, task="t"))
     (tmp_path / "log").write_text("password hunter2")
     lies = ["--ledger", str(ledger.path), "--secret", "hunter2", "--file", str(tmp_path / "log")]
     judged = subprocess.run([*honest_run, *lies], capture_output=True, text=True, check=False)
