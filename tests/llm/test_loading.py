@@ -93,6 +93,26 @@ async def test_what_could_not_be_loaded_is_told_to_each_that_waits_and_tried_aga
     assert loading.begin("treadle.llm.no_such_module") is not first
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(("needed", "fails"), [("json.no_such_module", False), ("needs_another", True)])
+async def test_a_module_that_a_version_of_a_package_does_not_have_is_left_out(
+    needed, fails, tmp_path, monkeypatch
+):
+    from treadle.llm import loading
+
+    (tmp_path / f"client_of_{needed[:4]}.py").write_text(
+        f"NEEDED = ({needed!r}, 'colorsys')\nprepare_answers = int\n"
+    )
+    (tmp_path / "needs_another.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    answers = loading.begin(f"client_of_{needed[:4]}").answers
+    if fails:
+        with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+            await loading.until(answers)
+    else:
+        await loading.until(answers)
+
+
 def test_a_package_that_is_missing_is_said_where_it_was_and_starts_no_thread():
     code = (
         "import sys, threading\n"

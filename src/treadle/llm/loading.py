@@ -30,8 +30,8 @@ def begin(home: str) -> Loading:
     """Begin to load what the model class of a module needs, unless that began before; a failure is tried again.
 
     Args:
-        home: the module, with `NEEDED`, names of modules that its client imports at its first request, and
-            `prepare_answers`, which builds what reads an answer.
+        home: the module, with `NEEDED`, names of modules that its client imports at its first request if its version of
+            the package has them, and `prepare_answers`, which builds what reads an answer.
     """
     with _state.lock:
         found = _state.begun.get(home)
@@ -75,7 +75,7 @@ def _load(home: str, loading: Loading) -> None:
                 _import(name)
             module = import_module(home)
             for name in module.NEEDED:
-                _import(name)
+                _import_if_there(name)
             import_module("treadle.llm.connections").tls()
             prices.load()  # pydantic-ai reads its tables when a model is made
         loading.requests.set_result(None)
@@ -95,6 +95,15 @@ def _import(name: str) -> None:
     if not main_thread().is_alive():
         raise ImportError(f"{name} is not imported any more: the process ends")
     import_module(name)
+
+
+def _import_if_there(name: str) -> None:
+    """Import a module of a provider's package, unless this version of the package has no such module."""
+    try:
+        _import(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
 
 
 os.register_at_fork(after_in_child=_state.__init__)  # the thread that loads is not in the child
