@@ -294,8 +294,9 @@ class Commit:
         task_id: whose.
         epoch: the ownership under which it is written; refused with `Fenced` when it is not the task's newest.
         record: the events, or None when only the row changes; refused with `Fenced` when events are missing before it
-            or its place is taken by another. The very same record again (same seq, epoch, digest) is accepted
-            without a change: so a commit whose acknowledgement was lost can be sent again.
+            or another record is in its place. The same record again (same seq, epoch, digest) is accepted without a
+            change, also when the task has another owner by then: a driver sends a commit again when its
+            acknowledgement was lost.
         create: the task row to insert first, owned by this process with the given epoch; refused with `TaskExists`.
         state: the row's new state word, None to leave it.
         release: give up ownership, unless the inbox holds rows not taken; then ownership stays.

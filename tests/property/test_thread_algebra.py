@@ -8,7 +8,7 @@ import pytest
 
 from tests.property.thread_algebra import Ground
 from treadle.drivers.thread_history import ThreadHistory
-from treadle.stores import retention
+from treadle.stores import rules
 
 
 @pytest.mark.parametrize(("kind", "runs"), [("memory", 60), ("sqlite", 8)])
@@ -31,7 +31,7 @@ def found() -> Iterator[str]:
 
 
 def test_a_deletion_that_forgets_what_others_began_with_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "read_below", lambda first_versions: 0)
+    monkeypatch.setattr(rules, "read_below", lambda first_versions: 0)
     assert any("are missing" in told or "should be" in told for told in found())
 
 

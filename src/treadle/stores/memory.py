@@ -1,8 +1,6 @@
 """A journal store in this process's memory: for tests and for work that need not survive it.
 
-It keeps encoded records exactly as they were given, so a task costs what its journal is long. Rules about what a
-commit may do are the port's; this module and the SQLite store state them twice, and one conformance suite holds
-them together.
+It stores encoded records as they are, so a task takes as much memory as its journal is long.
 """
 
 from __future__ import annotations
@@ -19,13 +17,9 @@ from uuid import uuid4
 
 from treadle.core.data import mutable
 from treadle.core.events import END_STATES
-from treadle.core.journal import check_format, missing_tail, replaced_tail
 from treadle.errors import (
-    AlreadyFinalized,
     Fenced,
     StoreUnavailable,
-    TaskBusy,
-    TaskNotFound,
     ThreadNotFound,
     TreadleError,
 )
@@ -37,7 +31,6 @@ from treadle.ports import (
     Committed,
     Driver,
     InboxItem,
-    InboxWaiting,
     JournalEnd,
     JournalReader,
     JournalStore,
@@ -46,21 +39,19 @@ from treadle.ports import (
     QueuePosition,
     Record,
     Refused,
-    TaskExists,
     TaskFilter,
     TaskRow,
     ThreadMember,
     ThreadMoved,
     ThreadRow,
 )
-from treadle.stores import retention
-from treadle.stores.retention import Membership
-from treadle.stores.thread_queue import rejected
+from treadle.stores import rules
+from treadle.stores.rules import IN_PARALLEL, Membership, QueuedTask, QueueEntry
 
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """A task; `listed` is False once it was deleted and others still need its records."""
+    """A task; `deleted` while forks or a thread still need its records."""
 
     new: NewTask
     state: str
@@ -68,9 +59,9 @@ class _Task:
     base: _Task | None
     owned: bool = True
     wanted: int = 0
-    listed: bool = True
+    deleted: bool = False
     turn: int | None = None
-    """its place in its thread: 0 has it, others wait, smallest first"""
+    """its place in the queue of its thread: 0 has the thread, others wait, smallest first; None without a place"""
 
     records: list[Record] = field(default_factory=list[Record])
     waiting: dict[str, InboxItem] = field(default_factory=dict[str, InboxItem])
@@ -80,7 +71,8 @@ class _Task:
     format: int = 1
 
     @property
-    def head(self) -> int:
+    def seq(self) -> int:
+        """The last event"""
         return self.records[-1].seq if self.records else self.new.base_seq
 
 
@@ -107,18 +99,9 @@ class _Blob:
     records: int = 0
 
 
-def _removable(thread: _Thread, task: _Task) -> _Member | None:
-    """The member that taking the task out of its thread would remove, None if newer words or a summary follow it."""
-    own = next((m for m in reversed(thread.members) if m.gone is None and m.task is task), None)
-    if own is None or own.covers:
-        return own
-    later = (m for m in thread.members if m.gone is None and m.version > own.version)
-    return None if any(not m.covers or m.covers >= own.version for m in later) else own
-
-
 def _is_kept_for_others(task: _Task) -> bool:
     """Whether a deleted task stays for forks that are in other threads."""
-    return any(fork.listed or fork.new.thread_id != task.new.thread_id for fork in task.forks)
+    return any(not fork.deleted or fork.new.thread_id != task.new.thread_id for fork in task.forks)
 
 
 def _seq(record: Record) -> int:
@@ -129,8 +112,8 @@ def _version(member: _Member) -> int:
     return member.version
 
 
-def _turn(task: _Task) -> int:
-    return task.turn or 0
+def _turn(task: QueuedTask) -> int:
+    return task.turn
 
 
 class MemoryStore(JournalStore):
@@ -184,66 +167,42 @@ class MemoryStore(JournalStore):
             self._tell(())
 
     def _commit(self, commit: Commit) -> Committed:
-        task, record = self._tasks.get(commit.task_id), commit.record
+        task = self._tasks.get(commit.task_id)
+        earlier = _record_at(task, commit) if rules.may_be_repeated(commit, task) else None
+        if not rules.admit(commit, task, earlier):
+            assert task is not None
+            if not task.owned or task.epoch != commit.epoch:
+                return Committed(released=True)
+            return Committed(place=_take_place(task, self._entry(task, commit.enter)))
         if commit.create is not None:
-            if task is None:
-                task = self._new_task(commit.create, commit.epoch)
-            elif not (task.listed and task.epoch == commit.epoch and _is_there(task, record)):
-                raise TaskExists(f"a task {commit.task_id} is in this store already")
-        elif task is None or not task.listed:
-            raise Fenced(f"task {commit.task_id} is not in this store (any more)")
-        if task.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
-            raise Fenced(
-                f"task {commit.task_id} was taken over by another driver: it is at epoch {task.epoch}, "
-                f"and what was to be written at epoch {commit.epoch} was refused"
-            )
-        if record is not None and (record.count < 1 or record.seq - record.count != task.head):
-            if _is_there(task, record):
-                return Committed(not task.owned, self._enter(task, commit.enter))
-            raise Fenced(
-                f"task {commit.task_id} ends at event {task.head}: "
-                f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
-            )
-        left = task.waiting.keys() - set(commit.taken) if task.waiting else ()
-        if commit.seal and left:
-            raise InboxWaiting(f"task {commit.task_id} has {len(left)} unread items in its inbox")
-        if commit.thread is not None:
-            self._check_thread(task, commit)
-        place = self._enter(task, commit.enter)
-        self._write(task, commit)
-        released = commit.release and (commit.leave or not left)
+            task = self._new_task(commit.create, commit.epoch)
+        assert task is not None
+        released = (commit.seal or commit.release) and rules.releases(commit, task.waiting)
+        taken_out = self._check_thread(task, commit) if commit.thread is not None else 0
+        entry = self._entry(task, commit.enter)
+        self._write(task, commit, taken_out)
+        place = _take_place(task, entry)
         if released:
             task.owned, task.turn, task.wanted = False, None, commit.wanted
         if released or commit.state is not None or commit.create is not None:
-            task.mark = JournalEnd(task.head, _digest(task, task.head))
+            task.mark = JournalEnd(task.seq, _digest(task, task.seq))
         return Committed(released, place)
 
-    def _enter(self, task: _Task, how: OnBusyThread | None) -> QueuePosition | None:
-        """Give the task its place in its thread; a task that is about to be created is not listed there yet."""
+    def _entry(self, task: _Task, how: OnBusyThread | None) -> QueueEntry | None:
+        """Return the place that a task asks for in the queue of its thread."""
         if how is None or not task.owned:
             return None
         if how == "parallel":
-            task.turn = 0
-            return None
+            return IN_PARALLEL
         name = task.new.thread_id
         others = [
-            other
+            QueuedTask(0, other.new.task_id, other.turn, 0)
             for other in self._tasks.values()
             if other.turn is not None and other is not task and other.new.thread_id == name
         ]
-        holders = tuple([other.new.task_id for other in others if other.turn == 0])
-        if how == "reject" and others and task.turn != 0:
-            first = min(others, key=_turn).new.task_id
-            raise rejected(name, first)
-        if task.turn != 0:
-            if how == "interrupt" and (task.turn is None or task.turn > 0):
-                task.turn = min([0, *map(_turn, others)]) - 1
-            elif task.turn is None:
-                task.turn = max([0, *map(_turn, others)]) + 1
-            if not holders and all(task.turn < _turn(other) for other in others):
-                task.turn = 0
-        thread = self._threads.get(name) or _Thread()
-        return QueuePosition(task.turn == 0, thread.version, holders, task.turn or 0)
+        others.sort(key=_turn)
+        thread = self._threads.get(name)
+        return rules.enter_thread(name, thread.version if thread else 0, task.turn, how, others)
 
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
         """Build the task without storing it: nothing may be written before every check has passed."""
@@ -258,25 +217,19 @@ class MemoryStore(JournalStore):
         if new.base is None:
             return None
         base = self._task(new.base, deleted=deleted)
-        if new.base_seq > base.head:
-            raise Fenced(f"task {new.base} ends at event {base.head}, no fork can begin at {new.base_seq}")
+        rules.check_fork(new.base, new.base_seq, base.seq)
         return base
 
-    def _check_thread(self, task: _Task, commit: Commit) -> None:
+    def _check_thread(self, task: _Task, commit: Commit) -> int:
+        """Return the version of the member that a commit takes out of its thread, 0 for none."""
         change = commit.thread
         assert change is not None
         thread = self._threads.get(change.thread_id) or _Thread()
-        if change.action == "add":
-            if thread.version != change.expected:
-                raise ThreadMoved(thread.version)
-            return
-        if _removable(thread, task) is None:
-            raise AlreadyFinalized(
-                f"newer words follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
-                task_id=commit.task_id,
-            )
+        members = [m for m in thread.members if m.gone is None] if change.action == "remove" else []
+        newest = next((n for n in reversed(range(len(members))) if members[n].task is task), len(members))
+        return rules.check_thread(commit, thread.version, [(m.version, m.covers) for m in members[newest:]])
 
-    def _write(self, task: _Task, commit: Commit) -> None:
+    def _write(self, task: _Task, commit: Commit, taken_out: int) -> None:
         if commit.create is not None:
             self._tasks[commit.task_id] = task
             if task.base is not None:
@@ -292,12 +245,11 @@ class MemoryStore(JournalStore):
             thread = self._threads.setdefault(commit.thread.thread_id, _Thread())
             thread.version += 1
             if commit.thread.action == "add":
-                member = _Member(thread.version, task, task.head, covers=commit.thread.covers)
+                member = _Member(thread.version, task, task.seq, covers=commit.thread.covers)
                 thread.members.append(member)
             else:
-                taken_out = _removable(thread, task)
-                assert taken_out is not None
-                taken_out.gone = thread.version
+                place = bisect_left(thread.members, taken_out, key=_version)
+                thread.members[place].gone = thread.version
 
     def _with_shared_blobs(self, record: Record) -> Record:
         if not record.blobs:
@@ -314,16 +266,12 @@ class MemoryStore(JournalStore):
         with self._lock:
             task = self._task(task_id)
             if task.owned:
-                raise TaskBusy(f"task {task_id} is driven by this process ({os.getpid()})", task_id=task_id)
-            check_format(task_id, task.format)
-            end = JournalEnd(task.head, _digest(task, task.head))
-            if task.mark is not None and end.seq < task.mark.seq:
-                raise missing_tail(task_id, end.seq, task.mark.seq)
-            if task.mark is not None and end.seq == task.mark.seq and end != task.mark:
-                raise replaced_tail(task_id, end.seq)
+                raise _busy(task)
+            end = JournalEnd(task.seq, _digest(task, task.seq))
+            rules.check_claim(task_id, task.format, end, task.mark)
             task.epoch += 1
             task.owned, task.mark = True, end
-            place = self._enter(task, "enqueue" if enter else None)
+            place = _take_place(task, self._entry(task, "enqueue" if enter else None))
             return Claim(task.epoch, end.seq, end.digest, place, task.wanted)
 
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
@@ -331,11 +279,11 @@ class MemoryStore(JournalStore):
         with self._lock:
             self._usable()
             if row.task_id in self._tasks:
-                raise TaskExists(f"a task {row.task_id} is in this store already")
+                raise rules.task_exists(row.task_id)
             new = NewTask(row.task_id, row.agent, row.thread_id, row.created, row.parent)
             new.base, new.base_seq, new.labels = row.base, row.base_seq, dict(row.labels)
             base = self._base(new, deleted=True)
-            task = _Task(new, row.state, row.epoch, base, owned=False, listed=not row.deleted, mark=row.mark)
+            task = _Task(new, row.state, row.epoch, base, owned=False, deleted=row.deleted, mark=row.mark)
             task.wanted, task.format = row.wanted, max(row.format, 1 if base is None else base.format)
             found = list(records)
             task.waiting = {item.item_id: item for item in inbox}
@@ -381,7 +329,9 @@ class MemoryStore(JournalStore):
         """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
         with self._lock:
             self._usable()
-            tasks = [task for task in self._tasks.values() if task.listed and task.new.thread_id == thread_id]
+            tasks = [
+                task for task in self._tasks.values() if not task.deleted and task.new.thread_id == thread_id
+            ]
             if not tasks and thread_id not in self._threads:
                 raise ThreadNotFound(f"no thread {thread_id!r} in {self.url}")
             self._delete(tasks, {thread_id})
@@ -390,9 +340,9 @@ class MemoryStore(JournalStore):
         family = self._family(roots)
         for task in family:
             if task.owned:
-                raise TaskBusy(f"task {task.new.task_id} is driven by this process", task_id=task.new.task_id)
+                raise _busy(task)
         for task in family:
-            task.listed = False
+            task.deleted = True
             task.epoch += 1
             task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
         bases = [part for task in family for part, _ in _chain(task)]
@@ -406,7 +356,7 @@ class MemoryStore(JournalStore):
         """The tasks, their listed children, theirs, and so on."""
         children: dict[str | None, list[_Task]] = {}
         for task in self._tasks.values():
-            if task.listed and task.new.parent is not None:
+            if not task.deleted and task.new.parent is not None:
                 children.setdefault(task.new.parent, []).append(task)
         family = list(roots)
         for task in family:
@@ -419,12 +369,14 @@ class MemoryStore(JournalStore):
             if any(member.task in family for member in thread.members):
                 names.add(name)
         alive = {
-            task.new.thread_id for task in self._tasks.values() if task.listed or _is_kept_for_others(task)
+            task.new.thread_id
+            for task in self._tasks.values()
+            if not task.deleted or _is_kept_for_others(task)
         }
         members: list[_Task] = []
         for name in names - alive:
             thread = self._threads.get(name)
-            if thread is not None and not any(m.task.listed and m.gone is None for m in thread.members):
+            if thread is not None and not any(not m.task.deleted and m.gone is None for m in thread.members):
                 members.extend(member.task for member in thread.members)
                 del self._threads[name]
         return members
@@ -433,9 +385,11 @@ class MemoryStore(JournalStore):
         """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
         while waiting:
             task = waiting.pop()
-            if task.listed or self._tasks.get(task.new.task_id) is not task:
+            if not task.deleted or self._tasks.get(task.new.task_id) is not task:
                 continue
-            last = retention.needed([fork.new.base_seq for fork in task.forks], self._memberships(task))
+            last = rules.last_needed_event(
+                [fork.new.base_seq for fork in task.forks], self._memberships(task)
+            )
             kept = -1 if last is None else last
             self._forget_blobs([r for r in task.records if r.seq - r.count >= kept])
             task.records = [r for r in task.records if r.seq - r.count < kept]
@@ -461,16 +415,16 @@ class MemoryStore(JournalStore):
         first: dict[str, int] = {}
         for member in thread.members:
             first.setdefault(member.task.new.task_id, member.version)
-        return retention.read_below(
+        return rules.read_below(
             first.get(task.new.task_id)
             for task in self._tasks.values()
-            if task.new.thread_id == name and task.base is None and (task.listed or task.forks)
+            if task.new.thread_id == name and task.base is None and (not task.deleted or task.forks)
         )
 
     def _taken_out_of(self, names: set[str]) -> list[_Task]:
         """The deleted tasks that are kept since tasks of these threads may have begun with them."""
         threads = [self._threads[name] for name in names if name in self._threads]
-        return [m.task for t in threads for m in t.members if m.gone is not None and not m.task.listed]
+        return [m.task for t in threads for m in t.members if m.gone is not None and m.task.deleted]
 
     def _forget_blobs(self, records: list[Record]) -> None:
         for record in records:
@@ -488,7 +442,7 @@ class MemoryStore(JournalStore):
             self._usable()
             task = self._tasks.get(task_id)
             if task is None:
-                raise TaskNotFound(f"no task {task_id} in {self.url}")
+                raise rules.task_not_found(task_id)
             found: list[Record] = []
             for part, shared in reversed(list(_chain(task))):
                 until = shared if upto is None or (shared is not None and shared < upto) else upto
@@ -501,9 +455,8 @@ class MemoryStore(JournalStore):
                         break
                     cut = shared is not None and record.seq > shared
                     found.append(replace(record, upto=shared) if cut else record)
-            seen = found[-1].seq if found else max(after, task.new.base_seq)
-            if task.mark is not None and seen < task.mark.seq and (upto is None or seen < upto):
-                raise missing_tail(task_id, seen, task.mark.seq)
+            last = found[-1].seq if found else max(after, task.new.base_seq)
+            rules.check_read(task_id, last, task.mark.seq if task.mark is not None else None, upto)
             return found
 
     async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
@@ -520,7 +473,7 @@ class MemoryStore(JournalStore):
                 task = self._tasks[key]
                 if len(found) >= wanted.limit:
                     break
-                if task.listed and _matches(task, wanted):
+                if not task.deleted and _matches(task, wanted):
                     row = self._row(task)
                     if wanted.state in (None, row.word):
                         found.append(row)
@@ -533,7 +486,7 @@ class MemoryStore(JournalStore):
             found = [
                 key
                 for key, task in self._tasks.items()
-                if task.listed and not task.owned and task.state not in END_STATES
+                if not task.deleted and not task.owned and task.state not in END_STATES
                 if (0 < task.wanted <= until or task.waiting) and (after is None or key > after)
             ]
             return [self._row(self._tasks[key]) for key in sorted(found)[: max(limit, 0)]]
@@ -607,8 +560,8 @@ class MemoryStore(JournalStore):
     def _task(self, task_id: str, *, deleted: bool = False) -> _Task:
         self._usable()
         task = self._tasks.get(task_id)
-        if task is None or not (task.listed or deleted):
-            raise TaskNotFound(f"no task {task_id} in {self.url}")
+        if task is None or (task.deleted and not deleted):
+            raise rules.task_not_found(task_id)
         return task
 
     def _row(self, task: _Task) -> TaskRow:
@@ -628,23 +581,33 @@ class MemoryStore(JournalStore):
             epoch=task.epoch,
             labels=dict(new.labels),
             driver=driver,
-            head=task.head,
+            head=task.seq,
             mark=task.mark,
-            deleted=not task.listed,
+            deleted=task.deleted,
             wanted=task.wanted,
             format=task.format,
         )
 
 
-def _is_there(task: _Task, record: Record | None) -> bool:
-    """Whether the very same record was written before: a commit whose acknowledgement was lost."""
-    if record is None:
-        return False
-    at = bisect_right(task.records, record.seq, key=_seq) - 1
-    if at < 0:
-        return False
-    known = task.records[at]
-    return (known.seq, known.epoch, known.digest) == (record.seq, record.epoch, record.digest)
+def _record_at(task: _Task | None, commit: Commit) -> rules.RecordKey | None:
+    """Return epoch and digest of the record that ends where the commit's record ends."""
+    assert task is not None
+    assert commit.record is not None
+    place = bisect_left(task.records, commit.record.seq, key=_seq)
+    if place == len(task.records) or task.records[place].seq != commit.record.seq:
+        return None
+    return task.records[place].epoch, task.records[place].digest
+
+
+def _take_place(task: _Task, entry: QueueEntry | None) -> QueuePosition | None:
+    if entry is None:
+        return None
+    task.turn = entry.turn
+    return entry.position
+
+
+def _busy(task: _Task) -> Exception:
+    return rules.task_busy(task.new.task_id, os.getpid(), socket.gethostname(), is_own=True)
 
 
 def _chain(task: _Task) -> Iterator[tuple[_Task, int | None]]:

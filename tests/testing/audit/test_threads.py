@@ -7,7 +7,7 @@ import pytest
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.messages import user
 from treadle.drivers.thread_history import ThreadHistory, ThreadMessagesRead
-from treadle.stores import retention
+from treadle.stores import rules
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
 
@@ -47,7 +47,7 @@ async def test_a_deletion_that_takes_what_a_task_began_with_is_found(
 ) -> None:
     store = MemoryStore()
     await talking(store)
-    monkeypatch.setattr(retention, "read_below", lambda first_versions: 0)
+    monkeypatch.setattr(rules, "read_below", lambda first_versions: 0)
     async with Runner(store, agents=[AGENT]) as runner:
         await runner.fork("two", at=1)  # keeps the row of a member whose events are gone
         await runner.undo_step("two")

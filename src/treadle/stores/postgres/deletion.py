@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from treadle.core.data import mutable
-from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
-from treadle.stores import retention
+from treadle.errors import ThreadNotFound
+from treadle.stores import rules
 from treadle.stores.postgres import reading
 from treadle.stores.postgres.schema import Connection
-from treadle.stores.retention import Membership
+from treadle.stores.rules import Membership
 
 _FAMILY: Final = """WITH RECURSIVE family(id, key) AS (
   SELECT id, key FROM tasks WHERE {root} = %s AND NOT deleted
   UNION SELECT t.id, t.key FROM family f JOIN tasks t ON t.parent = f.key WHERE NOT t.deleted
-) SELECT t.id, t.key, t.driver, t.thread, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
+) SELECT t.id, t.key, t.driver, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
 FROM tasks t JOIN family USING (id) LEFT JOIN drivers d ON d.id = t.driver"""
 _BURY: Final = """UPDATE tasks SET deleted = true, state = '', agent = '', labels = '{}', driver = NULL,
 epoch = epoch + 1, mark_seq = NULL, mark_digest = NULL, turn = NULL, wanted = 0 WHERE id = ANY(%s)"""
@@ -41,15 +40,6 @@ _DROP_BLOBS: Final = """DELETE FROM blobs b WHERE digest = ANY(%s)
 AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.digest = b.digest)"""
 
 
-@mutable
-class _Member:
-    """A task that is to go."""
-
-    row: int
-    key: str
-    thread: str
-
-
 def delete(connection: Connection, key: str, mine: int | None) -> None:
     """Take a task and its children off the list, then drop all that nobody refers to any more.
 
@@ -59,7 +49,7 @@ def delete(connection: Connection, key: str, mine: int | None) -> None:
         mine: the row of this process among the drivers.
     """
     if not _delete(connection, "key", key, mine):
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
 
 
 def delete_thread(connection: Connection, thread: str, mine: int | None) -> None:
@@ -77,17 +67,12 @@ def delete_thread(connection: Connection, thread: str, mine: int | None) -> None
 
 def _delete(connection: Connection, root: Literal["key", "thread"], name: str, mine: int | None) -> bool:
     """Delete the tasks whose key or thread is this one; False when none is listed."""
-    members: list[_Member] = []
+    rows: list[int] = []
     sql = _FAMILY.format(root=root)
-    for row, member, driver, thread, *facts in connection.execute(sql, (name,)).fetchall():
-        if driver is not None and driver == mine:
-            raise TaskBusy(
-                f"task {member} is driven by this process {facts[2]} on {facts[0]}", task_id=member
-            )
-        if driver is not None and facts[0] is not None and reading.is_alive(*facts):
-            raise TaskBusy(f"task {member} is driven by process {facts[2]} on {facts[0]}", task_id=member)
-        members.append(_Member(row, member, thread))
-    rows = [member.row for member in members]
+    for row, key, driver, *facts in connection.execute(sql, (name,)).fetchall():
+        if driver is not None and (driver == mine or (facts[0] is not None and reading.is_alive(*facts))):
+            raise rules.task_busy(key, facts[2], facts[0], is_own=driver == mine)
+        rows.append(row)
     threads = {thread for (thread,) in connection.execute(_BASES, (rows,))}
     threads |= {thread for (thread,) in connection.execute(_THREADS, (rows,))}
     threads |= {name} if root == "thread" else set()
@@ -97,7 +82,7 @@ def _delete(connection: Connection, root: Literal["key", "thread"], name: str, m
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
         _collect(connection, freed)
-    return bool(members)
+    return bool(rows)
 
 
 def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
@@ -123,7 +108,7 @@ def _collect(connection: Connection, waiting: list[int]) -> None:
         if found is None:
             continue
         fork_points = [seq for (seq,) in connection.execute(_FORK_POINTS, (row,)).fetchall()]
-        last = retention.needed(fork_points, _memberships(connection, row))
+        last = rules.last_needed_event(fork_points, _memberships(connection, row))
         _drop_records(connection, row, 0 if last is None else last)
         if last is not None:
             continue
@@ -140,7 +125,7 @@ def _memberships(connection: Connection, row: int) -> list[Membership]:
         below = 0
         if taken_out:
             firsts = connection.execute(_FIRST_VERSIONS, (thread,)).fetchall()
-            below = retention.read_below(first for (first,) in firsts)
+            below = rules.read_below(first for (first,) in firsts)
         found.append(Membership(version, seq, taken_out, below))
     return found
 

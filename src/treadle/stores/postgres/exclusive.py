@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from treadle.errors import Fenced, TaskNotFound
-from treadle.ports import InboxItem, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
+from treadle.ports import InboxItem, Record, TaskRow, ThreadMember, ThreadMoved
+from treadle.stores import rules
 from treadle.stores.postgres import deletion
 from treadle.stores.postgres.schema import Connection
 from treadle.stores.writer_thread import Item
@@ -58,10 +58,10 @@ def _restore(
     connection: Connection, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem]
 ) -> None:
     if _find(connection, row.task_id) is not None:
-        raise TaskExists(f"a task {row.task_id} is in this store already")
+        raise rules.task_exists(row.task_id)
     base = None if row.base is None else _known(connection, row.base)
-    if base is not None and row.base_seq > base[1]:
-        raise Fenced(f"task {row.base} ends at event {base[1]}, no fork can begin at {row.base_seq}")
+    if row.base is not None and base is not None:
+        rules.check_fork(row.base, row.base_seq, base[1])
     mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
     values = (
         *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
@@ -100,5 +100,5 @@ def _find(connection: Connection, key: str) -> Any:
 def _known(connection: Connection, key: str) -> Any:
     found = _find(connection, key)
     if found is None:
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
     return found

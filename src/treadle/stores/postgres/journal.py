@@ -14,28 +14,26 @@ from dataclasses import field, replace
 from typing import Any, Final, LiteralString, cast
 
 from treadle.core.data import mutable
-from treadle.core.journal import check_format, missing_tail, replaced_tail
-from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, TreadleError
+from treadle.errors import TaskBusy, TreadleError
 from treadle.ports import (
     AT_ONCE,
     Claim,
     Commit,
     Committed,
     InboxItem,
-    InboxWaiting,
+    JournalEnd,
     NewTask,
     OnBusyThread,
     QueuePosition,
     Refused,
-    TaskExists,
     ThreadChange,
-    ThreadMoved,
 )
+from treadle.stores import rules
 from treadle.stores.postgres import reading
 from treadle.stores.postgres.batch import Batch, Head
 from treadle.stores.postgres.schema import Connection
 from treadle.stores.processes import BEATS, Process
-from treadle.stores.thread_queue import BESIDE_OTHERS, Entry, Other, entry
+from treadle.stores.rules import IN_PARALLEL, QueuedTask, QueueEntry
 from treadle.stores.writer_thread import NOTHING, Item
 
 STALLED: Final = """SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity a USING (pid)
@@ -78,9 +76,8 @@ JOIN tasks t ON t.key = p.task JOIN inbox i ON i.task = t.id AND i.key = p.key""
 _DRIVERS: Final = """SELECT d.id, d.host, d.boot, d.pid, d.started, d.lease > clock_timestamp()
 FROM tasks t JOIN drivers d ON d.id = t.driver WHERE t.key = ANY(%b)"""
 _IDS: Final = "SELECT nextval('task_ids') FROM generate_series(1, %b::int)"
-_REMOVABLE: Final = """SELECT version FROM members m WHERE thread = %s AND task = %s AND gone IS NULL
-AND (covers > 0 OR NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = m.thread AND l.gone IS NULL
-AND l.version > m.version AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
+_SINCE_NEWEST: Final = """SELECT version, covers FROM members WHERE thread = %s AND gone IS NULL AND version >=
+(SELECT max(version) FROM members WHERE thread = %s AND task = %s AND gone IS NULL) ORDER BY version"""
 _NEWEST: Final = (
     "SELECT version, task FROM members WHERE thread = %s AND gone IS NULL ORDER BY version DESC LIMIT 1"
 )
@@ -182,7 +179,7 @@ class Group:
         self._posted: set[tuple[int, str]] = set()
         self._versions: dict[str, int] = {}
         self._threads: set[str] = set()
-        self._turns: defaultdict[str, dict[int, Other]] = defaultdict(dict)
+        self._turns: defaultdict[str, dict[int, QueuedTask]] = defaultdict(dict)
         self._dead: set[int] = set()
         self._moves: list[tuple[str, bool]] = []
         self.urgent = False
@@ -237,7 +234,7 @@ class Group:
         self._versions = dict(versions.fetchall()) if versions else {}
         self._threads = set(self._versions)
         for thread, row, key, turn, driver, *facts in turns.fetchall() if turns else ():
-            self._turns[thread][row] = Other(row, key, turn, driver)
+            self._turns[thread][row] = QueuedTask(row, key, turn, driver)
             if driver != self._driver and not reading.is_alive(*facts):
                 self._dead.add(driver)
         for task, key in unread.fetchall() if unread else ():
@@ -297,56 +294,34 @@ class Group:
     # ---------------------------------------------------------------------------------------- committing
 
     def _commit(self, commit: Commit, *, again: bool) -> Committed:
-        head, record = self._heads.get(commit.task_id), commit.record
-        if head is not None and not head.deleted and self._is_written(head, commit, again=again):
-            gone = head.driver is None or head.epoch != commit.epoch
-            return Committed(gone, None if gone else self._enter(head, commit.task_id, commit.enter))
+        head = self._heads.get(commit.task_id)
+        earlier, is_own, has_joined = None, True, False
+        if head is not None:
+            is_own = head.driver is None or head.driver == self._driver
+            if rules.may_be_repeated(commit, head):
+                assert commit.record is not None
+                earlier = self._ask(_RECORD, head.row, commit.record.seq)
+            elif again and commit.record is None and commit.thread is not None:
+                added = (commit.thread.expected + 1, head.row)
+                has_joined = commit.thread.action == "add" and added == self._ask(
+                    _NEWEST, commit.thread.thread_id
+                )
+        if not rules.admit(commit, head, earlier, is_own=is_own, is_resent=again, has_joined=has_joined):
+            assert head is not None
+            if head.driver is None or head.epoch != commit.epoch:
+                return Committed(released=True)
+            return Committed(place=self._enter(head, commit.task_id, commit.enter))
         if commit.create is not None:
-            if head is not None:
-                raise TaskExists(f"a task {commit.task_id} is in this store already")
             head = self._new_head(commit, commit.create)
-        elif head is None or head.deleted:
-            raise Fenced(f"task {commit.task_id} is not in this store (any more)")
-        if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
-            raise Fenced(
-                f"task {commit.task_id} was taken over by another driver: it is at epoch {head.epoch}, "
-                f"and what was to be written at epoch {commit.epoch} was refused"
-            )
-        if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
-            raise Fenced(
-                f"task {commit.task_id} ends at event {head.seq}: "
-                f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
-            )
-        left = (commit.seal or commit.release) and bool(self._unread[head.row].difference(commit.taken))
-        if commit.seal and left:
-            raise InboxWaiting(f"task {commit.task_id} has unread items in its inbox")
-        if commit.thread is not None:
-            self._check_thread(head, commit.task_id, commit.thread)
+        assert head is not None
+        released = (commit.seal or commit.release) and rules.releases(commit, self._unread[head.row])
+        taken_out = self._check_thread(head, commit, commit.thread) if commit.thread is not None else 0
         place = self._entry(head, commit.enter)
-        return self._write(head, commit, place, release=commit.release and (commit.leave or not left))
+        return self._write(head, commit, place, taken_out, release=released)
 
-    def _is_written(self, head: Head, commit: Commit, *, again: bool) -> bool:
-        """Whether this very commit was written before: one whose acknowledgement was lost is sent again."""
-        record = commit.record
-        if record is not None and (
-            record.seq > head.seq or self._ask(_RECORD, head.row, record.seq) != (record.epoch, record.digest)
-        ):
-            return False
-        if commit.create is not None:
-            mine = head.driver is None or head.driver == self._driver
-            return again or (record is not None and head.epoch == commit.epoch and mine)
-        if record is not None:
-            return True
-        if (
-            again
-            and head.epoch == commit.epoch
-            and commit.thread is not None
-            and commit.thread.action == "add"
-        ):
-            return self._ask(_NEWEST, commit.thread.thread_id) == (commit.thread.expected + 1, head.row)
-        return False  # what else a commit without a record writes may be written twice
-
-    def _write(self, head: Head, commit: Commit, place: Entry | None, *, release: bool) -> Committed:
+    def _write(
+        self, head: Head, commit: Commit, place: QueueEntry | None, taken_out: int, *, release: bool
+    ) -> Committed:
         if commit.create is not None:
             head.driver = self._driver_row()
             self._heads[commit.task_id] = head
@@ -360,7 +335,7 @@ class Group:
         self._batch.take(head.row, commit.taken)
         self._unread[head.row].difference_update(commit.taken)
         if commit.thread is not None:
-            self._change_thread(head, commit.thread)
+            self._change_thread(head, commit.thread, taken_out)
         given = self._stand(head, commit.task_id, place)
         if commit.state is not None or release or commit.create is not None:
             self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.wanted)
@@ -381,8 +356,8 @@ class Group:
 
     def _new_head(self, commit: Commit, new: NewTask) -> Head:
         base = None if new.base is None else self._listed(new.base)
-        if base is not None and new.base_seq > base.seq:
-            raise Fenced(f"task {new.base} ends at event {base.seq}, no fork can begin at {new.base_seq}")
+        if new.base is not None and base is not None:
+            rules.check_fork(new.base, new.base_seq, base.seq)
         seq = 0 if base is None else new.base_seq
         head = Head(self._ids.pop(), commit.epoch, None, False, "created", seq, None, None, new.thread_id)
         head.new, head.base = new, None if base is None else base.row
@@ -399,42 +374,39 @@ class Group:
 
     # ------------------------------------------------------------------------------------------- threads
 
-    def _check_thread(self, head: Head, key: str, change: ThreadChange) -> None:
-        if change.action == "add":
-            version = self._versions.get(change.thread_id, 0)
-            if version != change.expected:
-                raise ThreadMoved(version)
-            return
-        if self._ask(_REMOVABLE, change.thread_id, head.row) is None:
-            raise AlreadyFinalized(
-                f"newer words follow those of task {key} in thread {change.thread_id!r}: fork it instead",
-                task_id=key,
-            )
+    def _check_thread(self, head: Head, commit: Commit, change: ThreadChange) -> int:
+        """Return the version of the member that a commit takes out of its thread, 0 for none."""
+        members: list[tuple[Any, ...]] = []
+        if change.action == "remove":
+            self._flush()
+            thread = change.thread_id
+            members = self._connection.execute(_SINCE_NEWEST, (thread, thread, head.row)).fetchall()
+        return rules.check_thread(commit, self._versions.get(change.thread_id, 0), members)
 
-    def _change_thread(self, head: Head, change: ThreadChange) -> None:
+    def _change_thread(self, head: Head, change: ThreadChange, taken_out: int) -> None:
         thread = change.thread_id
         version = self._versions.get(thread, 0) + 1
         if change.action == "add":
             self._batch.joined.append((thread, version, head.row, head.seq, change.covers))
         else:
-            own = self._ask(_REMOVABLE, thread, head.row)[0]
-            self._batch.left.append((version, thread, own))
+            self._batch.left.append((version, thread, taken_out))
         self._versions[thread] = self._batch.moved[thread] = version
 
     def _enter(self, head: Head, key: str, how: OnBusyThread | None) -> QueuePosition | None:
         return self._stand(head, key, self._entry(head, how))
 
-    def _entry(self, head: Head, how: OnBusyThread | None) -> Entry | None:
+    def _entry(self, head: Head, how: OnBusyThread | None) -> QueueEntry | None:
         """Return the place in its thread that a task asks for; raises `ThreadBusy`."""
         if how is None or (head.new is None and head.driver is None):
             return None
         if how == "parallel":
-            return BESIDE_OTHERS
+            return IN_PARALLEL
         others = [other for row, other in self._turns[head.thread].items() if row != head.row]
         others.sort(key=lambda other: (other.turn, other.row))
-        return entry(head.thread, self._versions.get(head.thread, 0), head.turn, how, others, self._dead)
+        version = self._versions.get(head.thread, 0)
+        return rules.enter_thread(head.thread, version, head.turn, how, others, self._dead)
 
-    def _stand(self, head: Head, key: str, place: Entry | None) -> QueuePosition | None:
+    def _stand(self, head: Head, key: str, place: QueueEntry | None) -> QueuePosition | None:
         """Give a task its place, and take the thread from those whose drivers died."""
         if place is None:
             return None
@@ -445,15 +417,15 @@ class Group:
             head.turn = place.turn
             self._batch.changed[head.row] = head
         assert head.driver is not None
-        self._turns[head.thread][head.row] = Other(head.row, key, place.turn, head.driver)
-        return place.place
+        self._turns[head.thread][head.row] = QueuedTask(head.row, key, place.turn, head.driver)
+        return place.position
 
-    def _depose(self, other: Other) -> None:
+    def _depose(self, other: QueuedTask) -> None:
         """Take the thread from a task whose driver died: it stays that driver's, under an epoch it never had."""
         late = self._connection.execute(_LATE, (other.driver,)).fetchone()
         if late is None:
             return
-        known = self._heads.get(other.key)
+        known = self._heads.get(other.task_id)
         if known is None:
             self._connection.execute(_DEPOSE, (late[0], other.row, other.driver))
         else:
@@ -472,11 +444,9 @@ class Group:
             return replace(before, place=self._enter(head, key, how))
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
-        check_format(key, head.format)
-        if head.mark is not None and head.seq < head.mark:
-            raise missing_tail(key, head.seq, head.mark)
-        if head.seq == head.mark and self._digest(head) != head.mark_digest:
-            raise replaced_tail(key, head.seq)
+        end = JournalEnd(head.seq, self._digest(head))
+        mark = None if head.mark is None else JournalEnd(head.mark, head.mark_digest or b"")
+        rules.check_claim(key, head.format, end, mark)
         head.wanted = AT_ONCE if head.driver is not None else head.wanted
         head.driver, head.turn = self._driver_row(), None
         self._turns[head.thread].pop(head.row, None)
@@ -484,7 +454,7 @@ class Group:
         place = self._enter(head, key, how)
         self._set_row(head, key)
         self._moves.append((key, True))
-        return Claim(head.epoch, head.seq, self._digest(head), place, head.wanted)
+        return Claim(head.epoch, end.seq, end.digest, place, head.wanted)
 
     def _disown(self, key: str, epoch: int) -> None:
         """Give back a claim nobody waited for."""
@@ -505,16 +475,16 @@ class Group:
     def _listed(self, key: str) -> Head:
         head = self._heads.get(key)
         if head is None or head.deleted:
-            raise TaskNotFound(f"no task {key} in this store")
+            raise rules.task_not_found(key)
         return head
 
     def _refuse_if_alive(self, key: str, driver: int) -> None:
         if driver == self._driver:
-            me = self._owner.process
-            raise TaskBusy(f"task {key} is driven by this process {me.pid} on {me.host}", task_id=key)
-        found = self._drivers.get(driver)
-        if found is not None and reading.is_alive(*found):
-            raise TaskBusy(f"task {key} is driven by process {found[2]} on {found[0]}", task_id=key)
+            process = self._owner.process
+            raise rules.task_busy(key, process.pid, process.host, is_own=True)
+        facts = self._drivers.get(driver)
+        if facts is not None and reading.is_alive(*facts):
+            raise rules.task_busy(key, facts[2], facts[0], is_own=False)
 
     def _driver_row(self) -> int:
         """The row of this process, with a lease begun lately."""

@@ -13,9 +13,9 @@ from typing import Any, Final, LiteralString
 from psycopg.pq import TransactionStatus
 
 from treadle.core.events import END_STATES
-from treadle.core.journal import missing_tail
-from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.errors import JournalCorrupt
 from treadle.ports import Driver, InboxItem, JournalEnd, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.stores import rules
 from treadle.stores.postgres.schema import Connection
 from treadle.stores.processes import alive
 
@@ -83,7 +83,7 @@ def _journal(connection: Connection, key: str, after: int, upto: int | None) -> 
     """Read a task by one statement; None if it is a fork, or one that holds large values."""
     found = connection.execute(_JOURNAL, (after, upto, upto, key), binary=True).fetchall()
     if not found:
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
     base, mark = found[0][:2]
     if base is not None or any(blobs for *_, blobs in found):
         return None
@@ -92,7 +92,7 @@ def _journal(connection: Connection, key: str, after: int, upto: int | None) -> 
         for _, _, seq, count, epoch, data, digest, _ in found
         if seq is not None
     ]
-    _check_end(key, part[-1].seq if part else after, mark, upto)
+    rules.check_read(key, part[-1].seq if part else after, mark, upto)
     return part
 
 
@@ -112,20 +112,15 @@ def _joined(connection: Connection, key: str, after: int, upto: int | None) -> l
             if shared is not None and seen > shared:
                 part[-1].upto = shared
         found += part
-    _check_end(key, seen, parts[0][3], upto)
+    rules.check_read(key, seen, parts[0][3], upto)
     return found
-
-
-def _check_end(key: str, seen: int, mark: int | None, upto: int | None) -> None:
-    if mark is not None and seen < mark and (upto is None or seen < upto):
-        raise missing_tail(key, seen, mark)
 
 
 def _chain(connection: Connection, key: str) -> list[tuple[int, int, int | None, int | None]]:
     """Return task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
     found = connection.execute(_LINK + " WHERE key = %s", (key,)).fetchone()
     if found is None:
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
     parts: list[tuple[int, int, int | None, int | None]] = []
     shared: int | None = None
     while found is not None:
@@ -175,7 +170,7 @@ def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
     """Return a task's row; raises `TaskNotFound`."""
     found = connection.execute(_COLUMNS + " WHERE t.key = %s AND t.deleted <= %s", (key, deleted)).fetchone()
     if found is None:
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
     return _row(found)
 
 
@@ -248,7 +243,7 @@ def inbox(connection: Connection, key: str) -> list[InboxItem]:
     """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
     found = connection.execute(_INBOX, (key,)).fetchall()
     if not found:
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
     return [InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in found if item is not None]
 
 

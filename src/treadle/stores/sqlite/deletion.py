@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from treadle.core.data import mutable
-from treadle.stores import retention
-from treadle.stores.retention import Membership
+from treadle.stores import rules
+from treadle.stores.rules import Membership
 from treadle.stores.sqlite.schema import Connection
 
 _FAMILY = """WITH RECURSIVE family(id) AS (
@@ -93,7 +93,7 @@ def _collect(connection: Connection, waiting: list[int]) -> None:
         if found is None:
             continue
         fork_points = [seq for (seq,) in connection.execute(_FORK_POINTS, (row,)).fetchall()]
-        last = retention.needed(fork_points, _memberships(connection, row))
+        last = rules.last_needed_event(fork_points, _memberships(connection, row))
         _drop_records(connection, row, 0 if last is None else last)
         if last is not None:
             continue
@@ -110,7 +110,7 @@ def _memberships(connection: Connection, row: int) -> list[Membership]:
         below = 0
         if taken_out:
             firsts = connection.execute(_FIRST_VERSIONS, (thread, key)).fetchall()
-            below = retention.read_below(first for (first,) in firsts)
+            below = rules.read_below(first for (first,) in firsts)
         found.append(Membership(version, seq, bool(taken_out), below))
     return found
 

@@ -11,27 +11,27 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.core.data import mutable
-from treadle.core.journal import check_format, missing_tail, replaced_tail
-from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, ThreadNotFound
+from treadle.errors import ThreadNotFound
 from treadle.ports import (
     AT_ONCE,
     Claim,
     Commit,
     Committed,
     InboxItem,
-    InboxWaiting,
+    JournalEnd,
+    NewTask,
     QueuePosition,
     Record,
-    TaskExists,
     TaskRow,
     ThreadChange,
     ThreadMember,
     ThreadMoved,
 )
+from treadle.stores import rules
 from treadle.stores.processes import BEATS, LEASE_SECONDS, Process, alive, lease_from_now
+from treadle.stores.rules import IN_PARALLEL, QueueEntry
 from treadle.stores.sqlite import deletion, reading, thread_queue
 from treadle.stores.sqlite.schema import Connection
-from treadle.stores.thread_queue import BESIDE_OTHERS, Entry
 
 REMEMBERED = 10_000
 
@@ -42,9 +42,8 @@ _CREATE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, driver
 mark_seq, mark_digest, turn, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RESTORE = """INSERT INTO tasks(key, agent, thread, state, created, epoch, deleted, parent, base, base_seq, labels,
 mark_seq, mark_digest, wanted, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_REMOVABLE = """SELECT version FROM members m WHERE thread = ?1 AND task = ?2 AND gone IS NULL AND (covers > 0 OR
-NOT EXISTS (SELECT 1 FROM members l WHERE l.thread = ?1 AND l.gone IS NULL AND l.version > m.version
-AND (l.covers = 0 OR l.covers >= m.version))) ORDER BY version DESC LIMIT 1"""
+_SINCE_NEWEST = """SELECT version, covers FROM members WHERE thread = ?1 AND gone IS NULL
+AND version >= (SELECT max(version) FROM members WHERE thread = ?1 AND task = ?2 AND gone IS NULL) ORDER BY version"""
 _FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
 _STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
 _WANTED = "SELECT wanted FROM tasks WHERE id = ?"
@@ -161,44 +160,39 @@ class Journal:
 
     def commit(self, commit: Commit) -> Committed:
         """Check and write a commit; see `JournalStore.commit`."""
-        head, record = self._head(commit.task_id), commit.record
+        head = self._head(commit.task_id)
+        earlier, is_own = None, True
+        if head is not None and rules.may_be_repeated(commit, head):
+            earlier = self._record_at(head, commit)
+            is_own = head.driver is None or head.driver == self._driver
+        if not rules.admit(commit, head, earlier, is_own=is_own):
+            assert head is not None
+            return self._again(head, commit)
         if commit.create is not None:
-            if head is None:
-                head = self._new_head(commit)
-            elif head.deleted or head.epoch != commit.epoch or not self._is_ours(head, record):
-                raise TaskExists(f"a task {commit.task_id} is in this store already")
-        elif head is None or head.deleted:
-            raise Fenced(f"task {commit.task_id} is not in this store (any more)")
-        if head.epoch != commit.epoch or (record is not None and record.epoch != commit.epoch):
-            raise Fenced(
-                f"task {commit.task_id} was taken over by another driver: it is at epoch {head.epoch}, "
-                f"and what was to be written at epoch {commit.epoch} was refused"
-            )
-        if record is not None and (record.count < 1 or record.seq - record.count != head.seq):
-            if self._is_there(head, record):
-                return self._again(head, commit)
-            raise Fenced(
-                f"task {commit.task_id} ends at event {head.seq}: "
-                f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
-            )
-        left = (commit.seal or commit.release) and self._left(head, commit.taken)
-        if commit.seal and left:
-            raise InboxWaiting(f"task {commit.task_id} has unread items in its inbox")
+            head = self._new_head(commit, commit.create)
+        assert head is not None
+        released = (commit.seal or commit.release) and rules.releases(commit, self._unread(head))
         thread = self._check_thread(head, commit) if commit.thread is not None else None
         entry = self._entry(head, commit)
-        return self._write(
-            head, commit, thread, entry, release=bool(commit.release and (commit.leave or not left))
-        )
+        return self._write(head, commit, thread, entry, release=released)
 
     def _again(self, head: _Head, commit: Commit) -> Committed:
         """Answer a commit that was written before, and may have been told of a place that has changed since."""
+        if head.driver is None or head.epoch != commit.epoch:
+            return Committed(released=True)
         entry = self._entry(head, commit)
         if entry is not None:
             self._run(_STAND, entry.turn, head.row)
-        return Committed(head.driver is None, self._depose(entry) if entry is not None else None)
+        return Committed(place=self._depose(entry) if entry is not None else None)
 
     def _write(
-        self, head: _Head, commit: Commit, thread: int | None, entry: Entry | None, *, release: bool
+        self,
+        head: _Head,
+        commit: Commit,
+        thread: tuple[int | None, int] | None,
+        entry: QueueEntry | None,
+        *,
+        release: bool,
     ) -> Committed:
         if head.row == 0:
             self._create(head, commit, entry.turn if entry is not None else None)
@@ -212,8 +206,8 @@ class Journal:
             self._append(head, record)
         for item_id in commit.taken:
             self._run("UPDATE inbox SET taken = 1, data = NULL WHERE task = ? AND key = ?", head.row, item_id)
-        if commit.thread is not None:
-            self._change_thread(head, commit.thread, thread)
+        if commit.thread is not None and thread is not None:
+            self._change_thread(head, commit.thread, *thread)
         state = commit.state if commit.create is None else None
         if state is not None or release:
             self._set_row(head, commit.task_id, state, release=release, wanted=commit.wanted)
@@ -267,14 +261,11 @@ class Journal:
             head = self._heads[key] = _Head(row[0], row[1], row[2], bool(row[3]), *row[4:])
         return head
 
-    def _new_head(self, commit: Commit) -> _Head:
-        new = commit.create
-        assert new is not None
+    def _new_head(self, commit: Commit, new: NewTask) -> _Head:
         if new.base is None:
             return _Head(0, commit.epoch, None, False, 0)
         base = self._listed(new.base)
-        if new.base_seq > base.seq:
-            raise Fenced(f"task {new.base} ends at event {base.seq}, no fork can begin at {new.base_seq}")
+        rules.check_fork(new.base, new.base_seq, base.seq)
         return _Head(0, commit.epoch, None, False, new.base_seq, format=base.format)
 
     def _create(self, head: _Head, commit: Commit, turn: int | None) -> None:
@@ -297,22 +288,17 @@ class Journal:
         self._heads[new.task_id] = head
         self._moves.append((new.task_id, True))
 
-    def _is_there(self, head: _Head, record: Record) -> bool:
-        """Whether the very same record was written before: a commit whose acknowledgement was lost."""
-        known = self._one(
-            "SELECT epoch, digest FROM records WHERE task = ? AND seq = ?", head.row, record.seq
+    def _record_at(self, head: _Head, commit: Commit) -> rules.RecordKey | None:
+        """Return epoch and digest of the record that ends where the commit's record ends."""
+        assert commit.record is not None
+        return self._one(
+            "SELECT epoch, digest FROM records WHERE task = ? AND seq = ?", head.row, commit.record.seq
         )
-        return known == (record.epoch, record.digest)
 
-    def _is_ours(self, head: _Head, record: Record | None) -> bool:
-        """Whether a task that exists was created by the same commit of this process."""
-        mine = head.driver is None or head.driver == self._driver
-        return mine and record is not None and self._is_there(head, record)
-
-    def _left(self, head: _Head, taken: tuple[str, ...]) -> bool:
-        """Whether the inbox holds items that neither earlier commits took nor this one takes."""
+    def _unread(self, head: _Head) -> list[str]:
+        """Return the ids of the inbox items that no earlier commit took."""
         rows = self._connection.execute("SELECT key FROM inbox WHERE task = ? AND taken = 0", (head.row,))
-        return any(key not in taken for (key,) in rows)
+        return [key for (key,) in rows]
 
     def _add_blobs(self, record: int, blobs: dict[str, bytes]) -> None:
         for digest, data in blobs.items():
@@ -326,26 +312,16 @@ class Journal:
 
     # ------------------------------------------------------------------------------------------- threads
 
-    def _check_thread(self, head: _Head, commit: Commit) -> int | None:
-        """Check a change of a thread; return the thread's row, None for a thread nobody added to yet."""
+    def _check_thread(self, head: _Head, commit: Commit) -> tuple[int | None, int]:
+        """Return the row of a commit's thread, None if it has none yet, and the version of the member to take out."""
         change = commit.thread
         assert change is not None
-        row, version = self._one("SELECT id, version FROM threads WHERE key = ?", change.thread_id) or (
-            None,
-            0,
-        )
-        if change.action == "add":
-            if version != change.expected:
-                raise ThreadMoved(version)
-            return row
-        if self._one(_REMOVABLE, row, head.row) is None:
-            raise AlreadyFinalized(
-                f"newer words follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
-                task_id=commit.task_id,
-            )
-        return row
+        found = self._one("SELECT id, version FROM threads WHERE key = ?", change.thread_id)
+        row, version = found or (None, 0)
+        members = self._all(_SINCE_NEWEST, row, head.row) if change.action == "remove" else ()
+        return row, rules.check_thread(commit, version, members)
 
-    def _change_thread(self, head: _Head, change: ThreadChange, row: int | None) -> None:
+    def _change_thread(self, head: _Head, change: ThreadChange, row: int | None, taken_out: int) -> None:
         if row is None:
             row = self._insert("INSERT INTO threads(key, version) VALUES (?, 0)", change.thread_id)
         self._run("UPDATE threads SET version = version + 1 WHERE id = ?", row)
@@ -354,27 +330,27 @@ class Journal:
             values = (row, version, head.row, head.seq, change.covers)
             self._run("INSERT INTO members VALUES (?, ?, ?, ?, NULL, ?)", *values)
         else:
-            (own,) = self._one(_REMOVABLE, row, head.row)
-            self._run("UPDATE members SET gone = ? WHERE thread = ? AND version = ?", version, row, own)
+            sql = "UPDATE members SET gone = ? WHERE thread = ? AND version = ?"
+            self._run(sql, version, row, taken_out)
 
-    def _entry(self, head: _Head, commit: Commit) -> Entry | None:
+    def _entry(self, head: _Head, commit: Commit) -> QueueEntry | None:
         """Return the place the commit asks for; raises `ThreadBusy`."""
         if commit.enter is None or (head.row and head.driver is None):
             return None
         if commit.enter == "parallel":
-            return BESIDE_OTHERS
+            return IN_PARALLEL
         if commit.create is not None and head.row == 0:
             thread, turn = commit.create.thread_id, None
         else:
             thread, turn = self._one("SELECT thread, turn FROM tasks WHERE id = ?", head.row)
-        return thread_queue.entry(self._connection, thread, head.row, turn, commit.enter, self._is_living)
+        return thread_queue.enter(self._connection, thread, head.row, turn, commit.enter, self._is_living)
 
-    def _depose(self, entry: Entry) -> QueuePosition | None:
+    def _depose(self, entry: QueueEntry) -> QueuePosition | None:
         """Take the thread from those whose drivers died, for a task that now has it; return its place."""
         for other in entry.deposed:
             thread_queue.depose(self._connection, other)
-            self._heads.pop(other.key, None)
-        return entry.place
+            self._heads.pop(other.task_id, None)
+        return entry.position
 
     def _is_living(self, driver: int) -> bool:
         row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)
@@ -388,29 +364,21 @@ class Journal:
         head = self._listed(key)
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
-        check_format(key, head.format)
-        digest = self._checked_end(head, key)
+        end = JournalEnd(head.seq, self._digest(head))
+        mark = None if head.mark is None else JournalEnd(head.mark, head.mark_digest or b"")
+        rules.check_claim(key, head.format, end, mark)
         (wanted,) = (AT_ONCE,) if head.driver is not None else self._one(_WANTED, head.row)
         head.driver = self._driver_row()
         head.epoch += 1
-        head.mark, head.mark_digest = head.seq, digest
+        head.mark, head.mark_digest = end.seq, end.digest
         place, turn = None, None
         if enter:
             (thread,) = self._one("SELECT thread FROM tasks WHERE id = ?", head.row)
-            entry = thread_queue.entry(self._connection, thread, head.row, None, "enqueue", self._is_living)
+            entry = thread_queue.enter(self._connection, thread, head.row, None, "enqueue", self._is_living)
             place, turn = self._depose(entry), entry.turn
-        self._run(_CLAIM, head.epoch, head.driver, head.seq, digest, turn, wanted, head.row)
+        self._run(_CLAIM, head.epoch, head.driver, end.seq, end.digest, turn, wanted, head.row)
         self._moves.append((key, True))
-        return Claim(head.epoch, head.seq, digest, place, wanted)
-
-    def _checked_end(self, head: _Head, key: str) -> bytes:
-        """Return the digest of a task's last record; raise `JournalCorrupt` if its row knows of a later or another."""
-        if head.mark is not None and head.seq < head.mark:
-            raise missing_tail(key, head.seq, head.mark)
-        digest = self._digest(head)
-        if head.seq == head.mark and digest != head.mark_digest:
-            raise replaced_tail(key, head.seq)
-        return digest
+        return Claim(head.epoch, end.seq, end.digest, place, wanted)
 
     def disown(self, unwanted: tuple[str, int]) -> None:
         """Give back a claim nobody waited for; `unwanted` is the task and its epoch."""
@@ -435,12 +403,12 @@ class Journal:
         """Insert a task with its whole journal; see `JournalStore.restore`."""
         row, records, inbox = restored
         if self._head(row.task_id) is not None:
-            raise TaskExists(f"a task {row.task_id} is in this store already")
+            raise rules.task_exists(row.task_id)
         base = None if row.base is None else self._head(row.base)
         if row.base is not None and base is None:
-            raise TaskNotFound(f"no task {row.base} in this store")
-        if base is not None and row.base_seq > base.seq:
-            raise Fenced(f"task {row.base} ends at event {base.seq}, no fork can begin at {row.base_seq}")
+            raise rules.task_not_found(row.base)
+        if row.base is not None and base is not None:
+            rules.check_fork(row.base, row.base_seq, base.seq)
         # The records come from outside and may fail half-way: only here something is written before all is checked.
         self._run("SAVEPOINT restoring")
         try:
@@ -475,7 +443,7 @@ class Journal:
         rows = [self._head(member.task_id) for member in members]
         for member, head in zip(members, rows, strict=True):
             if head is None:
-                raise TaskNotFound(f"no task {member.task_id} in this store")
+                raise rules.task_not_found(member.task_id)
         thread = self._insert("INSERT INTO threads(key, version) VALUES (?, ?)", key, version)
         for member, head in zip(members, rows, strict=True):
             assert head is not None
@@ -503,14 +471,13 @@ class Journal:
     def _listed(self, key: str) -> _Head:
         head = self._head(key)
         if head is None or head.deleted:
-            raise TaskNotFound(f"no task {key} in this store")
+            raise rules.task_not_found(key)
         return head
 
     def _refuse_if_alive(self, key: str, driver: int) -> None:
         row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)
         if row is not None and (driver == self._driver or alive(*row)):
-            owner = "this process" if driver == self._driver else "process"
-            raise TaskBusy(f"task {key} is driven by {owner} {row[2]} on {row[0]}", task_id=key)
+            raise rules.task_busy(key, row[2], row[0], is_own=driver == self._driver)
 
     def _driver_row(self) -> int:
         """The row of this process, with a lease begun lately; inserted when it first owns a task."""
@@ -528,6 +495,9 @@ class Journal:
 
     def _one(self, sql: str, *values: Any) -> Any:
         return self._connection.execute(sql, values).fetchone()
+
+    def _all(self, sql: str, *values: Any) -> list[Any]:
+        return self._connection.execute(sql, values).fetchall()
 
     def _insert(self, sql: str, *values: Any) -> int:
         self._connection.execute(sql, values)

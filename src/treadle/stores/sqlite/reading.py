@@ -10,9 +10,9 @@ from typing import Any
 import apsw
 
 from treadle.core.events import END_STATES
-from treadle.core.journal import missing_tail
-from treadle.errors import JournalCorrupt, TaskNotFound
+from treadle.errors import JournalCorrupt
 from treadle.ports import Driver, InboxItem, JournalEnd, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
+from treadle.stores import rules
 from treadle.stores.processes import alive
 from treadle.stores.sqlite.schema import Connection
 
@@ -58,16 +58,14 @@ def pages(connection: Connection, key: str, after: int, upto: int | None) -> Ite
                 yield page
             if len(page) < PAGE:
                 break
-    mark = parts[0][3]
-    if mark is not None and seen < mark and (upto is None or seen < upto):
-        raise missing_tail(key, seen, mark)
+    rules.check_read(key, seen, parts[0][3], upto)
 
 
 def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | None, int | None]]:
     """Yield task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
     found = connection.execute(f"{_LINK} WHERE key = ?", (key,)).fetchone()
     if found is None:
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
     shared: int | None = None
     while found is not None:
         task, base, base_seq, mark = found
@@ -125,7 +123,7 @@ def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
     """Return one task's row; raises `TaskNotFound`."""
     found = connection.execute(f"{_ROWS} WHERE t.key = ? AND t.deleted <= ?", (key, deleted)).fetchone()
     if found is None:
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
     return _row(found)
 
 
@@ -183,7 +181,7 @@ def inbox(connection: Connection, key: str) -> list[InboxItem]:
     """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
     task = connection.execute("SELECT id FROM tasks WHERE key = ? AND deleted = 0", (key,)).fetchone()
     if task is None:
-        raise TaskNotFound(f"no task {key} in this store")
+        raise rules.task_not_found(key)
     sql = "SELECT key, kind, data, created FROM inbox WHERE task = ? AND taken = 0 ORDER BY pos"
     return [
         InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in connection.execute(sql, task)

@@ -1,13 +1,13 @@
-"""Who has a thread in a journal file and who waits for it: places of owned tasks, given in the caller's transaction."""
+"""The queue of a thread in a journal file: its places are read and written in the caller's transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from treadle.ports import OnBusyThread
-from treadle.stores import thread_queue
+from treadle.stores import rules
+from treadle.stores.rules import QueuedTask, QueueEntry
 from treadle.stores.sqlite.schema import Connection
-from treadle.stores.thread_queue import Entry, Other
 
 _OTHERS = """SELECT id, key, turn, driver FROM tasks
 WHERE thread = ? AND turn IS NOT NULL AND id <> ? ORDER BY turn, id"""
@@ -18,25 +18,34 @@ _DEPOSE = """UPDATE tasks SET turn = NULL, epoch = epoch + 1, driver =
 (SELECT l.id FROM drivers d JOIN drivers l ON l.key = d.key || ' (late)' WHERE d.id = tasks.driver) WHERE id = ?"""
 
 
-def entry(
+def enter(
     connection: Connection,
     thread: str,
     row: int,
     turn: int | None,
     how: OnBusyThread,
     living: Callable[[int], bool],
-) -> Entry:
-    """Return the place a task gets in its thread; `row` is 0 for a task that is about to be created.
+) -> QueueEntry:
+    """Return the place that a task gets in the queue of its thread.
 
-    `living` tells whether a driver still is. Raises `ThreadBusy`.
+    Args:
+        connection: in a transaction.
+        thread: the thread.
+        row: the task's row; 0 for a task that is about to be created.
+        turn: the place that the task has; None without one.
+        how: how it enters; not by `parallel`.
+        living: returns whether the driver of a row is alive.
+
+    Raises:
+        ThreadBusy: it enters by `reject`, and a task of a living driver is there.
     """
-    others = [Other(*found) for found in connection.execute(_OTHERS, (thread, row))]
+    others = [QueuedTask(*other) for other in connection.execute(_OTHERS, (thread, row))]
     dead = {driver for driver in {other.driver for other in others} if not living(driver)}
-    found = connection.execute(_VERSION, (thread,)).fetchone()
-    return thread_queue.entry(thread, found[0] if found else 0, turn, how, others, dead)
+    version = connection.execute(_VERSION, (thread,)).fetchone()
+    return rules.enter_thread(thread, version[0] if version else 0, turn, how, others, dead)
 
 
-def depose(connection: Connection, other: Other) -> None:
+def depose(connection: Connection, other: QueuedTask) -> None:
     """Take the thread from a task whose driver died: it stays that driver's, under an epoch that driver never had."""
     connection.execute(_LATE, (other.driver,))
     connection.execute(_DEPOSE, (other.row,))

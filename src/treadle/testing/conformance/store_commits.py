@@ -248,6 +248,20 @@ class CommitConformance(StoreSubject):
             assert await send(store, lost) == Committed(released=True)
             assert await dump(store, ["talk"]) == before
 
+    async def test_the_same_commit_again_is_accepted_after_the_task_has_another_owner(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.opened(tmp_path) as store:
+            former = await Owner.create(store, "t")
+            lost = former.commit(former.record(2), release=True)
+            assert await send(store, lost) == Committed(released=True)
+            owner = await Owner.claim(store, "t")
+            await owner.write()
+            before = await dump(store)
+            assert await send(store, lost) == Committed(released=True)
+            assert await dump(store) == before
+            await owner.write()
+
     async def test_the_same_creation_again_is_accepted_and_another_is_not(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = Owner(store, "t")

@@ -1,0 +1,364 @@
+"""The rules of the port `JournalStore`, as pure functions: all stores go by them.
+
+A store reads rows, asks a rule, and writes. No rule reads or writes anything. They are, in this order:
+
+- which commits are admitted, which were written before, and what a claim checks;
+- which task has a thread, and which tasks wait for it;
+- what a deletion keeps.
+
+Commits
+-------
+
+A commit goes through four questions, each asked before anything of it is written:
+
+    may_be_repeated   is its record at or before the task's end?   then read the record that is there
+    admit             was it written before?                       then answer it again, and write nothing
+                      has the task this epoch, and does the record follow its last event?     else `Fenced`
+    releases          does the inbox hold unread items?            then `InboxWaiting`, or ownership stays
+    check_thread      is the thread at the expected version?       else `ThreadMoved`
+
+Deletions
+---------
+
+A deleted task keeps its records up to the last event that is still read. They are read by:
+
+- its forks, up to the event at which each begins;
+- its thread, while the task is a member of it;
+- the tasks that began with an earlier version of the thread, in which the task was still a member.
+
+A task that was taken out of its thread (it was undone) is therefore kept while a task of the thread may have begun
+before that. A task begins before it becomes a member itself: one that was a member at version 3 began with version 2
+or an earlier one, so it never reads what became a member at version 3 or later. A task that never was a member may
+have begun with any version.
+
+    version  1        2        3            4              5
+             one +    two +    two -        three +        now
+             `two` was a member from 2 to 3. `one` began before 1 and does not read it. `three` may have begun with
+             version 2, so that `two` is kept until `three` is deleted, too.
+
+Only tasks that are listed, or that forks share, are read. A fork reads a version of the thread through the task at the
+root of its chain, never by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Sequence
+from typing import Final, Protocol
+
+from treadle.core.data import frozen, mutable
+from treadle.core.journal import check_format, missing_tail, replaced_tail
+from treadle.errors import AlreadyFinalized, Fenced, TaskBusy, TaskNotFound, ThreadBusy
+from treadle.ports import (
+    Commit,
+    InboxWaiting,
+    JournalEnd,
+    OnBusyThread,
+    QueuePosition,
+    TaskExists,
+    ThreadMoved,
+)
+
+# --------------------------------------------------------------------------------------------- commits
+
+
+class TaskHead(Protocol):
+    """Where a task stands, as its store knows it."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def seq(self) -> int:
+        """The last event"""
+        ...
+
+    @property
+    def deleted(self) -> bool: ...
+
+
+RecordKey = tuple[int, bytes]
+"""What names a record at its place: its epoch and its digest."""
+
+
+def may_be_repeated(commit: Commit, head: TaskHead | None) -> bool:
+    """Return whether a commit may have been written before, so that `admit` needs the record at its place."""
+    if head is None or head.deleted or commit.record is None:
+        return False
+    return commit.record.seq <= head.seq
+
+
+def admit(
+    commit: Commit,
+    head: TaskHead | None,
+    earlier: RecordKey | None = None,
+    *,
+    is_own: bool = True,
+    is_resent: bool = False,
+    has_joined: bool = False,
+) -> bool:
+    """Return whether a commit is to be written; False when it was written before.
+
+    Args:
+        commit: what a driver wants written.
+        head: where its task stands; None when the store has no such task.
+        earlier: the record that ends where the commit's record ends, if `may_be_repeated`.
+        is_own: whether the task has no owner, or this process owns it.
+        is_resent: whether the store sends the commit again itself, since the answer of its database was lost.
+        has_joined: whether the task is the newest member of the commit's thread, at the version it would add.
+
+    Raises:
+        TaskExists: a task of this id is there, and another commit created it.
+        Fenced: the task is gone, has another epoch, or ends elsewhere.
+    """
+    record = commit.record
+    is_repeated = earlier is not None and record is not None and earlier == (record.epoch, record.digest)
+    if commit.create is not None:
+        if head is None:
+            epoch, seq = commit.epoch, commit.create.base_seq
+        elif not head.deleted and (
+            (is_resent and (record is None or is_repeated))
+            or (is_repeated and is_own and head.epoch == commit.epoch)
+        ):
+            return False
+        else:
+            raise task_exists(commit.task_id)
+    elif head is None or head.deleted:
+        raise Fenced(f"task {commit.task_id} is not in this store (any more)")
+    elif is_repeated or (has_joined and is_resent and record is None and head.epoch == commit.epoch):
+        return False
+    else:
+        epoch, seq = head.epoch, head.seq
+    if epoch != commit.epoch or (record is not None and record.epoch != epoch):
+        raise Fenced(
+            f"task {commit.task_id} was taken over by another driver: it is at epoch {epoch}, "
+            f"and a commit at epoch {commit.epoch} was refused"
+        )
+    if record is not None and (record.count < 1 or record.seq - record.count != seq):
+        raise Fenced(
+            f"task {commit.task_id} ends at event {seq}: "
+            f"a record of events {record.seq - record.count + 1} to {record.seq} does not follow"
+        )
+    return True
+
+
+def releases(commit: Commit, unread: Collection[str]) -> bool:
+    """Return whether a commit gives up ownership.
+
+    Args:
+        commit: one with `seal` or `release`; no other needs to be asked about.
+        unread: ids of the inbox items that no earlier commit took.
+
+    Raises:
+        InboxWaiting: it seals the task, and does not take all of them.
+    """
+    is_left = bool(unread) and not set(commit.taken).issuperset(unread)
+    if commit.seal and is_left:
+        raise InboxWaiting(f"task {commit.task_id} has unread items in its inbox")
+    return commit.release and (commit.leave or not is_left)
+
+
+def check_thread(commit: Commit, version: int, members: Sequence[tuple[int, int]] = ()) -> int:
+    """Return the version of the member that a commit takes out of its thread; 0 when it adds one.
+
+    Args:
+        commit: one that changes a thread.
+        version: the thread's version; 0 for a thread that has no member yet.
+        members: version and `covers` of the task's newest member and of all members after it, in order; needed only
+            to take a task out.
+
+    Raises:
+        ThreadMoved: the thread has another version than expected.
+        AlreadyFinalized: the task is no member, or newer messages or a summary follow it.
+    """
+    change = commit.thread
+    assert change is not None
+    if change.action == "add":
+        if version != change.expected:
+            raise ThreadMoved(version)
+        return 0
+    if members:
+        (own, covers), *later = members
+        if covers or all(covered and covered < own for _, covered in later):
+            return own
+    raise AlreadyFinalized(
+        f"newer messages follow those of task {commit.task_id} in thread {change.thread_id!r}: fork it instead",
+        task_id=commit.task_id,
+    )
+
+
+def check_fork(base: str, base_seq: int, end: int) -> None:
+    """Raise `Fenced` if a fork would begin behind the last event of its base."""
+    if base_seq > end:
+        raise Fenced(f"task {base} ends at event {end}, no fork can begin at {base_seq}")
+
+
+def check_claim(task_id: str, needs: int, end: JournalEnd, mark: JournalEnd | None) -> None:
+    """Check that a task which no living driver owns may be driven on.
+
+    Args:
+        task_id: the task.
+        needs: the journal format that its driver must know.
+        end: where its journal ends.
+        mark: where its row says that it ended; None if the row does not say.
+
+    Raises:
+        TaskTooNew: this version does not know the format.
+        JournalCorrupt: the journal ends before the mark, or ends at it with another digest.
+    """
+    check_format(task_id, needs)
+    if mark is not None and end.seq < mark.seq:
+        raise missing_tail(task_id, end.seq, mark.seq)
+    if mark is not None and end.seq == mark.seq and end.digest != mark.digest:
+        raise replaced_tail(task_id, end.seq)
+
+
+def check_read(task_id: str, last: int, mark: int | None, upto: int | None) -> None:
+    """Raise `JournalCorrupt` if a read ended before the events that were asked for.
+
+    Args:
+        task_id: the task.
+        last: the last event that was read.
+        mark: the last event that its row knows of; None if the row does not say.
+        upto: the last event that was asked for; None for all.
+    """
+    if mark is not None and last < mark and (upto is None or last < upto):
+        raise missing_tail(task_id, last, mark)
+
+
+def task_exists(task_id: str) -> TaskExists:
+    """Return the error for a task that would be created a second time."""
+    return TaskExists(f"a task {task_id} is in this store already")
+
+
+def task_not_found(task_id: str) -> TaskNotFound:
+    """Return the error for a task that the store does not have, or does not list."""
+    return TaskNotFound(f"no task {task_id} in this store")
+
+
+def task_busy(task_id: str, pid: int, host: str, *, is_own: bool) -> TaskBusy:
+    """Return the error for a task that a living driver owns; `is_own`: this process is that driver."""
+    process = "this process" if is_own else "process"
+    return TaskBusy(f"task {task_id} is driven by {process} {pid} on {host}", task_id=task_id)
+
+
+# --------------------------------------------------------------------------------------- thread queue
+
+
+@mutable
+class QueuedTask:
+    """A task with a place in the queue of its thread: 0 has the thread, others wait, smallest first.
+
+    Args:
+        row: its row in the store.
+        task_id: its id.
+        turn: its place.
+        driver: the row of its owner.
+    """
+
+    row: int
+    task_id: str
+    turn: int
+    driver: int
+
+
+@mutable
+class QueueEntry:
+    """The place that a task gets, not written yet, and the tasks of dead drivers that lose the thread to it."""
+
+    turn: int
+    position: QueuePosition | None
+    deposed: tuple[QueuedTask, ...] = ()
+
+
+IN_PARALLEL: Final = QueueEntry(0, None)
+"""The place of a task that enters by `parallel`: it has the thread, and gets no answer."""
+
+
+def enter_thread(
+    thread_id: str,
+    version: int,
+    turn: int | None,
+    how: OnBusyThread,
+    others: Sequence[QueuedTask],
+    dead: Container[int] = (),
+) -> QueueEntry:
+    """Return the place that a task gets in the queue of its thread.
+
+    Args:
+        thread_id: the thread.
+        version: its version.
+        turn: the place that the task has; None without one.
+        how: how it enters; not by `parallel`.
+        others: the other tasks of the queue, in the order of their places.
+        dead: drivers of theirs that are not alive: they keep no task waiting, and lose the thread.
+
+    Raises:
+        ThreadBusy: it enters by `reject`, and a task of a living driver is there.
+    """
+    alive = [other for other in others if other.driver not in dead]
+    holders = tuple([other.task_id for other in alive if other.turn == 0])
+    if how == "reject" and alive and turn != 0:
+        first = alive[0].task_id
+        raise ThreadBusy(
+            f"thread {thread_id!r} is held by task {first}: wait for that one, or choose another "
+            "on_busy_thread (--on-busy-thread), such as 'enqueue'",
+            task_id=first,
+            thread_id=thread_id,
+        )
+    if how == "reject":
+        turn = 0
+    elif turn != 0:
+        turns = [0, *(other.turn for other in others)]
+        if how == "interrupt" and (turn is None or turn > 0):
+            turn = min(turns) - 1
+        elif turn is None:
+            turn = max(turns) + 1
+        if not holders and all(turn < other.turn for other in alive):
+            turn = 0
+    position = QueuePosition(turn == 0, version, holders, turn)
+    deposed = [other for other in others if other.driver in dead and other.turn == 0] if turn == 0 else ()
+    return QueueEntry(turn, position, tuple(deposed))
+
+
+# ------------------------------------------------------------------------------------------- deletion
+
+
+ANY_VERSION: Final = 2**62
+"""Above every version: a task that never was a member may have begun with any of them."""
+
+
+@frozen
+class Membership:
+    """One membership of a deleted task in a thread.
+
+    Args:
+        version: the version that added it.
+        seq: the last event that is part of the thread.
+        taken_out: whether a later version took it out.
+        read_below: the tasks of the thread that can be read began with versions below this one.
+    """
+
+    version: int
+    seq: int
+    taken_out: bool
+    read_below: int
+
+
+def read_below(first_versions: Iterable[int | None]) -> int:
+    """Return below which version a thread can still be read.
+
+    Args:
+        first_versions: of each task of the thread that was not forked, and is listed or shared by forks, the first
+            version in which it was a member; None for a task that never was one.
+    """
+    return max((ANY_VERSION if first is None else first for first in first_versions), default=0)
+
+
+def last_needed_event(fork_points: Iterable[int], memberships: Iterable[Membership]) -> int | None:
+    """Return the last event of a deleted task that is still read; None when the whole task can go.
+
+    Args:
+        fork_points: for each fork, the last event that it shares.
+        memberships: all memberships that the task has or had in threads.
+    """
+    members = [m.seq for m in memberships if not m.taken_out or m.version < m.read_below]
+    return max([*fork_points, *members], default=None)
