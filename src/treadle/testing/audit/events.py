@@ -185,7 +185,7 @@ def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 )
 
 
-def given_back(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
+def released(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """A task without an owner was not asked to end: its driver gives it back only when a cancel is carried out."""
     cancel: e.CancelRequested | None = None
     for event in events:

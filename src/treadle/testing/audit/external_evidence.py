@@ -1,4 +1,4 @@
-"""What can only be judged with more than one witness: the journal beside what callers were told and watchers saw.
+"""Checks of a journal beside evidence from outside: ledgers, acknowledgements, streams of watchers, earlier copies.
 
 Pure functions that return violations, like those of `treadle.testing.audit.events`.
 """
@@ -21,13 +21,13 @@ from treadle.testing.audit.events import LedgerEntry, Violation
 
 @frozen
 class Acknowledged:
-    """What somebody was told: an event, by its number, or that something of a kind is durable.
+    """An event that a caller or a watcher was told is durable.
 
     Args:
-        task: whose.
+        task: the event's task.
         kind: the event's kind, such as `rewound` once `undo_step` returned.
-        seq: its sequence number, 0 when the caller was not told it.
-        time: when, in microseconds since 1970; 0 when not known.
+        seq: its sequence number, 0 if the caller does not know it.
+        time: when it was acknowledged, in microseconds since 1970; 0 if that is not known.
     """
 
     task: str
@@ -38,40 +38,45 @@ class Acknowledged:
 
 @frozen
 class Stream:
-    """What one watcher of a task saw: sequence numbers and kinds, and after which event it began to watch."""
+    """What one watcher of a task saw: number and kind of each event, and after which event it began to watch."""
 
     task: str
     seen: Sequence[tuple[int, str]]
     after: int = 0
 
 
-Kept: TypeAlias = Mapping[str, tuple[TaskRow, Sequence[tuple[int, bytes]]]]
-"""Each task of a store at one moment: its row, and number and digest of each record."""
+KeptTask: TypeAlias = tuple[TaskRow, Sequence[tuple[int, bytes]]]
+"""A task at one moment: its row, and number and digest of each record."""
+
+Kept: TypeAlias = Mapping[str, KeptTask]
+"""Each task of a store at one moment, by its id."""
 
 
-def acknowledged(task: str, events: Sequence[e.Event], told: Iterable[Acknowledged]) -> Iterator[Violation]:
-    """Every acknowledged event is in the journal, at its place."""
+def acknowledged(
+    task: str, events: Sequence[e.Event], acknowledgements: Iterable[Acknowledged]
+) -> Iterator[Violation]:
+    """Every acknowledged event is in the journal, under its number."""
     kinds = Counter(event.kind for event in events)
     counted: Counter[str] = Counter()
-    for one in told:
-        if one.seq:
-            there = events[one.seq - 1].kind if one.seq <= len(events) else "nothing"
-            if there != one.kind:
-                text = f"{one.kind} was acknowledged and {there} is there"
-                yield Violation("acknowledged", task, one.seq, text)
+    for item in acknowledgements:
+        if item.seq:
+            kind = events[item.seq - 1].kind if item.seq <= len(events) else "nothing"
+            if kind != item.kind:
+                text = f"{item.kind} was acknowledged, and the journal has {kind}"
+                yield Violation("acknowledged", task, item.seq, text)
         else:
-            counted[one.kind] += 1
+            counted[item.kind] += 1
     for kind, times in counted.items():
         if kinds[kind] < times:
-            text = f"{kind} was acknowledged {times} times and is there {kinds[kind]} times"
+            text = f"{kind} was acknowledged {times} times, and the journal has it {kinds[kind]} times"
             yield Violation("acknowledged", task, 0, text)
 
 
 def stopped_for_good(
-    task: str, told: Iterable[Acknowledged], ledger: Iterable[LedgerEntry]
+    task: str, acknowledgements: Iterable[Acknowledged], ledger: Iterable[LedgerEntry]
 ) -> Iterator[Violation]:
     """No tool starts after its task's cancel was acknowledged."""
-    times = [one.time for one in told if one.kind == "cancel_requested" and one.time]
+    times = [item.time for item in acknowledgements if item.kind == "cancel_requested" and item.time]
     for entry in ledger:
         if times and entry.phase == "start" and entry.time > min(times):
             late = (entry.time - min(times)) / 1e6
@@ -100,43 +105,43 @@ def one_writer(
 
 
 def stream(task: str, events: Sequence[e.Event], watched: Stream) -> Iterator[Violation]:
-    """What a watcher saw is the journal from where it began: each event once, in order, none left out."""
-    for place, (seq, kind) in enumerate(watched.seen, watched.after + 1):
-        there = events[place - 1].kind if place <= len(events) else "nothing"
-        if (seq, kind) != (place, there):
-            text = f"a watcher saw {kind} ({seq}) where the journal has {there} ({place})"
-            yield Violation("stream", task, place, text)
+    """A watcher saw the journal from where it began: each event once, in order, none left out."""
+    for number, (seq, kind) in enumerate(watched.seen, watched.after + 1):
+        expected = events[number - 1].kind if number <= len(events) else "nothing"
+        if (seq, kind) != (number, expected):
+            text = f"a watcher saw {kind} ({seq}) where the journal has {expected} ({number})"
+            yield Violation("stream", task, number, text)
             return
 
 
 def unchanged(before: Kept, after: Kept, touched: Iterable[str]) -> Iterator[Violation]:
-    """What was written is still there; of tasks nobody touched nothing changed at all.
+    """No record was changed or removed; a task that was not touched did not change at all.
 
     Args:
         before: the store at an earlier moment.
         after: the store now.
-        touched: the tasks that something was done to since, in whatever way.
+        touched: the tasks that a command changed, drove or deleted since.
     """
-    mine = set(touched)
+    may_change = set(touched)
     for task, (row, records) in before.items():
-        now = after.get(task)
-        if now is None:
-            if task not in mine:
+        if task not in after:
+            if task not in may_change:
                 yield Violation("untouched", task, row.head, "it is gone")
             continue
-        for old, new in zip(records, now[1], strict=False):
+        new_row, new_records = after[task]
+        for old, new in zip(records, new_records, strict=False):
             if old != new:
                 yield Violation("unchanged", task, old[0], "the record that ends here is another one now")
                 break
-        if len(now[1]) < len(records):
+        if len(new_records) < len(records):
             yield Violation("unchanged", task, row.head, "records at the end of its journal are gone")
-        if task not in mine and (now[0].head, now[0].state) != (row.head, row.state):
-            text = f"it was {row.state} at event {row.head} and is {now[0].state} at {now[0].head}"
+        if task not in may_change and (new_row.head, new_row.state) != (row.head, row.state):
+            text = f"it was {row.state} at event {row.head} and is {new_row.state} at {new_row.head}"
             yield Violation("untouched", task, row.head, text)
 
 
 def secrets_in(task: str, records: Iterable[Record], secrets: Sequence[str]) -> Iterator[Violation]:
-    """No secret is in a record, in any of the forms it may have taken on the way."""
+    """No secret is in a record, neither plain nor encoded."""
     for record in records:
         for secret in found_secrets(b"".join((record.data, *record.blobs.values())), secrets):
             yield Violation("secrets", task, record.seq, f"{secret[:3]}... is in the record that ends here")
@@ -144,29 +149,29 @@ def secrets_in(task: str, records: Iterable[Record], secrets: Sequence[str]) -> 
 
 def found_secrets(data: bytes, secrets: Iterable[str]) -> list[str]:
     """Return the secrets that some bytes hold: plain, escaped, in base64 (at any offset) or hexadecimal, or split."""
-    unescaped = _ESCAPE.sub(lambda found: bytes((int(found[1], 16),)), data)
-    readings = {_bones(data), _bones(unescaped)}
+    unescaped = _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), data)
+    readings = {_alphanumeric(data), _alphanumeric(unescaped)}
     for text in (data, unescaped):
-        readings |= {_bones(_CONTROL.sub(b"", text)), _bones(_TAG.sub(b"", text))}
+        readings |= {_alphanumeric(_CONTROL.sub(b"", text)), _alphanumeric(_TAG.sub(b"", text))}
     return [
         secret
         for secret in secrets
         if any(form in data for form in _forms(secret))
-        or any(form in reading for form in _bare_forms(secret) for reading in readings)
+        or any(form in reading for form in _alphanumeric_forms(secret) for reading in readings)
     ]
 
 
 _SHORTEST = 10
-"""Letters and digits of the shortest form that is looked for whatever stands between them."""
+"""How many letters and digits a form has at least that is also looked for with other characters in between."""
 
 _ESCAPE = re.compile(rb"(?:%|\\+u00|\\+x|&#x)([0-9a-fA-F]{2})")
 _CONTROL = re.compile(rb"\\+[nrt]")
 _TAG = re.compile(rb"<[^<>]{0,200}>")
-_NO_BONES = bytes(code for code in range(256) if not (code < 128 and chr(code).isalnum()))
+_NOT_ALPHANUMERIC = bytes(code for code in range(256) if not (code < 128 and chr(code).isalnum()))
 
 
-def _bones(data: bytes) -> bytes:
-    return data.lower().translate(None, _NO_BONES)
+def _alphanumeric(data: bytes) -> bytes:
+    return data.lower().translate(None, _NOT_ALPHANUMERIC)
 
 
 def _forms(secret: str) -> Iterator[bytes]:
@@ -180,8 +185,8 @@ def _forms(secret: str) -> Iterator[bytes]:
         yield shifted[(0, 2, 3)[offset] : -1]
 
 
-def _bare_forms(secret: str) -> Iterator[bytes]:
-    """Yield the letters and digits of each form that is long enough to be found whatever stands between them."""
+def _alphanumeric_forms(secret: str) -> Iterator[bytes]:
+    """Yield the letters and digits of each form that has enough of them."""
     for form in (*_forms(secret), secret.encode().hex().encode()):
-        if len(bare := _bones(form)) >= _SHORTEST:
+        if len(bare := _alphanumeric(form)) >= _SHORTEST:
             yield bare

@@ -1,0 +1,307 @@
+"""What must hold of the states that a journal folds to: each prefix is a valid task, and an undo restores one.
+
+Pure functions that return violations, like those of `treadle.testing.audit.events`. These use the engine's own fold:
+`prefixes` applies the events one by one and checks the state after each, `refold` compares the last state with the one
+that a runner holds, `fork_equals_parent` compares a fork with its parent up to the fork point.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import field, fields, replace
+from typing import Any
+
+from treadle.core import events as e
+from treadle.core.data import mutable
+from treadle.core.events import IllegalEvent
+from treadle.core.fold import apply
+from treadle.core.graph import Graph
+from treadle.core.messages import Message
+from treadle.core.render import spoken
+from treadle.core.schedule import words_of
+from treadle.core.state import TaskState, start
+from treadle.testing.audit.events import Violation, well_formed
+
+
+@mutable
+class JournalOf:
+    """A task as a store holds it: each event with the epoch it was written under, and the thread it began in."""
+
+    task: str
+    entries: list[tuple[int, e.Event]]
+    history: list[Message] = field(default_factory=list[Message])
+    parent: str | None = None
+    shared: int = 0
+
+    @property
+    def events(self) -> list[e.Event]:
+        """The events without their epochs."""
+        return [event for _, event in self.entries]
+
+
+@mutable
+class _Standing:
+    """The parts of a task's state that an undo restores."""
+
+    messages: list[Message]
+    turn: int
+    tool_calls: int
+    unread: list[e.InputReceived]
+    answered: bool
+    output: Any
+    rejected: int
+
+    @classmethod
+    def of(cls, state: TaskState) -> _Standing:
+        """Return those parts of a state."""
+        messages, unread = list(state.messages), list(state.unread)
+        answered, output = state.answered, state.output
+        return cls(messages, state.turn, state.tool_calls, unread, answered, output, state.rejected)
+
+
+@mutable
+class _Standings:
+    """What an undo may have to restore: the standing before the first step and at the end of each step."""
+
+    origin: _Standing | None = None
+    after: dict[int, _Standing] = field(default_factory=dict[int, _Standing])
+    during_undo: list[e.InputReceived] | None = None
+    """messages that came since an undo was requested, which outlast it; None if none was requested"""
+
+
+_CHANGES_CONVERSATION = (e.ToolEnded, e.ModelReturned, e.StepCompleted, e.Rewound, e.TaskReopened)
+"""Events that change the conversation in another way than by adding a message that the task received."""
+
+
+_ENDS_OF_STEPS = (e.StepCompleted, e.StepFailed, e.StepSkipped, e.Rewound, e.TaskReopened, e.TaskForked)
+"""Events after which the counts of a task are compared with the steps of its graph."""
+
+
+def prefixes(journal: JournalOf) -> Iterator[Violation]:
+    """Every prefix is a valid task with a well-formed conversation, and an undo restores what it says."""
+    task = journal.task
+    state = start(task, journal.history)
+    standings, received = _Standings(), set[int]()
+    for epoch, event in journal.entries:
+        if isinstance(event, e.StepCompleted) and event.last and _ignores_messages(state):
+            text = f"{event.step} answers while messages wait to be read"
+            yield Violation("well_formed", task, event.seq, text)
+        if isinstance(event, e.TaskEnded) and event.state == "completed" and state.unread:
+            yield Violation("well_formed", task, event.seq, "it completes while messages wait to be read")
+        try:
+            apply(state, event, epoch)
+        except (IllegalEvent, AssertionError, LookupError, TypeError, AttributeError) as error:
+            yield Violation("prefix_folds", task, event.seq, f"{event.kind}: {type(error).__name__}: {error}")
+            return
+        yield from _coherent(task, event.seq, state)
+        _note_received(event, state, received)
+        if isinstance(event, _ENDS_OF_STEPS) and state.graph is not None:
+            yield from _adds_up(task, event.seq, state, state.graph)
+        if isinstance(event, (*_ENDS_OF_STEPS, e.TaskEnded)) and state.graph is not None:
+            yield from _keeps_messages(task, event, state, state.graph, received)
+        if isinstance(event, _CHANGES_CONVERSATION) and not _owes_results(state):
+            yield from well_formed(task, state.messages, seq=event.seq)
+        if isinstance(event, e.Rewound):
+            yield from _restored(task, event, state, standings)
+        _note_standing(event, state, standings)
+
+
+def _ignores_messages(state: TaskState) -> bool:
+    """Tell whether a step that answers now leaves messages unread, though the model may still be asked."""
+    return state.step is not None and not state.step.final and bool(state.unread)
+
+
+def _owes_results(state: TaskState) -> bool:
+    """Tell whether calls were requested whose results are not in the conversation yet."""
+    if state.graph is not None:
+        return any(node.owes for node in state.graph.running.values())
+    return state.step is not None and bool(state.step.open)
+
+
+def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
+    """The indexes inside the state agree with what they index."""
+    if state.graph is not None:
+        yield from _coherent_graph(task, seq, state, state.graph)
+        return
+    step = state.step
+    if step is not None:
+        still = {call.id for call in step.calls if call.status != "ended"}
+        if still != set(step.open):
+            yield Violation("prefix_folds", task, seq, f"open are {sorted(step.open)}, not {sorted(still)}")
+    indexes = [each.index for each in (*state.steps, *((step,) if step is not None else ()))]
+    if indexes != list(range(1, len(indexes) + 1)):
+        yield Violation("prefix_folds", task, seq, f"steps are numbered {indexes}")
+
+
+def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Violation]:
+    """The indexes of a graph agree with its nodes."""
+    nodes = graph.nodes
+    for node in nodes.values():
+        above = [nodes[other] for other in node.after]
+        over = [other for other in above if other.status in ("completed", "skipped")]
+        over += [other for other in above if other.status == "failed" and other.id not in graph.failed]
+        if node.status == "planned" and node.waits != len(above) - len(over):
+            yield Violation("prefix_folds", task, seq, f"{node.id} waits for {node.waits} steps")
+        if node.status == "running" and node.step is not None and not node.won + node.passed >= node.need:
+            yield Violation("prefix_folds", task, seq, f"{node.id} runs with {node.won} of {node.need}")
+        if node.step is not None and node.status == "running":
+            still = {call.id for call in node.step.calls if call.status != "ended"}
+            if still != set(node.step.open):
+                text = f"open are {sorted(node.step.open)}, not {sorted(still)}"
+                yield Violation("prefix_folds", task, seq, text)
+    for name, listed in (
+        ("ready", [node.id for node in graph.ready]),
+        ("running", list(graph.running)),
+    ):
+        expected = sorted(node.id for node in nodes.values() if node.status == name)
+        if sorted(listed) != expected:
+            yield Violation("prefix_folds", task, seq, f"{name} are {listed}, not {expected}")
+    if graph.planned != sum(node.status == "planned" for node in nodes.values()):
+        yield Violation("prefix_folds", task, seq, f"{graph.planned} steps are counted as planned")
+    paths = [nodes[step.id].path for step in state.steps]
+    if paths != sorted(set(paths)):
+        yield Violation("prefix_folds", task, seq, f"steps are in the order {paths}")
+    if state.ended == "completed" and graph.running:
+        yield Violation("prefix_folds", task, seq, f"completed while {', '.join(graph.running)} still runs")
+
+
+def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Violation]:
+    """A task's counts and conversation are those of its steps: no more after an undo."""
+    nodes = graph.nodes.values()
+    merged = sorted((node for node in nodes if node.merged), key=lambda node: (node.since, node.path))
+    began = [node.step for node in nodes if node.step is not None]
+    own = state.messages[len(state.history) : len(state.messages) - state.closing]
+    for name, counted, expected in (
+        ("its conversation", own, [message for node in merged for message in words_of(node)]),
+        ("answers", state.turn, sum(node.answers for node in nodes)),
+        ("calls", state.tool_calls, sum(node.calls for node in nodes)),
+        ("steps begun", graph.started, sum(step.started_seq != step.ended_seq for step in began)),
+        ("unread", [message.seq for message in state.unread], sorted(each.seq for each in state.unread)),
+    ):
+        if counted != expected:
+            text = f"{name}: the task holds {counted!r}, its steps {expected!r}"
+            yield Violation("prefix_folds", task, seq, text)
+    if state.own_from > len(state.messages):
+        text = f"its own messages begin at {state.own_from}, after the last one"
+        yield Violation("prefix_folds", task, seq, text)
+
+
+def _note_received(event: e.Event, state: TaskState, received: set[int]) -> None:
+    """Keep the set of messages that the task received, by the number of their event."""
+    if isinstance(event, (e.InputEdited, e.MessagesImported)):
+        received.clear()  # what a step has read already is not replaced, and is found there
+    if isinstance(event, e.InputReceived):
+        received.add(event.seq)
+    elif isinstance(event, (e.InputEdited, e.TaskCreated)):
+        received.update(message.seq for message in state.unread)
+
+
+def _keeps_messages(
+    task: str, event: e.Event, state: TaskState, graph: Graph, received: set[int]
+) -> Iterator[Violation]:
+    """Each message is read by one step or by none yet; a task that keeps its conversation has it there."""
+    read = [message for node in graph.nodes.values() for message in node.read]
+    counts = Counter(message.seq for message in (*state.unread, *read))
+    lost = sorted(seq for seq in received if counts[seq] != 1)
+    if lost:
+        text = f"the messages of events {lost} are neither waiting nor read by one step"
+        yield Violation("well_formed", task, event.seq, text)
+    if isinstance(event, e.TaskEnded) and (event.kept or event.state in ("completed", "degraded")):
+        rendered = [spoken(message) for message in read]
+        silent = [each.text for each in rendered if state.messages.count(each) < rendered.count(each)]
+        if silent:
+            yield Violation("well_formed", task, event.seq, f"{silent} is missing in the conversation")
+
+
+def _note_standing(event: e.Event, state: TaskState, standings: _Standings) -> None:
+    """Note where the task stands after an event, if an undo may lead back there."""
+    is_before_steps = not state.began and state.step is None and len(state.steps) == state.floor
+    if isinstance(event, (e.Rewound, e.TaskForked, e.TaskEnded)):
+        standings.during_undo = None
+    if isinstance(event, (e.TaskCreated, e.TaskForked)):
+        before = standings.after.get(state.floor, standings.origin)
+        standings.origin = _Standing.of(state) if is_before_steps else before
+    elif isinstance(event, e.InputReceived) and is_before_steps and standings.origin is not None:
+        unread = [*standings.origin.unread, event]
+        standings.origin = replace(standings.origin, unread=unread, answered=False, output=None)
+    elif isinstance(event, e.InputReceived) and standings.during_undo is not None:
+        standings.during_undo.append(event)
+    elif isinstance(event, e.UndoRequested):
+        standings.during_undo = [] if standings.during_undo is None else standings.during_undo
+    elif isinstance(event, e.ResultReplaced):
+        # A fork with another result stands elsewhere than its parent did.
+        standings.after = {}
+        if standings.origin is not None:
+            standings.origin = replace(standings.origin, messages=list(state.messages))
+    elif isinstance(event, (e.StepCompleted, e.StepSkipped, e.TaskReopened)):
+        _note_end_of_step(event, state, standings)
+
+
+def _note_end_of_step(event: e.Event, state: TaskState, standings: _Standings) -> None:
+    if not state.steps or state.step is not None:
+        return
+    index, standing = state.steps[-1].index, _Standing.of(state)
+    before = standings.after.get(index)
+    if isinstance(event, e.TaskReopened) and before is not None and before.unread != standing.unread:
+        standing = before  # messages since the step's end are taken back with the step that reads them
+    standings.after[index] = standing
+    if len(state.steps) == state.floor and standing is not before:
+        # The step that was under way where a fork began: it cannot go back further than its end.
+        standings.origin = standing
+
+
+def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standings) -> Iterator[Violation]:
+    """After an undo the task stands where it stood at the end of the step that it goes back to."""
+    if state.graph is not None:
+        left = [step.id for step in state.steps if step.id in event.steps]
+        if left:
+            yield Violation("undo_restores", task, event.seq, f"{left} were taken back and are still there")
+        return
+    expected = standings.origin if event.to == state.floor else standings.after.get(event.to)
+    if len(state.steps) != event.to:
+        yield Violation(
+            "undo_restores", task, event.seq, f"{len(state.steps)} steps are left, not {event.to}"
+        )
+    if expected is None:
+        return
+    if standings.during_undo:
+        unread = [*expected.unread, *standings.during_undo]
+        expected = replace(expected, unread=unread, answered=False, output=None)
+    standing = _Standing.of(state)
+    for item in fields(_Standing):
+        then, now = getattr(expected, item.name), getattr(standing, item.name)
+        if then != now:
+            text = f"back after step {event.to}, {item.name} is {now!r} and was {then!r}"
+            yield Violation("undo_restores", task, event.seq, text)
+
+
+def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
+    """The state that a runner holds in memory is the one that the journal folds to."""
+    folded = start(journal.task, journal.history)
+    for epoch, event in journal.entries:
+        apply(folded, event, epoch)
+    if folded.seq != live.seq:
+        yield Violation("refold", journal.task, live.seq, f"the journal ends at event {folded.seq}")
+        return
+    for item in fields(TaskState):
+        mine, expected = getattr(live, item.name), getattr(folded, item.name)
+        if item.name == "history":
+            mine, expected = list(mine), list(expected)
+        if mine != expected:
+            text = f"{item.name} is {mine!r} in memory and {expected!r} by the journal"
+            yield Violation("refold", journal.task, live.seq, text)
+
+
+def fork_equals_parent(fork: JournalOf, parent: JournalOf) -> Iterator[Violation]:
+    """Up to its point a fork is its parent, event by event; the next event names the parent."""
+    for (_, mine), (_, theirs) in zip(fork.entries[: fork.shared], parent.entries, strict=False):
+        if mine != theirs or mine.time != theirs.time:
+            yield Violation("fork_equals_parent", fork.task, mine.seq, f"{mine!r} is not {theirs!r}")
+    if len(fork.entries) <= fork.shared:
+        yield Violation("fork_equals_parent", fork.task, fork.shared, "it has no event of its own")
+        return
+    first = fork.entries[fork.shared][1]
+    if not isinstance(first, e.TaskForked) or first.parent != parent.task:
+        text = f"its first own event is {first.kind}, not a fork of {parent.task}"
+        yield Violation("fork_equals_parent", fork.task, first.seq, text)
