@@ -9,7 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from treadle.agents.agent import Agent, RunContext
+from treadle.agents.agent import Agent
+from treadle.agents.context import RunContext
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import (
     ModelAnswer,
@@ -31,10 +32,10 @@ from treadle.tools.function import tool
 from treadle.wiring import Runner
 
 if TYPE_CHECKING:
+    from treadle.agents.context import RequestContext
     from treadle.agents.dialects.dialect import Reading
     from treadle.agents.dialects.planner import Planner
     from treadle.agents.dialects.react import React
-    from treadle.agents.tool_selection import RequestContext
     from treadle.agents.workers.node import Ask, NodeContext
     from treadle.agents.workers.pipeline import Node, Pipeline
     from treadle.agents.workers.plan_refine import PlanRefine
@@ -58,7 +59,7 @@ _HOMES = {  # what few agents need is imported by those that do
     "React": "treadle.agents.dialects.react",
     "Quorum": "treadle.agents.workers.worker",
     "Reading": "treadle.agents.dialects.dialect",
-    "RequestContext": "treadle.agents.tool_selection",
+    "RequestContext": "treadle.agents.context",
     "ToolIndex": "treadle.tools.index",
     "StepContext": "treadle.agents.workers.step_context",
     "StepResult": "treadle.agents.workers.worker",

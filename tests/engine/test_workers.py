@@ -29,7 +29,7 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.agents.tool_selection import RequestContext
+from treadle.agents.context import RequestContext
 from treadle.agents.workers.plan_refine import WORKING
 from treadle.core.events import Delta, Event
 from treadle.core.messages import Message

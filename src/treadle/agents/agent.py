@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, cast, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, cast, get_args
 
+from treadle.agents.context import RunContext
+from treadle.agents.worker_choice import resolve_worker
 from treadle.core.codec import flaw
-from treadle.core.data import frozen
-from treadle.core.messages import Content, Json
+from treadle.core.messages import Json
 from treadle.core.model import ModelSettings
 from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError
@@ -19,33 +20,17 @@ from treadle.ports import C, Model, Tool
 if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
     from treadle.agents.output import OutputType
-    from treadle.agents.subagent import SubagentTool
     from treadle.agents.tool_selection import ToolSelector
-    from treadle.agents.workers.step_context import StepContext
-    from treadle.agents.workers.worker import AgentWorker, Decider, FunctionWorker, StepResult
+    from treadle.agents.worker_choice import WorkerChoice
+    from treadle.agents.workers.worker import Decider, FunctionWorker
 
-    StepFunction: TypeAlias = Callable[[StepContext[Any]], StepResult | Awaitable[StepResult]]
-    Worker: TypeAlias = "WorkerName | Dialect | StepFunction | AgentWorker | Decider"
-
-WorkerName = Literal["function_calling", "react", "planner", "plan_refine"]
 OutputMode = Literal["auto", "native", "tool", "prompt"]
-"""How a model is asked for a typed answer: by the provider's own structured output, by a tool, or in words."""
-
-
-@frozen
-class RunContext(Generic[C]):
-    """What instructions given as a function may look at: called once per task, before its first request."""
-
-    task_id: str
-    thread_id: str
-    input: tuple[Content, ...]
-    context: C
-
-
-_WORKED_OUT: Final = ("_fingerprint", "_typed", "agent_tools", "dialect", "custom_worker")
-"""The fields of an agent that follow from the others."""
+"""How a model is asked for a typed answer: by the provider's structured output, by a tool, or in the prompt."""
 
 Instructions = str | Callable[[RunContext[Any]], str]
+
+_DERIVED: Final = ("_fingerprint", "_typed", "custom_worker", "dialect", "subagents_by_tool")
+"""The fields of an agent that follow from the others."""
 
 
 class Agent(Generic[C]):
@@ -53,35 +38,34 @@ class Agent(Generic[C]):
 
     Args:
         model: `provider:model`, or a `Model` object.
-        name: stored with each task; how a process finds the agent again.
-        instructions: text, or a function of `RunContext` called once per task.
-        description: what it is for, in words for the models of agents that may call it.
+        name: stored with each task; a process finds the agent of a task by it.
+        instructions: text, or a function of `RunContext` that is called once per task.
+        description: what the agent is for; the models of agents that may call it read this.
         tools: functions decorated with `@tool`; their names must differ.
-        subagents: agents that it may call, each offered to its model as a tool named after it: called with a text, it
-            runs as a task of its own, below this one, and its answer is the call's result. The name of an agent stands
-            for one that the runner knows: so an agent may call itself.
-        offer: which of them each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
+        subagents: agents that this one may call. Each is offered to the model as a tool of the same name, which takes
+            a text. A call runs as a task of its own below this one; its answer is the call's result. A name stands
+            for the agent that the runner knows by it, so an agent may call itself.
+        offer: which tools each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
             or their names; None offers all. Called once for each request, in the event loop.
-        output_type: what the answer has to be: any type that pydantic supports, also a union; `str` leaves it text.
+        output_type: the type of the answer: any that pydantic supports, also a union; `str` leaves it text.
         output_mode: how the model is asked for it: `native` (the provider's structured output), `tool` (a call) or
-            `prompt` (in words); `auto` is what the model says it does best.
-        output_retries: how many wrong answers in a row are sent back before the step fails.
-        worker: the kind of reasoning: `function_calling`, or for models that call no tools of their own accord
-            `react` or `planner`; or `React(...)`, `Planner(...)` or another `Dialect`; `plan_refine` or
-            `PlanRefine(...)` for sub-tasks beside each other. Or a worker of your own: a function of `StepContext`
-            that returns a `StepResult`, an `AgentWorker`, or `Decider(decide)`.
+            `prompt` (instructions); `auto` takes what the model supports best.
+        output_retries: how many wrong answers in a row are sent back to the model before the step fails.
+        worker: the kind of reasoning: `function_calling`; for models without tool calls `react` or `planner`, or
+            `React(...)`, `Planner(...)` or another `Dialect`; for sub-tasks that run in parallel `plan_refine` or
+            `PlanRefine(...)`. Or a custom worker: a function of `StepContext` that returns a `StepResult`, an
+            `AgentWorker`, or `Decider(decide)`.
         limits: hard limits of each task.
         model_settings: sent with each request.
-        metadata: JSON data of yours, kept here and never looked at.
+        metadata: JSON data for the application; Treadle does not read it.
 
     Raises:
-        ConfigurationError: a value is not valid; the text names the field.
+        ConfigurationError: a value is not valid; the message names the field.
     """
 
     __slots__ = (
         "_fingerprint",
         "_typed",
-        "agent_tools",
         "custom_worker",
         "description",
         "dialect",
@@ -96,6 +80,7 @@ class Agent(Generic[C]):
         "output_retries",
         "output_type",
         "subagents",
+        "subagents_by_tool",
         "tools",
         "worker",
     )
@@ -105,22 +90,22 @@ class Agent(Generic[C]):
     instructions: Instructions
     description: str
     tools: tuple[Tool, ...]
-    """all that its model may call, its subagents included"""
+    """all tools that its model may call, with those that call its subagents"""
 
     subagents: tuple[Agent[Any] | str, ...]
-    agent_tools: frozenset[str]
-    """the names of those tools that are agents"""
+    subagents_by_tool: Mapping[str, Agent[Any] | str]
+    """the subagents by the names of the tools that call them"""
 
     offer: ToolSelector | None
     output_type: Any
     output_mode: OutputMode
     output_retries: int
-    worker: Worker
+    worker: WorkerChoice
     dialect: Dialect | None
-    """how the agent speaks with its model; None: by the provider's own tool calls"""
+    """the text protocol in which the agent speaks with its model; None: the provider's tool calls"""
 
     custom_worker: FunctionWorker | Decider | None
-    """how a custom worker, or `plan_refine`, is driven; None for the other built-in kinds"""
+    """what drives the steps of an agent whose worker is custom or `plan_refine`; None for the other workers"""
 
     limits: Limits
     model_settings: ModelSettings
@@ -141,7 +126,7 @@ class Agent(Generic[C]):
         output_type: Any = str,
         output_mode: OutputMode = "auto",
         output_retries: int = 2,
-        worker: Worker = "function_calling",
+        worker: WorkerChoice = "function_calling",
         limits: Limits | None = None,
         model_settings: ModelSettings | None = None,
         metadata: Json = None,
@@ -154,8 +139,10 @@ class Agent(Generic[C]):
             raise ConfigurationError(f"Agent {name!r}: instructions cannot be stored: they are {beyond}")
         if not isinstance(description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Agent {name!r}: description must be text, got {description!r}")
-        own_tools = _checked_tools(name, tools)
-        checked_tools = _with_agents(name, own_tools, subagents) if subagents else own_tools
+        checked_tools = _checked_tools(name, tools)
+        subagents_by_tool: dict[str, Agent[Any] | str] = {}
+        if subagents:
+            checked_tools, subagents_by_tool = _with_subagents(name, checked_tools, subagents)
         values: dict[str, Any] = {
             "name": _checked_name(name),
             "model": _checked_model(name, model),
@@ -163,30 +150,30 @@ class Agent(Generic[C]):
             "description": description,
             "tools": checked_tools,
             "subagents": tuple(subagents),
-            "agent_tools": frozenset([tool.spec.name for tool in checked_tools[len(own_tools) :]]),
-            "offer": None if offer is None else _offer(name, offer, checked_tools),
+            "subagents_by_tool": subagents_by_tool,
+            "offer": None if offer is None else _checked_offer(name, offer, checked_tools),
             "output_type": output_type,
             "output_mode": _checked_mode(name, output_mode),
             "output_retries": _checked_retries(name, output_retries),
             "worker": worker,
-            "dialect": _dialect(name, worker, checked_tools),
-            "custom_worker": None,
             "limits": _checked(name, "limits", limits, Limits),
             "model_settings": _checked(name, "model_settings", model_settings, ModelSettings),
             "metadata": metadata,
             "_fingerprint": "",
             "_typed": None if output_type is str else _output(name, output_type),
         }
-        direct = next((tool.spec.name for tool in values["tools"] if tool.spec.return_direct), None)
+        direct = next((tool.spec.name for tool in checked_tools if tool.spec.return_direct), None)
         if direct is not None and output_type is not str:
             raise ConfigurationError(
                 f"Agent {name!r}: the result of the tool {direct!r} would be the answer, of whatever type it is: give "
                 "up its return_direct=, or output_type="
             )
-        if worker != "function_calling" and values["dialect"] is None:
-            from treadle.agents.workers.worker import worker_for
-
-            values["custom_worker"] = worker_for(name, worker, values["model"], checked_tools)
+        try:
+            values["dialect"], values["custom_worker"] = resolve_worker(
+                worker, values["model"], checked_tools
+            )
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Agent {name!r}: {error}") from None
         for field, value in values.items():
             object.__setattr__(self, field, value)
 
@@ -195,16 +182,12 @@ class Agent(Generic[C]):
 
     def replace(self, **changes: Any) -> Agent[C]:
         """Return an agent like this one with some arguments of the constructor changed."""
-        kept = {field: getattr(self, field) for field in self.__slots__ if field not in _WORKED_OUT}
-        kept["tools"] = [tool for tool in self.tools if tool.spec.name not in self.agent_tools]
-        unknown = set(changes) - set(kept)
+        arguments = {field: getattr(self, field) for field in self.__slots__ if field not in _DERIVED}
+        arguments["tools"] = [tool for tool in self.tools if tool.spec.name not in self.subagents_by_tool]
+        unknown = set(changes) - set(arguments)
         if unknown:
             raise ConfigurationError(f"Agent.replace: there is no argument {min(unknown)!r}")
-        return Agent(**{**kept, **changes})
-
-    def agent_tool(self, name: str) -> SubagentTool:
-        """Return the tool of this name, which is an agent."""
-        return cast("SubagentTool", next(tool for tool in self.tools if tool.spec.name == name))
+        return Agent(**{**arguments, **changes})
 
     @property
     def model_name(self) -> str:
@@ -222,13 +205,14 @@ class Agent(Generic[C]):
         if not self._fingerprint:
             from pydantic_core import to_json
 
-            told = self.instructions if isinstance(self.instructions, str) else self.instructions.__qualname__
+            written = self.instructions
+            instructions = written if isinstance(written, str) else written.__qualname__
             specs = [_spec_facts(tool.spec) for tool in self.tools]
-            spoken = self.dialect or self.custom_worker
-            worker = self.worker if spoken is None else spoken.facts()
+            described = self.dialect or self.custom_worker
+            worker = self.worker if described is None else described.facts()
             output = [self._typed.schema] if self._typed is not None else []
             offer = [] if self.offer is None else [{"offer": _offer_facts(self.offer)}]
-            facts = to_json([self.name, self.model_name, told, worker, specs, *output, *offer])
+            facts = to_json([self.name, self.model_name, instructions, worker, specs, *output, *offer])
             object.__setattr__(self, "_fingerprint", hashlib.sha256(facts).hexdigest()[:16])
         return self._fingerprint
 
@@ -238,12 +222,12 @@ class Agent(Generic[C]):
 
 
 class ModelText(str):
-    """A model given as text, `provider:model`; its `repr` is that of the model it stands for, with its layers."""
+    """The name of a model, `provider:model`; its `repr` is that of the model it stands for, with its layers."""
 
     __slots__ = ()
 
     show: ClassVar[Callable[[str], str]] = str.__repr__
-    """how it is shown: set by whoever knows what text stands for"""
+    """Return the `repr` of a name; set by the composition root, which knows the models that names stand for."""
 
     def __repr__(self) -> str:
         return type(self).show(str(self))
@@ -251,30 +235,6 @@ class ModelText(str):
 
 def _spec_facts(spec: ToolSpec) -> list[Any]:
     return [spec.name, spec.description, spec.parameters, spec.effect, spec.return_direct]
-
-
-def _dialect(name: str, worker: Any, tools: Sequence[Tool]) -> Dialect | None:
-    """Return the dialect that a worker is; None if it is none."""
-    if worker == "function_calling":
-        return None
-    from treadle.agents.dialects.dialect import Dialect
-
-    dialect: Any = worker
-    if worker == "react":
-        from treadle.agents.dialects.react import React
-
-        dialect = React()
-    elif worker == "planner":
-        from treadle.agents.dialects.planner import Planner
-
-        dialect = Planner()
-    if isinstance(dialect, type) or not isinstance(dialect, Dialect):
-        return None
-    try:
-        dialect.check([tool.spec.name for tool in tools])
-    except ConfigurationError as error:
-        raise ConfigurationError(f"Agent {name!r}: {error}") from None
-    return dialect
 
 
 def _checked_name(name: Any) -> str:
@@ -319,13 +279,34 @@ def _checked_tools(name: str, tools: Any) -> tuple[Tool, ...]:
     return tuple(checked.values())
 
 
-def _with_agents(name: str, tools: tuple[Tool, ...], subagents: Any) -> tuple[Tool, ...]:
-    from treadle.agents.subagent import with_agents
+def _with_subagents(
+    name: str, tools: tuple[Tool, ...], subagents: Any
+) -> tuple[tuple[Tool, ...], dict[str, Agent[Any] | str]]:
+    """Return an agent's tools with those that call its subagents, and the subagents by the names of these tools."""
+    from treadle.agents.subagent import SubagentTool
 
-    return with_agents(name, tools, subagents)
+    if isinstance(subagents, (str, bytes)) or not isinstance(subagents, Sequence):
+        raise ConfigurationError(f"Agent {name!r}: subagents must be a list, got {subagents!r}")
+    by_name: dict[str, Tool] = {tool.spec.name: tool for tool in tools}
+    by_tool: dict[str, Agent[Any] | str] = {}
+    for index, subagent in enumerate(cast("Sequence[Any]", subagents)):
+        if not isinstance(subagent, (Agent, str)) or not subagent:
+            raise ConfigurationError(
+                f"Agent {name!r}: subagents[{index}] must be an Agent, or the name of one, got {subagent!r}"
+            )
+        agent = cast("Agent[Any] | str", subagent)
+        tool = (
+            SubagentTool(agent, "") if isinstance(agent, str) else SubagentTool(agent.name, agent.description)
+        )
+        if tool.spec.name in by_name:
+            raise ConfigurationError(
+                f"Agent {name!r}: its subagent {tool.agent_name!r} has the name of another of its tools"
+            )
+        by_name[tool.spec.name], by_tool[tool.spec.name] = tool, agent
+    return tuple(by_name.values()), by_tool
 
 
-def _offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
+def _checked_offer(name: str, offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
     from treadle.agents.tool_selection import checked_tool_selector
 
     try:

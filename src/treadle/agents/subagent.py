@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import ToolSpec, Unknown, Verdict
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid
-from treadle.ports import Tool, ToolContext, ToolOutput
-
-if TYPE_CHECKING:
-    from treadle.agents.agent import Agent
+from treadle.ports import ToolContext, ToolOutput
 
 ALONE = "It sees nothing of this conversation: tell it all it has to know. What it answers is the result of the call."
 _PARAMETERS: Json = {
@@ -26,20 +22,19 @@ _PARAMETERS: Json = {
 
 
 class SubagentTool:
-    """An agent, as a model is offered it.
+    """A subagent as the tool that its caller's model is offered.
 
     Args:
-        agent: the agent; or the name of one that the runner knows, such as one that is to call itself.
+        agent_name: the agent's.
+        description: what the agent is for; empty for one that is known by name only.
     """
 
-    def __init__(self, agent: Agent[Any] | str) -> None:
-        self.agent = agent
-        self.agent_name = agent if isinstance(agent, str) else agent.name
-        told = "" if isinstance(agent, str) else agent.description
-        told = told or f"Hands work to the agent {self.agent_name}."
+    def __init__(self, agent_name: str, description: str) -> None:
+        self.agent_name = agent_name
+        description = description or f"Hands work to the agent {agent_name}."
         self.spec = ToolSpec(
-            name=re.sub(r"[^A-Za-z0-9_-]", "_", self.agent_name),
-            description=f"{told}\n\n{ALONE}",
+            name=re.sub(r"[^A-Za-z0-9_-]", "_", agent_name),
+            description=f"{description}\n\n{ALONE}",
             parameters=_PARAMETERS,
             idempotent=True,  # a second start goes on with the task that the first one began
             declared=True,
@@ -65,26 +60,3 @@ class SubagentTool:
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
         """Return that it is not known: it need not be asked, since the task has a journal."""
         return Unknown()
-
-
-def with_agents(name: str, tools: tuple[Tool, ...], subagents: Any) -> tuple[Tool, ...]:
-    """Return an agent's tools with its subagents as tools; raises `ConfigurationError`."""
-    if isinstance(subagents, (str, bytes)) or not isinstance(subagents, Sequence):
-        raise ConfigurationError(f"Agent {name!r}: subagents must be a list, got {subagents!r}")
-    from treadle.agents.agent import Agent
-
-    taken = {tool.spec.name for tool in tools}
-    found: list[Tool] = list(tools)
-    for index, given in enumerate(subagents):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        if not isinstance(given, (Agent, str)) or not given:
-            raise ConfigurationError(
-                f"Agent {name!r}: subagents[{index}] must be an Agent, or the name of one, got {given!r}"
-            )
-        made = SubagentTool(given)  # pyright: ignore[reportUnknownArgumentType]
-        if made.spec.name in taken:
-            raise ConfigurationError(
-                f"Agent {name!r}: its subagent {made.agent_name!r} has the name of another of its tools"
-            )
-        taken.add(made.spec.name)
-        found.append(made)
-    return tuple(found)

@@ -10,27 +10,10 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from treadle.agents.agent import RunContext
-from treadle.core.data import frozen
-from treadle.core.messages import Json, Message
+from treadle.agents.context import RequestContext
+from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
-from treadle.ports import C, Tool
-
-
-@frozen
-class RequestContext(RunContext[C]):
-    """What an offer may look at: called before each request that was not made before.
-
-    Args:
-        step: the number of the step that asks, from 1.
-        messages: the conversation so far, the thread's words included; shared with the task, not copied.
-        tools: all tools of the agent, in its order.
-    """
-
-    step: int
-    messages: Sequence[Message]
-    tools: tuple[Tool, ...]
-
+from treadle.ports import Tool
 
 ToolSelector: TypeAlias = Callable[[RequestContext[Any]], Iterable[str | Tool]]
 """Chooses tools for a request, or names of tools. It should follow from what it is given, and be quick."""

@@ -260,9 +260,8 @@ async def family_of(
 ) -> Family:
     """Return the children of a drive; raises `AgentUnknown` for one that is only named and not known here."""
     state, agents = owned.state, dict[str, Agent[Any]]()
-    for name in kit.agent.agent_tools:
-        found = kit.agent.agent_tool(name).agent
-        agents[name] = driving.agents.named(found, kit.agent) if isinstance(found, str) else found
+    for name, agent in kit.agent.subagents_by_tool.items():
+        agents[name] = driving.agents.named(agent, kit.agent) if isinstance(agent, str) else agent
     answers = kit.rules.on_limit == "final_answer" and kit.agent.custom_worker is None
     account = Account(kit.rules.limits, state, keeps=answers and bool(kit.tools), above=above)
     known, unseen = await spent_below(driving, state)

@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from treadle.agents.agent import Agent, RunContext
+from treadle.agents.agent import Agent
+from treadle.agents.context import RunContext
 from treadle.agents.decide import function_calling
 from treadle.core import events as e
 from treadle.core.codec import flaw

@@ -272,7 +272,7 @@ def rules_for(agent: Agent[Any] | None, options: RunOptions, *, raised: bool = F
     return Rules(
         model=agent.model_name,
         tools={tool.spec.name: tool.spec for tool in agent.tools},
-        agents=agent.agent_tools,
+        agents=frozenset(agent.subagents_by_tool),
         limits=limits,
         on_limit=options.on_limit or "final_answer",
         on_model_failure=failure.model,

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from treadle.agents.agent import Agent, RunContext
+from treadle.agents.agent import Agent
+from treadle.agents.context import RunContext
 from treadle.agents.workers.step_context import StepContext
 from treadle.agents.workers.worker import FunctionWorker, checked_result
 from treadle.core import events as e
@@ -32,7 +33,8 @@ async def run_function(
     assert isinstance(worker, FunctionWorker), "only those have such steps"
     assert context.step_requests is not None, "and a desk for them"
     assert state.graph is not None, "and a graph of them"
-    ctx = StepContext[Any](state, node, context.step_requests, context.user_context, context.runtime.agent)
+    agent = context.runtime.agent
+    ctx = StepContext[Any](state, node, context.step_requests, context.user_context, agent.tools, agent.typed)
     in_flight.enter()
     try:
         try:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from treadle.agents.tool_selection import RequestContext, selected_names
+from treadle.agents.context import RequestContext
+from treadle.agents.tool_selection import selected_names
 from treadle.core import events as e
 from treadle.core.effects import CallModel
 from treadle.core.messages import Message

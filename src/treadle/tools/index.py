@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from treadle.agents.tool_selection import RequestContext
+from treadle.agents.context import RequestContext
 from treadle.core.messages import Json, Message, Reasoning, Text, ToolResult
 from treadle.core.observation import near_name
 from treadle.errors import ConfigurationError

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
 
-from treadle.agents.agent import Agent, RunContext
+from treadle.agents.agent import Agent
+from treadle.agents.context import RunContext
 from treadle.agents.workers.node import (
     TASK_INPUT,
     Ask,

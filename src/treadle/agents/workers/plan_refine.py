@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from json import dumps
 from typing import Any, Final, cast
 
-from treadle.agents.agent import RunContext
+from treadle.agents.context import RunContext
 from treadle.agents.decide.lifecycle import may_have_acted
 from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS
 from treadle.agents.workers import plans

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
+from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
 from treadle.core.codec import is_writable
 from treadle.core.graph import Asked, Graph, MemoEntry, MemoValue, StepNode
@@ -20,10 +21,10 @@ from treadle.core.model import ModelAnswer
 from treadle.core.schedule import seen_by
 from treadle.core.state import CallState, TaskState
 from treadle.errors import ModelError, NotReproducible, SubagentFailed, ToolCallFailed, WorkerError
-from treadle.ports import C
+from treadle.ports import C, Tool
 
 if TYPE_CHECKING:
-    from treadle.agents.agent import Agent
+    from treadle.agents.output import OutputType
     from treadle.core.tools import ToolSpec
 
 T = TypeVar("T")
@@ -70,6 +71,13 @@ class StepServices(Protocol):
         ...
 
 
+class NamedAgent(Protocol):
+    """An agent that a step may run: `Agent`, as far as `StepContext.run_agent` needs it."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class StepContext(Generic[C]):
     """A step, as the function that it is sees it.
 
@@ -80,7 +88,13 @@ class StepContext(Generic[C]):
     """
 
     def __init__(
-        self, state: TaskState, node: StepNode, services: StepServices, context: C, agent: Agent[Any]
+        self,
+        state: TaskState,
+        node: StepNode,
+        services: StepServices,
+        context: C,
+        tools: Sequence[Tool],
+        output_type: OutputType | None,
     ) -> None:
         step, graph = node.step, state.graph
         assert step is not None, "it has begun"
@@ -100,9 +114,11 @@ class StepContext(Generic[C]):
         self.results: Mapping[str, Json] = _results(graph, node)
         self.failures: Mapping[str, str] = _failures(graph, node)
         self.instructions = state.instructions or ""
-        self.tools: tuple[ToolSpec, ...] = tuple([tool.spec for tool in agent.tools])
-        self._agents = {agent.agent_tool(name).agent_name: name for name in agent.agent_tools}
-        self._typed = agent.typed
+        self.tools: tuple[ToolSpec, ...] = tuple([tool.spec for tool in tools])
+        self._tool_of_agent = {
+            tool.agent_name: tool.spec.name for tool in tools if isinstance(tool, SubagentTool)
+        }
+        self._typed = output_type
         self._made = node.requests
         self._seen: dict[str, int] = {}
         self._asking = False
@@ -235,11 +251,11 @@ class StepContext(Generic[C]):
         call = next(call for call in reversed(self._step.calls) if call.id == call_id)
         if call.outcome != "ok":
             why = call.error.message if call.error is not None else f"{call.name} ended as {call.outcome}"
-            failed = SubagentFailed if call.name in self._agents.values() else ToolCallFailed
+            failed = SubagentFailed if call.name in self._tool_of_agent.values() else ToolCallFailed
             raise failed(why, tool=call.name, call_id=call.id, outcome=str(call.outcome))
         return copied(call.output)
 
-    async def run_agent(self, agent: Agent[Any] | str, input: str, *, key: str | None = None) -> Json:
+    async def run_agent(self, agent: NamedAgent | str, input: str, *, key: str | None = None) -> Json:
         """Run one of the agent's subagents on a text, as a task of its own below this one, and return its output.
 
         Args:
@@ -252,13 +268,13 @@ class StepContext(Generic[C]):
             SubagentFailed: it did not end well: `outcome` says how.
             NotReproducible: the key was used before for something else.
         """
-        wanted = agent if isinstance(agent, str) else agent.name
-        name = self._agents.get(wanted)
-        if name is None:
+        name = agent if isinstance(agent, str) else agent.name
+        tool = self._tool_of_agent.get(name)
+        if tool is None:
             raise WorkerError(
-                f"step {self.name!r}: {wanted!r} is not among the agent's subagents: name it in subagents="
+                f"step {self.name!r}: {name!r} is not among the agent's subagents: name it in subagents="
             )
-        return await self.call_tool(name, {"input": input}, key=key)
+        return await self.call_tool(tool, {"input": input}, key=key)
 
     async def call_tools(self, answer: ModelAnswer) -> tuple[CallState, ...]:
         """Make all calls that an answer asks for, beside each other; those that fail are answers to the model too."""

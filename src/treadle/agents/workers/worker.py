@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Container, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from treadle.agents.agent import RunContext
+from treadle.agents.context import RunContext
 from treadle.agents.decide import step_functions
 from treadle.agents.decide.lifecycle import DecideFunction
 from treadle.agents.workers.step_context import StepContext
@@ -17,7 +17,6 @@ from treadle.core.graph import Graph
 from treadle.core.messages import File, Json
 from treadle.core.schedule import InvalidPlan, check, names_before
 from treadle.errors import ConfigurationError, WorkerError
-from treadle.ports import Model, Tool
 
 FIRST = "start"
 """What the first step is called of a worker that is a plain function."""
@@ -52,6 +51,10 @@ class StepResult:
     skipped: str | Exception | None = None
     sources: Sequence[Json] = ()
     artifacts: Sequence[File] = ()
+
+
+StepFunction: TypeAlias = Callable[[StepContext[Any]], StepResult | Awaitable[StepResult]]
+"""A worker that is one function for all steps."""
 
 
 @runtime_checkable
@@ -141,28 +144,6 @@ class FunctionWorker:
         if not is_writable(found):
             raise WorkerError(f"finalize_task must return JSON data or None, got {found!r:.200}")
         return found
-
-
-def worker_for(name: str, given: Any, model: str | Model, tools: Sequence[Tool]) -> FunctionWorker | Decider:
-    """Return a worker made of what an agent was given; raises `ConfigurationError`."""
-    if isinstance(given, Decider):
-        return given
-    if given == "plan_refine":
-        from treadle.agents.workers.plan_refine import PlanRefine
-
-        given = PlanRefine()
-    if isinstance(given, type) or not (callable(given) or isinstance(given, AgentWorker)):
-        raise ConfigurationError(
-            f"Agent {name!r}: worker must be 'function_calling', 'react', 'planner', 'plan_refine', a dialect such as "
-            f"React(...), PlanRefine(...), a function of StepContext, an AgentWorker, or Decider(...), got {given!r}"
-        )
-    check = getattr(given, "check_for", None)
-    if callable(check):
-        try:
-            check(model, tools)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"Agent {name!r}: {error}") from None
-    return FunctionWorker(given)
 
 
 def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResult:

@@ -35,7 +35,9 @@ def watched(agent: Agent[C], ledger: Ledger) -> Agent[C]:
         agent: any agent.
         ledger: where its calls are noted; its `Crash` is passed at each border.
     """
-    tools = [WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in agent.agent_tools]
+    tools = [
+        WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in agent.subagents_by_tool
+    ]
     below = [one if isinstance(one, str) else watched(one, ledger) for one in agent.subagents]
     model = WatchedModel(resolve(agent.model), ledger)
     return agent.replace(model=model, tools=tools, subagents=below)

@@ -89,9 +89,9 @@ async def replay(
     worker: Any = agent.worker if agent.dialect is None else _Understood(agent.dialect)
     parts = _subagents_served(agent, model, served) if agent.custom_worker is not None else {"subagents": ()}
     tools = [
-        tool if run_tools and tool.spec.name not in agent.agent_tools else _Recorded(tool, served)
+        tool if run_tools and tool.spec.name not in agent.subagents_by_tool else _Recorded(tool, served)
         for tool in agent.tools
-        if not (parts["subagents"] and tool.spec.name in agent.agent_tools)
+        if not (parts["subagents"] and tool.spec.name in agent.subagents_by_tool)
     ]
     actor = agent.replace(model=model, tools=tools, worker=worker, **parts)
     async with Runner("memory:", agents=[actor]) as runner:
@@ -268,10 +268,10 @@ def _subagents_served(agent: Agent[Any], model: ReplayModel, served: _Served) ->
         return answer
 
     made: list[Agent[Any]] = []
-    for name in sorted(agent.agent_tools):
-        known = agent.agent_tool(name)
-        told = "" if isinstance(known.agent, str) else known.agent.description
-        made.append(Agent(model, name=known.agent_name, description=told, worker=answering(name)))
+    for tool, subagent in sorted(agent.subagents_by_tool.items()):
+        is_name = isinstance(subagent, str)
+        name, description = (subagent, "") if is_name else (subagent.name, subagent.description)
+        made.append(Agent(model, name=name, description=description, worker=answering(tool)))
     return {"subagents": tuple(made)}
 
 

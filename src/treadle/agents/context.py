@@ -1,0 +1,39 @@
+"""What functions of the user are passed when an agent calls them outside a step: `RunContext`, `RequestContext`.
+
+Functions of a step get a `StepContext` (`workers/step_context.py`), nodes of a pipeline a `NodeContext`
+(`workers/node.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic
+
+from treadle.core.data import frozen
+from treadle.core.messages import Content, Message
+from treadle.ports import C, Tool
+
+
+@frozen
+class RunContext(Generic[C]):
+    """The task, as instructions given as a function see it; they are called once per task, before its first request."""
+
+    task_id: str
+    thread_id: str
+    input: tuple[Content, ...]
+    context: C
+
+
+@frozen
+class RequestContext(RunContext[C]):
+    """A request, as the function that selects its tools sees it; called for each request that was not made before.
+
+    Args:
+        step: the number of the step that makes the request, from 1.
+        messages: the conversation so far with the thread's messages; shared with the task, not copied.
+        tools: all tools of the agent, in its order.
+    """
+
+    step: int
+    messages: Sequence[Message]
+    tools: tuple[Tool, ...]
