@@ -161,7 +161,7 @@ def test_when_the_last_step_ran_tools_a_last_answer_is_asked_for_within_it() -> 
     state = told(ran("look"))
     written, decision = follow(state, rules(Limits(steps=1)))
     assert written == [e.LimitReached("steps", 1, 1)]
-    assert decision == (CallModel("s1", state.step, True),)
+    assert decision == (CallModel("s1", state.step, state.step.model_call, True),)
 
 
 def after_the_limit(*more: Any) -> Any:
@@ -284,7 +284,7 @@ def test_a_refused_call_leads_to_the_last_answer() -> None:
     state = told(step(), answered("look", "look"), began(0, name="look"), ended(0), ended(1, "refused"))
     written, decision = follow(state, rules(Limits(tool_calls=1)))
     assert written == [e.LimitReached("tool_calls", 1, 2)]
-    assert decision == (CallModel("s1", state.step, True),)
+    assert decision == (CallModel("s1", state.step, state.step.model_call, True),)
 
 
 def test_when_time_is_up_what_runs_is_stopped_and_the_rest_refused() -> None:
@@ -310,7 +310,10 @@ def test_a_failed_model_fails_the_task_and_the_next_attempt_asks_again() -> None
         e.TaskReopened(2, "resume"),
     )
     assert again.ended == "failed"
-    assert follow(reopened) == ([e.StepStarted("s1", 1, 2)], (CallModel("s1", reopened.step, False),))
+    assert follow(reopened) == (
+        [e.StepStarted("s1", 1, 2)],
+        (CallModel("s1", reopened.step, reopened.step.model_call, False),),
+    )
 
 
 def test_a_failed_model_may_end_the_task_degraded_with_what_there_is() -> None:

@@ -50,7 +50,7 @@ def test_cancel_ends_every_open_call_and_then_the_task(events: list[Any]) -> Non
         assert decided(state) == ()
         stops = [
             e.ToolStopped("s1", "s1-0", "interrupted")
-            if state.begun()
+            if state.begun_calls()
             else e.ModelStopped("s1", "interrupted")
         ]
         state = told(*events, e.CancelRequested(), *stops)
@@ -129,7 +129,7 @@ def test_a_last_answer_in_flight_is_not_given_up_because_somebody_speaks() -> No
     state = told(ran("look"), e.LimitReached("steps", 1, 1), e.ModelStarted("s1", "m", 2, True))
     words = e.InputReceived((Text("quick"),), seq=state.seq + 1)
     apply(state, words)
-    assert decided(state) == (CallModel("s1", state.step, True),)
+    assert decided(state) == (CallModel("s1", state.step, state.step.model_call, True),)
 
 
 # ---------------------------------------------------------------------------------------------- undo

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.core.state import CallState, StepState, start
+from treadle.core.state import start
+from treadle.core.steps import CallState, StepState
 from treadle.policy.progress import LONGEST, in_circles, newest_calls, same
 
 

@@ -15,7 +15,8 @@ from treadle.core.fold import apply
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Finish, Usage
 from treadle.core.model_answer import with_places
-from treadle.core.state import CallState, TaskState, start
+from treadle.core.state import TaskState, start
+from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
 from treadle.drivers.driver import idle
 from treadle.drivers.task_cache import OwnedTask, recover
@@ -118,7 +119,7 @@ class Shell:
     def check_policy(self) -> None:
         """A failure that is to fail the task is gone on from by nobody."""
         step = self.state.step
-        if step is not None and self.rules.on_tool_failure == "fail" and not step.final:
+        if step is not None and self.rules.on_tool_failure == "fail" and not step.model_call.final:
             failed = [call.id for call in step.calls if call.failed]
             assert failed == [] or any(call.outcome == "unknown" for call in step.calls), failed
 
@@ -129,7 +130,7 @@ class Shell:
     def begin(self, effect: Effect) -> None:
         state = self.state
         if isinstance(effect, CallModel):
-            self.record(e.ModelStarted(effect.step.id, "m", effect.step.model_attempt + 1, effect.final))
+            self.record(e.ModelStarted(effect.step.id, "m", effect.call.attempt + 1, effect.final))
             self.requests.append(list(state.view))
         elif isinstance(effect, CallTool):
             call, spec = effect.call, SPECS.get(effect.call.name)

@@ -68,7 +68,7 @@ def what_a_dead_driver_left_open_is_not_marked(patch: pytest.MonkeyPatch) -> Non
 
 def what_a_dead_driver_left_open_is_called_failed(patch: pytest.MonkeyPatch) -> None:
     def recover(owned: task_cache.OwnedTask) -> None:
-        for call in owned.state.begun():
+        for call in owned.state.begun_calls():
             if call.undo_status != "begun":
                 failure = e.Failure("tool", "error", "the driver died", call.id)
                 owned.writer.record(e.ToolEnded(call.step, call.id, "error", error=failure))

@@ -284,12 +284,13 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     for event in events:
         time = event.time
         if type(event) is UnknownEvent:
-            document, ignorable = {"k": event.tag, **event.data}, event.inert
+            document = {"k": event.tag, **event.data}
+            if event.inert:
+                document["i"] = 1
         else:
-            write = _WRITERS.get(type(event)) or _writer(type(event))
-            document, ignorable = write(event, {"k": event.kind}), event.ignorable
-        if ignorable:
-            document["i"] = 1
+            document = _WRITERS[type(event)](event, {"k": event.kind})
+            if event.ignorable:
+                document["i"] = 1
         if time != previous:
             document["d"] = time - previous
             previous = time
@@ -309,13 +310,15 @@ def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
     return json_.to_json({**record, "e": outside, "b": 1}, inf_nan_mode="constants"), blobs
 
 
-_WRITERS: dict[type[Event], Callable[[Any, dict[str, Any]], dict[str, Any]]] = {}
+class _Writers(dict[type[Event], Callable[[Any, dict[str, Any]], dict[str, Any]]]):
+    """For each class of event the function that writes one, compiled at its first use."""
+
+    def __missing__(self, kind: type[Event]) -> Callable[[Any, dict[str, Any]], dict[str, Any]]:
+        write = self[kind] = _plan(kind).encode
+        return write
 
 
-def _writer(kind: type[Event]) -> Callable[[Any, dict[str, Any]], dict[str, Any]]:
-    """Return how an event of this class is written, compiled at its first use."""
-    write = _WRITERS[kind] = _plan(kind).encode
-    return write
+_WRITERS: Final = _Writers()
 
 
 @cache

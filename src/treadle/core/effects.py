@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 from treadle.core.data import mutable
 from treadle.core.events import Event, Outcome
-from treadle.core.graph import Asked, StepNode
-from treadle.core.state import CallState, StepState
+from treadle.core.graph import StepNode
+from treadle.core.steps import CallState, ModelCall, StepState
 
 WaitReason = Literal[
     "ended",
@@ -30,12 +30,12 @@ WaitReason = Literal[
 
 @mutable
 class CallModel:
-    """Ask the model. `final` wants an answer without tools; `asked` is what a function wants it asked."""
+    """Ask the model a question of a step. `final` wants an answer without tools."""
 
     id: str
     step: StepState
+    call: ModelCall
     final: bool = False
-    asked: Asked | None = None
 
 
 @mutable

@@ -14,7 +14,7 @@ one returned. Where a call was ended for another reason than its own, `Failure.k
 from __future__ import annotations
 
 from treadle.core.events import Failure, Outcome, ToolEnded
-from treadle.core.state import CallState
+from treadle.core.steps import CallState
 
 
 def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded:

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from treadle.core import events as e
-from treadle.core import schedule
-from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire, pay
+from treadle.core import model_calls, schedule
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
 from treadle.core.render import RETRY_MARK, asked_as, results, spoken
-from treadle.core.state import CallState, Checkpoint, StepState, TaskState, UndoState
+from treadle.core.state import TaskState, UndoState
+from treadle.core.steps import CallState, Checkpoint, StepState
 
 E = TypeVar("E", bound=e.Event)
 
@@ -44,9 +44,11 @@ def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     if state.ended is not None and kind not in _AFTER_THE_END:
         raise IllegalEvent(f"task {state.task_id}: {event.kind} after the task ended")
     state.seq = seq
-    if epoch == state.epoch and not state.in_line:
+    if epoch != state.epoch:
+        state.epoch = epoch
+    elif not state.in_line:
         state.driven += time - state.time
-    state.epoch, state.time = epoch, time
+    state.time = time
     if state.progress != epoch and kind not in _NO_PROGRESS:
         state.progress = epoch
     if state.graph is not None and (rule := schedule.RULES.get(kind)) is not None:
@@ -94,7 +96,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     # What the parent was asked to do (stop, pause, end) was not asked of its fork.
     state.pausing = state.interrupting = state.cancelling = state.in_line = state.shutdown = False
     state.ended = state.undo = None
-    if state.step is None or not state.step.final:
+    if state.step is None or not state.step.model_call.final:
         state.limit = None  # else it is why no more than an answer was asked for
     state.attempt, state.thread_version, state.driven = 1, 0, 0
     state.began = False
@@ -139,12 +141,8 @@ def _become(state: TaskState, fingerprint: str) -> None:
     state.fingerprint = fingerprint
     for timer in state.unfired():
         timer.tries.retry_at = None  # what was to wait was another model, or asked by another
-    if state.step is not None:
-        state.step.offered = None
-    if state.graph is not None:
-        for node in state.graph.nodes.values():
-            for asked in node.asked.values():
-                asked.offered = None
+    for _, call in state.open_model_calls():
+        call.offered = None
 
 
 def _options_changed(state: TaskState, event: e.OptionsChanged) -> None:
@@ -193,14 +191,13 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
             _ask_again(state, step)
         step.attempt, step.status, step.error = event.attempt, "running", None
     else:
-        step = StepState(event.step, event.index, event.attempt, first_message=len(state.messages))
-        step.started, step.started_seq = event.time, event.seq
-        state.step = step
+        state.step = step = StepState(event.step, event.index, event.attempt)
+        step.first_message, step.started, step.started_seq = len(state.messages), event.time, event.seq
     state.error, state.began = None, True
     if step.open or answered:
         return  # between calls and their results nobody else may speak, also when some are to be tried again later
     if state.unread:
-        step.offered = None
+        step.model_call.offered = None
     for words in state.unread:
         state.messages.append(spoken(words))
         step.input += words.parts
@@ -209,36 +206,19 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
 
 def _ask_again(state: TaskState, step: StepState) -> None:
     """Have the model asked for another answer: the wrong one stands in the conversation, with what is wrong with it."""
-    step.model, step.typed, step.answered_calls, state.rejected = "idle", None, len(step.calls), 0
-    step.offered = None
-
-
-def _model_started(state: TaskState, event: e.ModelStarted) -> None:
-    step = _running(state, event)
-    step.model, step.model_attempt, step.final = "begun", event.attempt, event.final
-    step.offered = event.offered
-    step.error, step.paused = None, False
-    begin(state, step, event)
-    state.model_calls += 1
+    step.model_call.status, step.model_call.offered = "proposed", None
+    step.typed, step.answered_calls, state.rejected = None, len(step.calls), 0
 
 
 def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
-    step = _running(state, event)
+    step, asked = model_calls.finish(state, event)
     message = event.message
-    step.model, step.finish, step.text = "returned", event.finish, message.text
-    step.tries = None
-    step.usage = step.usage + event.usage
-    state.usage = state.usage + event.usage
-    pay(state, step, event.model, event.cost)
-    if event.also:
-        count_side_calls(state, step, event.also)
-    state.last_request_tokens, state.last_request_cost = event.usage.total_tokens, event.cost or 0
-    state.turn += 1
+    step.text = message.text
     step.answer_at, step.answered_calls = len(state.messages), len(step.calls)
     state.messages.append(message)
     for part in message.parts:
         if type(part) is ToolCall:
-            call = CallState(part.id, step.id, part.name, part.arguments, part.problem, offered=step.offered)
+            call = CallState(part.id, step.id, part.name, part.arguments, part.problem, offered=asked.offered)
             step.calls.append(call)
             step.open[call.id] = call
     state.tool_calls += len(step.open)
@@ -253,29 +233,16 @@ def _read_as_typed(state: TaskState, step: StepState, typed: e.TypedAnswer) -> N
         for call in step.open.values():
             call.answers = call.name == giving.name
             state.tool_calls -= call.answers
-    if typed.problem is not None and not step.final:
+    if typed.problem is not None and not step.model_call.final:
         state.rejected += 1
         if giving is None:
             state.messages.append(Message("user", (Text(typed.problem),)))
 
 
 def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
-    step = _running(state, event)
-    step.model, step.final = "idle", False
-    count_failure(state, step, event)
-    if event.retry_at is None:
-        step.error, step.tries = event.error, None
-    else:
-        step.tries = after_failure(step.tries, event, state.epoch)
-
-
-def _timer_fired(state: TaskState, event: e.TimerFired) -> None:
-    fire(state, _running(state, event), event)
-
-
-def _model_stopped(state: TaskState, event: e.ModelStopped) -> None:
-    step = _running(state, event)
-    step.model, step.final = "idle", False
+    step, asked = model_calls.fail(state, event)
+    if asked.status == "failed":
+        step.error = event.error
 
 
 def _call_edited(state: TaskState, event: e.CallEdited) -> None:
@@ -520,7 +487,7 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
         step.error = None  # a failure of the model that was tolerated: now it is asked again
         if step.typed is not None and step.typed.problem is not None and not step.open:
             _ask_again(state, step)
-    if state.answered and state.steps[-1].final:
+    if state.answered and state.steps[-1].model_call.final:
         _take_up(state, state.steps[-1])
     elif not state.answered:
         state.output, state.output_text = None, ""
@@ -607,10 +574,15 @@ def _open_call(state: TaskState, call_id: str) -> CallState:
 
 
 def _step_of_call(state: TaskState, call_id: str) -> tuple[StepState, CallState]:
-    for step in (state.step,) if state.step is not None else state.under_way():
+    step = state.step
+    if step is not None:
         call = step.open.get(call_id)
         if call is not None:
             return step, call
+    else:
+        for step in state.under_way():
+            if call_id in step.open:
+                return step, step.open[call_id]
     raise IllegalEvent(f"task {state.task_id}: call {call_id} is not open")
 
 
@@ -641,11 +613,11 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.InputEdited: _input_edited,
     e.StepsPlanned: _steps_planned,
     e.StepStarted: _step_started,
-    e.ModelStarted: _model_started,
+    e.ModelStarted: model_calls.start,
     e.ModelReturned: _model_returned,
     e.ModelFailed: _model_failed,
-    e.ModelStopped: _model_stopped,
-    e.TimerFired: _timer_fired,
+    e.ModelStopped: model_calls.stop,
+    e.TimerFired: model_calls.fire,
     e.CallEdited: _call_edited,
     e.ToolStarted: _tool_started,
     e.ToolStopped: _tool_stopped,

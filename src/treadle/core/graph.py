@@ -10,64 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from treadle.core.data import frozen, mutable
+from treadle.core.events import InputReceived, NextStep
 from treadle.core.messages import Json, Message
-from treadle.core.model import NO_USAGE, Finish, Tries, Usage
-
-if TYPE_CHECKING:
-    from treadle.core.events import Failure, InputReceived, ModelRequested, NextStep
-    from treadle.core.state import CallState, StepState
+from treadle.core.steps import CallState, ModelCall, StepState
 
 NodeStatus = Literal["planned", "ready", "running", "completed", "failed", "skipped"]
-
-
-@mutable
-class Asked:
-    """One request to the model by a step that is a function. `own` ones belong to the conversation."""
-
-    id: str
-    request: ModelRequested
-    status: Literal["proposed", "begun", "ended"] = "proposed"
-    attempt: int = 0
-    asked_at: int = 0
-    tries: Tries | None = None
-    """see `StepState`"""
-
-    offered: tuple[str, ...] | None = None
-    """the tools in it, if the agent chooses among them: made again it offers the same"""
-
-    message: Message | None = None
-    finish: Finish = "stop"
-    usage: Usage = NO_USAGE
-    error: Failure | None = None
-    follows: Asked | None = None
-    """the one that it goes on from"""
-
-    length: int = 0
-    """how many messages it tells the model, the conversation apart"""
-
-    def told(self) -> list[Message]:
-        """Return what it tells the model, the conversation apart."""
-        talk, request = list[Message](), self
-        while True:
-            talk[:0] = request.request.messages or ()
-            if request.follows is None:
-                return talk
-            request = request.follows
-            assert request.message is not None, "it was answered"
-            talk.insert(0, request.message)
-
-    @property
-    def own(self) -> bool:
-        """Whether the answer is said in the conversation, and not on the side."""
-        return self.request.messages is None
-
-    @property
-    def looks_back(self) -> bool:
-        """Whether the model is shown the conversation."""
-        return self.own or self.request.after_conversation
 
 
 @frozen
@@ -82,7 +32,7 @@ class MemoEntry:
     """What a function did under a key: found again by it when the function is entered again."""
 
     digest: str
-    done: Asked | CallState | MemoValue
+    done: ModelCall | CallState | MemoValue
 
 
 StepPath: TypeAlias = tuple[int, ...]
@@ -141,7 +91,7 @@ class StepNode:
     read: tuple[InputReceived, ...] = ()
     reason: str | None = None
     answers: int = 0
-    asked: dict[str, Asked] = field(default_factory=dict[str, Asked])
+    model_calls: dict[str, ModelCall] = field(default_factory=dict[str, ModelCall])
     """requests to the model that have not ended"""
 
     newest_calls: tuple[str, ...] = ()

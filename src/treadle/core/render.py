@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from treadle.core.events import InputReceived
 from treadle.core.messages import Content, Message, Text, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, as_text, framed
-from treadle.core.state import CallState
+from treadle.core.steps import CallState
 
 RETRY_MARK = "r"
 """What parts a call's id from the number of its try, when a failed step is taken up again."""

@@ -14,12 +14,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from treadle.core import events as e
-from treadle.core.attempts import after_failure, begin, count_failure, count_side_calls, fire, pay
-from treadle.core.graph import Asked, Graph, MemoEntry, MemoValue, StepNode, StepPath
+from treadle.core import model_calls
+from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
 from treadle.core.render import RETRY_MARK, asked_as, results, spoken
-from treadle.core.state import CallState, StepState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, ModelCall, StepState
 
 UNNEEDED: Final = "join"
 """Who gave a step up that nobody needs any more."""
@@ -380,7 +381,7 @@ def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
     told = {asked_as(call) for call in step.calls if call.asked} - set(node.newest_calls)
     for key, kept in list(node.memo.items()):
         done = kept.done
-        if isinstance(done, Asked) and done.error is not None:
+        if isinstance(done, ModelCall) and done.status == "failed":
             node.tried[key] = done.attempt
             del node.memo[key]
         elif (
@@ -440,51 +441,33 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
     """Take down that a function wants the model asked."""
     node = _running(state, graph, event)
     step = node.step
-    request = Asked(event.call, event, attempt=node.tried.get(event.key, 0))
+    call = ModelCall(event.call, event, attempt=node.tried.get(event.key, 0))
     if event.follows is not None:
-        request.follows = next(
+        call.follows = next(
             done
-            for kept in node.memo.values()
-            if isinstance(done := kept.done, Asked) and done.id == event.follows
+            for entry in node.memo.values()
+            if isinstance(done := entry.done, ModelCall) and done.id == event.follows
         )
-        request.length = request.follows.length + 1
-    request.length += len(event.messages or ())
-    if request.looks_back and step is not None:
+        call.side_length = call.follows.side_length + 1
+    call.side_length += len(event.messages or ())
+    if call.sees_conversation and step is not None:
         _answer_calls(state, node, step)
     node.requests += 1
-    node.asked[event.call] = request
-    node.memo[event.key] = MemoEntry(event.digest, request)
-
-
-def _model_started(state: TaskState, graph: Graph, event: e.ModelStarted) -> None:
-    """Take down that a function's request is out."""
-    node = _running(state, graph, event)
-    request = _asked(state, node, event.call)
-    request.status, request.attempt, request.offered = "begun", event.attempt, event.offered
-    begin(state, request, event)
-    state.model_calls += 1
+    node.model_calls[event.call] = call
+    node.memo[event.key] = MemoEntry(event.digest, call)
 
 
 def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> None:
-    """Take down the answer to a function's request; one in the conversation is said there."""
-    node = _running(state, graph, event)
-    request, step = _asked(state, node, event.call), node.step
-    assert step is not None, "it runs"
-    request.status, request.message, request.finish = "ended", event.message, event.finish
-    request.usage, request.tries = event.usage, None
-    if event.also:
-        count_side_calls(state, step, event.also)
-    del node.asked[request.id]
-    step.usage, state.usage = step.usage + event.usage, state.usage + event.usage
-    pay(state, step, event.model, event.cost)
-    step.model_attempt += 1
-    state.last_request_tokens, state.last_request_cost = event.usage.total_tokens, event.cost or 0
-    state.turn += 1
+    """Note the answer to a function's request; one in the conversation becomes a message there."""
+    step, call = model_calls.finish(state, event)
+    node, call_id = graph.nodes[step.id], str(event.call)
+    del node.model_calls[call_id]
     node.answers += 1
-    held = request.offered if request.request.tools is None else request.request.tools
-    if held is not None and event.message.tool_calls:
-        node.offers[request.id] = held
-    if request.own:
+    assert call.request is not None, "a function's question has one"
+    names = call.offered if call.request.tools is None else call.request.tools
+    if names is not None and event.message.tool_calls:
+        node.offers[call_id] = names
+    if call.in_conversation:
         _say(state, node, event.message)
         step.text = event.message.text
         node.newest_calls = tuple([part.id for part in event.message.parts if type(part) is ToolCall])
@@ -492,27 +475,10 @@ def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> N
 
 
 def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
-    """Take down that a function's request was not answered."""
-    node = _running(state, graph, event)
-    request = _asked(state, node, event.call)
-    assert node.step is not None, "it runs"
-    count_failure(state, node.step, event)
-    if event.retry_at is not None:
-        request.status, request.tries = "proposed", after_failure(request.tries, event, state.epoch)
-        return
-    request.status, request.error = "ended", event.error
-    del node.asked[request.id]
-
-
-def _timer_fired(state: TaskState, graph: Graph, event: e.TimerFired) -> None:
-    """Take down that a function's request may go out again."""
-    fire(state, _asked(state, _running(state, graph, event), event.call), event)
-
-
-def _model_stopped(state: TaskState, graph: Graph, event: e.ModelStopped) -> None:
-    """Take down that a function's request was given up: it goes out again when the task goes on."""
-    node = _running(state, graph, event)
-    _asked(state, node, event.call).status = "proposed"
+    """Note that a function's request was not answered; it ends unless it is to be asked again."""
+    step, call = model_calls.fail(state, event)
+    if call.status == "failed":
+        del graph.nodes[step.id].model_calls[str(event.call)]
 
 
 def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> None:
@@ -569,13 +535,6 @@ def _running(state: TaskState, graph: Graph, event: Any) -> StepNode:
             f"task {state.task_id}: {event.kind} names step {event.step}, which is not running"
         )
     return node
-
-
-def _asked(state: TaskState, node: StepNode, call_id: str | None) -> Asked:
-    request = node.asked.get(call_id or "")
-    if request is None:
-        raise e.IllegalEvent(f"task {state.task_id}: step {node.id} has no request {call_id} to the model")
-    return request
 
 
 def _answer_calls(state: TaskState, node: StepNode, step: StepState) -> None:
@@ -695,11 +654,8 @@ def inherit(graph: Graph) -> None:
 RULES: dict[type[e.Event], Callable[[TaskState, Graph, Any], None]] = {
     e.StepStarted: _begin,
     e.ModelRequested: _model_requested,
-    e.ModelStarted: _model_started,
     e.ModelReturned: _model_returned,
     e.ModelFailed: _model_failed,
-    e.ModelStopped: _model_stopped,
-    e.TimerFired: _timer_fired,
     e.CallRequested: _call_requested,
     e.ValueKept: _value_kept,
     e.StepCompleted: _complete,

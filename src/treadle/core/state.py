@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import Literal
 
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
@@ -16,169 +15,13 @@ from treadle.core.events import (
     EndState,
     Failure,
     InputReceived,
-    Outcome,
-    TypedAnswer,
     UndoneCall,
     UnknownEvent,
 )
-from treadle.core.graph import Asked, Graph
-from treadle.core.messages import Content, File, Json, Message, MessageView, ToolCall, copied
+from treadle.core.graph import Graph
+from treadle.core.messages import Content, Json, Message, MessageView
 from treadle.core.model import NO_USAGE, Tries, Usage
-from treadle.core.tools import EffectClass
-
-CallStatus = Literal["proposed", "begun", "lost", "unresolved", "parked", "ended"]
-"""`lost`: begun, and its outcome is not known. `unresolved`: `reconcile=` did not know either.
-
-`parked`: an agent's, whose task is at rest and has not ended.
-"""
-
-UndoStatus = Literal["none", "begun", "lost", "not_happened", "done", "failed", "skipped"]
-"""How a call's compensation stands. Of a `lost` one nobody knows the end; one found `not_happened` has none and begins
-again, like `none`, which never began, or failed and is asked for once more."""
-
-
-_FAILURES = ("error", "timeout", "abandoned")
-"""Of a call whose outcome is unknown: the kinds of failure that are its own."""
-
-
-@mutable
-class CallState:
-    """One tool call on the task's present branch."""
-
-    id: str
-    step: str
-    name: str
-    arguments: dict[str, Json]
-    problem: str | None = None
-    status: CallStatus = "proposed"
-    attempt: int = 0
-    effect: EffectClass = "write"
-    undo: bool = False
-    started: int = 0
-    ended: int = 0
-    outcome: Outcome | None = None
-    output: Json = None
-    observation: tuple[Content, ...] | None = None
-    display: str | None = None
-    error: Failure | None = None
-    sources: tuple[Json, ...] = ()
-    artifacts: tuple[File, ...] = ()
-    stopped: Failure | None = None
-    """why its last attempt stopped, if that failed"""
-
-    cut_off: int = 0
-    """how many of its attempts were stopped before their end, so that it is not known what these did"""
-
-    offered: tuple[str, ...] | None = None
-    """the tools that were offered when it was asked for; None: all that the agent has"""
-
-    answers: bool = False
-    """it gives the task's answer by a tool that is there for nothing else: it never runs, and is counted nowhere"""
-
-    asked: bool = False
-    """of a function's call: the model asked for it, in the step's own answer"""
-
-    child: str | None = None
-    """the task that it is, if it is the call of an agent"""
-
-    since: int = 0
-    """for how long its own task had been driven then, in microseconds"""
-
-    undo_status: UndoStatus = "none"
-    undo_attempt: int = 0
-    undo_error: str | None = None
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether it may have taken effect or not: an attempt was cut off, and none has returned since."""
-        return self.cut_off > 0 and self.effect != "read"
-
-    @property
-    def doubts(self) -> int:
-        """How many of its attempts may have done what is not known, for a call that is made in its place."""
-        return self.cut_off or int(self.child is not None and self.effect != "read")
-
-    @property
-    def failed(self) -> bool:
-        """Whether it failed, and may be tried again when its step is: with the same idempotency key."""
-        if self.outcome == "unknown":
-            return self.effect == "idempotent" and self.error is not None and self.error.kind in _FAILURES
-        return self.outcome in ("error", "timeout")
-
-    @property
-    def as_tool_call(self) -> ToolCall:
-        """The call as `undo=` and `reconcile=` get it."""
-        return ToolCall(self.id, self.name, copied(self.arguments), output=copied(self.output))
-
-
-@mutable
-class Checkpoint:
-    """Where a task stood at the end of a step: enough to stand there again."""
-
-    messages: int
-    turn: int
-    tool_calls: int
-    unread: tuple[InputReceived, ...]
-    reasons: int
-    rejected: int = 0
-
-
-@mutable
-class StepState:
-    """One step on the task's present branch."""
-
-    id: str
-    index: int
-    attempt: int = 1
-    status: Literal["running", "completed", "failed", "skipped"] = "running"
-    model: Literal["idle", "begun", "returned"] = "idle"
-    model_attempt: int = 0
-    asked_at: int = 0
-    """when trying to have its question answered began, under the present ownership"""
-
-    tries: Tries | None = None
-    """of a question that failed and is to be asked again"""
-
-    final: bool = False
-    offered: tuple[str, ...] | None = None
-    """the tools in its newest request, if not all were: the same request, made again, offers the same"""
-
-    paused: bool = False
-    """after a failure in it the policy asked for a pause"""
-
-    finish: str = "stop"
-    text: str = ""
-    typed: TypedAnswer | None = None
-    calls: list[CallState] = field(default_factory=list[CallState])
-    open: dict[str, CallState] = field(default_factory=dict[str, CallState])
-    usage: Usage = NO_USAGE
-    cost: int = 0
-    unpriced: tuple[str, ...] = ()
-    """as in `TaskState`"""
-
-    input: tuple[Content, ...] = ()
-    first_message: int = 0
-    answer_at: int = 0
-    """where in the conversation the newest answer of the model stands"""
-
-    answered_calls: int = 0
-    """how many of `calls` were asked for by answers before the newest, or before the one that is to come"""
-
-    last: bool = False
-    output: Json = None
-    sources: tuple[Json, ...] = ()
-    artifacts: tuple[File, ...] = ()
-    error: Failure | None = None
-    started: int = 0
-    ended: int = 0
-    started_seq: int = 0
-    ended_seq: int = 0
-    checkpoint: Checkpoint | None = None
-
-    @property
-    def unasked(self) -> bool:
-        """Whether the model is still, or again, to be asked: words that arrive now belong to this step."""
-        return self.model == "idle" and len(self.calls) == self.answered_calls
+from treadle.core.steps import CallState, Checkpoint, ModelCall, StepState
 
 
 @mutable
@@ -362,8 +205,8 @@ class TaskState:
                 return step.open[call_id]
         return None
 
-    def begun(self) -> list[CallState]:
-        """The calls that are running, or were when their driver died."""
+    def begun_calls(self) -> list[CallState]:
+        """Return the tool calls that are in flight, or were when their driver crashed."""
         calls = [call for step in self.under_way() for call in step.open.values() if call.status == "begun"]
         if self.undo is not None:
             calls += [call for call in self.undo.queue if call.undo_status == "begun"]
@@ -375,39 +218,37 @@ class TaskState:
 
     def in_flight(self) -> bool:
         """Whether a model call or a tool call is begun and not ended."""
-        if self.step is not None and self.step.model == "begun":
+        if self.step is not None and self.step.model_call.status == "begun":
             return True
-        return bool(self.begun()) or bool(self.asked())
+        return bool(self.begun_calls()) or bool(self.begun_model_calls())
 
     def timers(self) -> Iterator[Timer]:
-        """The timers that the task waits for: while an undo is under way, none, for nothing is asked before it ends."""
+        """Yield the timers that the task waits for; none during an undo, which ends before anything is asked."""
         return self.unfired() if self.undo is None else iter(())
 
     def unfired(self) -> Iterator[Timer]:
-        """The timers that have not fired: of questions that are to be asked again."""
-        if self.step is not None:
-            if self.step.tries is not None and self.step.tries.retry_at is not None:
-                yield Timer(self.step.id, None, self.step.tries.retry_at, self.step.tries)
-        elif self.graph is not None:
-            for node in self.graph.running.values():
-                for asked in node.asked.values():
-                    if asked.tries is not None and asked.tries.retry_at is not None:
-                        yield Timer(node.id, asked.id, asked.tries.retry_at, asked.tries)
+        """Yield the timers that have not fired, of questions that are to be asked again."""
+        for step, call in self.open_model_calls():
+            if call.tries is not None and call.tries.retry_at is not None:
+                yield Timer(step.id, call.id, call.tries.retry_at, call.tries)
 
     def next_due(self) -> int | None:
         """When the first timer fires, in microseconds since 1970, UTC; None when there is none."""
         return min((timer.due for timer in self.timers()), default=None)
 
-    def asked(self) -> list[tuple[StepState, Asked]]:
-        """The requests of functions to the model that are out, or were when their driver died."""
-        if self.graph is None:
-            return []
-        return [
-            (node.step, request)
-            for node in self.graph.running.values()
-            for request in node.asked.values()
-            if request.status == "begun" and node.step is not None
-        ]
+    def open_model_calls(self) -> Iterator[tuple[StepState, ModelCall]]:
+        """Yield the questions of the steps under way: that of a plain step, those of functions until they end."""
+        if self.step is not None:
+            yield self.step, self.step.model_call
+        elif self.graph is not None:
+            for node in self.graph.running.values():
+                for call in node.model_calls.values():
+                    if node.step is not None:
+                        yield node.step, call
+
+    def begun_model_calls(self) -> list[tuple[StepState, ModelCall]]:
+        """Return the requests to the model that are in flight, or were when their driver crashed."""
+        return [(step, call) for step, call in self.open_model_calls() if call.status == "begun"]
 
 
 def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:

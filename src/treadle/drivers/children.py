@@ -19,7 +19,8 @@ from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
 from treadle.core.effects import Effect, RunAgent
 from treadle.core.events import END_STATES
-from treadle.core.state import CallState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.stopping import stop
 from treadle.drivers.task_cache import OwnedTask

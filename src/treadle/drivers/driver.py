@@ -20,7 +20,8 @@ from treadle.core.data import frozen, mutable
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
 from treadle.core.messages import Content, Json
-from treadle.core.state import CallState, TaskState, start
+from treadle.core.state import TaskState, start
+from treadle.core.steps import CallState
 from treadle.drivers import arguments
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.ownership import TaskOwnership

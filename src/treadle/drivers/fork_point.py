@@ -9,7 +9,8 @@ from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.graph import Graph
 from treadle.core.journal import unfold
-from treadle.core.state import StepState, TaskState, start
+from treadle.core.state import TaskState, start
+from treadle.core.steps import StepState
 from treadle.drivers.arguments import shown
 from treadle.engine import loading
 from treadle.engine.results import Difference, StepInfo, all_steps, resting_word, step_output

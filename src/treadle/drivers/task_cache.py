@@ -428,11 +428,8 @@ def _is_another(known: CachedTask, row: TaskRow) -> bool:
 def recover(owned: OwnedTask) -> None:
     """Mark what the last driver left open: reads are free to run again, of writes the outcome is unknown."""
     state, writer = owned.state, owned.writer
-    step = state.step
-    if step is not None and step.model == "begun":
-        writer.record(e.ModelStopped(step.id, "crash"))
-    for asking, asked in state.asked():
-        writer.record(e.ModelStopped(asking.id, "crash", asked.id))
-    for call in state.begun():
+    for step, asked in state.begun_model_calls():
+        writer.record(e.ModelStopped(step.id, "crash", asked.id))
+    for call in state.begun_calls():
         call_id = call.id if call.undo_status != "begun" else f"{call.id}-undo"
         writer.record(e.ToolStopped(call.step, call_id, "crash"))

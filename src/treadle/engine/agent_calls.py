@@ -9,7 +9,8 @@ from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.effects import RunAgent, StopAgent
 from treadle.core.observation import as_text, error_text
-from treadle.core.state import CallState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
 from treadle.engine.effect_context import EffectContext, EffectInFlight, StopChild, being_cancelled
 from treadle.engine.perform import tool_end
 from treadle.engine.results import all_steps, pending_of, resting_word

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from treadle.core.codec import is_writable, plain
 from treadle.core.data import frozen
 from treadle.core.messages import File, Image, Json, copied
-from treadle.core.state import CallState, StepState
+from treadle.core.steps import CallState, StepState
 from treadle.errors import ArtifactNotFound
 
 

@@ -33,7 +33,8 @@ from treadle.core.effects import (
 )
 from treadle.core.fold import RUNNER
 from treadle.core.schedule import UNNEEDED
-from treadle.core.state import StepState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import StepState
 from treadle.engine import perform
 from treadle.engine.broadcast import Channel
 from treadle.engine.effect_context import EffectContext, EffectInFlight, StopChild
@@ -430,7 +431,7 @@ class DriveLoop:
         if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
             step_requests.tell(event)
         elif isinstance(event, e.StepSkipped) and self.state.graph is not None:
-            step_requests.drop(list(self.state.graph.nodes[event.step].asked))
+            step_requests.drop(list(self.state.graph.nodes[event.step].model_calls))
         if self._spec.goal == "step" and isinstance(event, (e.StepCompleted, e.StepSkipped, e.StepFailed)):
             graph = self.state.graph
             if graph is None or event.step in graph.failed:

@@ -13,7 +13,8 @@ from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
 from treadle.core.effects import CallModel, ConsultWorker, Effect, RunFunction
 from treadle.core.messages import Message
-from treadle.core.state import CallState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
 from treadle.engine.broadcast import Channel
 from treadle.engine.metering import Pricing, TokenMeter

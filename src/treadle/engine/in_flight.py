@@ -36,7 +36,7 @@ from treadle.engine.journal_writer import Recorder
 from treadle.errors import ToolArgumentsInvalid
 
 if TYPE_CHECKING:
-    from treadle.core.state import CallState
+    from treadle.core.steps import CallState
 
 T = TypeVar("T")
 
@@ -134,11 +134,10 @@ class EffectsInFlight:
 
     def _asking(self, context: EffectContext, in_flight: EffectInFlight, effect: CallModel) -> Work:
         """Record the begin of a request, and which tools it offers; return how to make it."""
-        asked, step = effect.asked, effect.step
-        call, before = (None, step.model_attempt) if asked is None else (asked.id, asked.attempt)
+        call, step = effect.call, effect.step
         offered, failure = tool_selection.choose(context, effect)
         name = context.runtime.model.name
-        self._record(e.ModelStarted(step.id, name, before + 1, effect.final, offered, call))
+        self._record(e.ModelStarted(step.id, name, call.attempt + 1, effect.final, offered, call.id))
         if failure is not None:
             return partial(tool_selection.failed, effect, failure)
         return partial(perform.call_model, context, in_flight, effect)

@@ -38,7 +38,8 @@ from treadle.core.model import (
 from treadle.core.model_answer import WrongAnswer, check_answer, check_side_calls, is_usage, with_places
 from treadle.core.observation import as_text, error_text, observation
 from treadle.core.render import RETRY_MARK
-from treadle.core.state import CallState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.abandoned import leave_behind, refuse_if_too_many
 from treadle.engine.artifacts import checked_artifacts, checked_sources
@@ -58,17 +59,17 @@ async def call_model(context: EffectContext, in_flight: EffectInFlight, effect: 
     """Ask the model and return the event its answer or failure is."""
     step = effect.step
     channel = context.channel
-    call = None if effect.asked is None else effect.asked.id
+    call = effect.call.id
     answer: ModelAnswer | None = None
     request: ModelRequest | None = None
     stream: Any = None
     try:
-        if effect.asked is None:
+        if effect.call.request is None:
             request = model_request(context, effect)
         else:
             from treadle.engine.step_functions import asked_request
 
-            request = asked_request(context, effect.asked)
+            request = asked_request(context, effect.call)
         key, text = call or step.id, text_channel(effect, request)
         request.raw = channel.raw
         if context.forget_streamed(key):
@@ -119,7 +120,7 @@ def _returned(
 ) -> e.ModelReturned:
     """Return an answer as it is journalled: with ids of our own, read if it is to be of a type, and priced."""
     step, typed = effect.step, None
-    call = None if effect.asked is None else effect.asked.id
+    call = effect.call.id
     if call is not None:
         message = with_places(answer.message, call, answer.finish)
     else:
@@ -165,7 +166,7 @@ def model_request(context: EffectContext, effect: CallModel) -> ModelRequest:
     """Return what the model is asked; the conversation is shared, not copied."""
     state, runtime = context.state, context.runtime
     settings, typed = runtime.agent.model_settings, runtime.typed
-    tools = runtime.final_specs if effect.final else runtime.offering(effect.step.offered)
+    tools = runtime.final_specs if effect.final else runtime.offering(effect.call.offered)
     last = typed.tool.name if typed is not None and typed.tool is not None else "none"
     choice = (
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
@@ -180,10 +181,10 @@ def model_request(context: EffectContext, effect: CallModel) -> ModelRequest:
         state.task_id,
         step.id,
         state.turn,
-        step.model_attempt,
+        effect.call.attempt,
         typed.output.schema if typed is not None and typed.mode == "native" else None,
     )
-    return for_layers(request, context, step.asked_at, step.tries)
+    return for_layers(request, context, effect.call.asked_at, effect.call.tries)
 
 
 def for_layers(
@@ -220,7 +221,7 @@ def standing_instructions(runtime: AgentRuntime, state: TaskState) -> str:
 
 def text_channel(effect: CallModel, request: ModelRequest) -> e.Channel:
     """Return what the words of an answer are: final if the model can do nothing but answer, and that ends the task."""
-    if effect.asked is None and (not request.tools or request.tool_choice == "none"):
+    if effect.call.request is None and (not request.tools or request.tool_choice == "none"):
         return "final"
     return "draft"
 
@@ -397,7 +398,7 @@ def given_up(in_flight: EffectInFlight) -> list[e.Event]:
     """Return the end of an effect that cannot tell it: cancelled before it began, or abandoned."""
     effect = in_flight.effect
     if isinstance(effect, CallModel):
-        call = None if effect.asked is None else effect.asked.id
+        call = effect.call.id
         return [e.ModelStopped(effect.step.id, in_flight.cancel_reason or "interrupted", call)]
     if isinstance(effect, (RunFunction, ConsultWorker, StopAgent)):
         return []
@@ -418,7 +419,7 @@ def broken(in_flight: EffectInFlight, error: BaseException) -> list[e.Event]:
     """Return the end of an effect that raised what no effect should: neither an error nor a cancellation."""
     effect, text = in_flight.effect, error_text(error)
     if isinstance(effect, CallModel):
-        call = None if effect.asked is None else effect.asked.id
+        call = effect.call.id
         return [e.ModelFailed(effect.step.id, e.Failure("model", "unknown", text), call)]
     if isinstance(effect, RunFunction):
         return [e.StepFailed(effect.id, e.Failure("worker", "error", text))]

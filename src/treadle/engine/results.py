@@ -15,7 +15,8 @@ from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Content, Json, Message
 from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
-from treadle.core.state import CallState, StepState, TaskState, Timer
+from treadle.core.state import TaskState, Timer
+from treadle.core.steps import CallState, StepState
 from treadle.engine.artifacts import Artifact, artifacts_of, sources_of
 from treadle.errors import TaskCancelled, TaskFailed, TaskInterrupted
 from treadle.ports import TaskRow
@@ -569,7 +570,11 @@ def step_output(
         upcoming,
         tuple(said),
         executions(state, [step]),
-        _usage(step, step.model_attempt, sum(not call.answers for call in step.calls)),
+        _usage(
+            step,
+            step.model_call.attempt if node is None else node.answers,
+            sum(not call.answers for call in step.calls),
+        ),
         max(0, (step.ended or state.time) - step.started) / 1e6,
     )
 

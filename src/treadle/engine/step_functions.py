@@ -13,11 +13,11 @@ from treadle.agents.workers.step_context import StepContext
 from treadle.agents.workers.worker import FunctionWorker, checked_result
 from treadle.core import events as e
 from treadle.core.effects import ConsultWorker, RunFunction
-from treadle.core.graph import Asked
 from treadle.core.messages import Json, Message, copied
 from treadle.core.model import ModelRequest
 from treadle.core.observation import error_text, unknown_tool_text
 from treadle.core.schedule import ITSELF, seen_by
+from treadle.core.steps import ModelCall
 from treadle.engine.artifacts import checked_artifacts, checked_sources
 from treadle.engine.effect_context import EffectContext, EffectInFlight, being_cancelled
 from treadle.engine.perform import for_layers, standing_instructions
@@ -128,19 +128,20 @@ def _read_output(agent: Agent[Any], output: Json) -> Json:
         raise WorkerError(f"the answer is not of the agent's output type: {error}") from None
 
 
-def asked_request(context: EffectContext, asked: Asked) -> ModelRequest:
+def asked_request(context: EffectContext, call: ModelCall) -> ModelRequest:
     """Return what a function wants the model asked."""
-    state, runtime, wanted = context.state, context.runtime, asked.request
+    state, runtime, wanted = context.state, context.runtime, call.request
     assert state.graph is not None, "functions ask in graphs alone"
+    assert wanted is not None, "a function's question has one"
     node = state.graph.nodes[wanted.step]
-    messages: Sequence[Message] = asked.told()
-    specs = runtime.offering(asked.offered)
+    messages: Sequence[Message] = call.side_messages()
+    specs = runtime.offering(call.offered)
     if wanted.tools is not None:
         unknown = [name for name in wanted.tools if name not in runtime.tools]
         if unknown:
             raise ModelError(unknown_tool_text(unknown[0], list(runtime.tools)), kind="invalid_request")
         specs = tuple([runtime.tools[name].spec for name in wanted.tools])
-    if asked.looks_back:
+    if call.sees_conversation:
         seen = (
             context.select_messages(specs)
             if node.alone and context.select_messages is not None
@@ -156,8 +157,8 @@ def asked_request(context: EffectContext, asked: Asked) -> ModelRequest:
         state.task_id,
         wanted.step,
         state.turn,
-        asked.attempt,
+        call.attempt,
         None,
     )
-    request.call = asked.id
-    return for_layers(request, context, asked.asked_at, asked.tries)
+    request.call = call.id
+    return for_layers(request, context, call.asked_at, call.tries)

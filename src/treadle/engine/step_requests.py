@@ -161,7 +161,7 @@ class StepRequests:
         if graph is None:
             return False
         return any(
-            call_id in node.asked or (node.step is not None and call_id in node.step.open)
+            call_id in node.model_calls or (node.step is not None and call_id in node.step.open)
             for node in graph.running.values()
         )
 

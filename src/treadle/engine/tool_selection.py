@@ -24,12 +24,11 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
 
     A choice that fails is the failure of the request: none is sent.
     """
-    agent, asked = context.runtime.agent, effect.asked
-    if agent.offer is None or effect.final or (asked is not None and asked.request.tools is not None):
+    agent, call = context.runtime.agent, effect.call
+    if agent.offer is None or effect.final or (call.request is not None and call.request.tools is not None):
         return None, None
-    before = effect.step.offered if asked is None else asked.offered
-    if before is not None:
-        return before, None
+    if call.offered is not None:
+        return call.offered, None
     state, tools = context.state, context.runtime.tools
     try:
         names = selected_names(agent.offer, _context(context, effect))
@@ -39,7 +38,7 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
         why = f"the tools to offer could not be selected_names: {error_text(error)}"
         return None, e.Failure("agent", "offer", why)
     wanted = agent.model_settings.tool_choice
-    if wanted in tools and state.turn == 0 and asked is None:
+    if wanted in tools and state.turn == 0 and call.request is None:
         names.add(wanted)
     return tuple([name for name in tools if name in names]), None
 
@@ -47,10 +46,10 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
 def _context(context: EffectContext, effect: CallModel) -> RequestContext[Any]:
     state = context.state
     messages: Sequence[Message] = state.view
-    if effect.asked is not None:
+    if effect.call.request is not None:
         assert state.graph is not None, "functions ask in graphs alone"
-        messages = effect.asked.told()
-        if effect.asked.looks_back:
+        messages = effect.call.side_messages()
+        if effect.call.sees_conversation:
             seen = seen_by(state, state.graph.nodes[effect.step.id])
             messages = [*seen, *messages] if messages else seen
     return RequestContext(
@@ -72,4 +71,4 @@ def _no_tool(name: str, tools: Iterable[str]) -> ConfigurationError:
 
 async def failed(effect: CallModel, failure: e.Failure) -> list[e.Event]:
     """Return the end of a request that was not sent, since it was not known what to offer."""
-    return [e.ModelFailed(effect.step.id, failure, None if effect.asked is None else effect.asked.id)]
+    return [e.ModelFailed(effect.step.id, failure, effect.call.id)]

@@ -6,7 +6,8 @@ from treadle.agents.decide.lifecycle import is_undone, may_have_acted, undo_repo
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.graph import Graph
-from treadle.core.state import CallState, StepState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, StepState
 from treadle.engine.results import UndoReport, all_steps
 from treadle.errors import ConfigurationError, IrreversibleStep, StepNotFound, UndoUnfinished
 

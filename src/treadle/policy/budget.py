@@ -99,7 +99,7 @@ class Account:
     def _in_flight(self) -> Spending:
         """Return what the requests that are out may come to: each what the one before it did."""
         state = self.state
-        out = len(state.asked()) + (state.step is not None and state.step.model == "begun")
+        out = len(state.begun_model_calls())
         mine = _sized(self, out) if out else NOTHING_SPENT
         for account in self._below.values():
             mine = mine + account._in_flight()  # noqa: SLF001  of the same kind

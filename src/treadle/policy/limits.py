@@ -133,7 +133,7 @@ def spent_before_a_call(
     if limits.model_calls is None and limits.tokens is None and limits.cost is None:
         return None
     ahead = besides + (1 if reserve else 0)
-    sized = ahead + len(state.asked())
+    sized = ahead + len(state.begun_model_calls())
     reserved = Spending(ahead, 0, sized * state.last_request_tokens, sized * state.last_request_cost)
     return forbidden(limits, spent(state), reserved)
 
@@ -148,7 +148,7 @@ def spare_calls(limits: Limits, state: TaskState) -> int | None:
     spare: list[int] = []
     if limits.model_calls is not None:
         spare.append(limits.model_calls - state.model_calls)
-    out = 1 + len(state.asked())
+    out = len(state.begun_model_calls())
     if limits.tokens is not None:
         spare.append(_fitting(limits.tokens - state.usage.total_tokens, state.last_request_tokens, out))
     if limits.cost is not None:

@@ -14,7 +14,8 @@ from json import dumps
 from typing import Final
 
 from treadle.core import events as e
-from treadle.core.state import CallState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
 
 LONGEST: Final = 8
 """Circles of so many calls are found; much longer ones are not looked for."""

@@ -12,7 +12,8 @@ from treadle.core.events import END_STATES
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.journal import unfold
 from treadle.core.messages import Json, copied
-from treadle.core.state import CallState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
 from treadle.core.stop_requests import StopKind
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.arguments import parts_of

@@ -10,7 +10,8 @@ from treadle.agents.decide.function_calling import step_id
 from treadle.core import schedule
 from treadle.core.graph import Graph
 from treadle.core.messages import Content, File
-from treadle.core.state import StepState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import StepState
 from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, TaskDriver
 from treadle.drivers.task_cache import TaskCache

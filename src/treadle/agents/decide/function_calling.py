@@ -26,7 +26,8 @@ from treadle.core.ends import withheld_end
 from treadle.core.fold import FAILURE_POLICY, INVALID_OUTPUT
 from treadle.core.messages import Text
 from treadle.core.observation import as_text
-from treadle.core.state import CallState, StepState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import Limits, spent_before_a_call
 from treadle.policy.progress import in_circles, newest_calls
 
@@ -52,16 +53,17 @@ def decide(state: TaskState, rules: Rules) -> Decision:
         answering = _answering_end(step) if step.typed is not None else None
         if answering is not None:
             return answering
-        refused = close_calls(state, "no tool was offered", "refused") if step.final else None
+        refused = close_calls(state, "no tool was offered", "refused") if step.model_call.final else None
         return refused or _run_calls(state, rules, step)
     return _complete(state, rules, step)
 
 
 def _wants_an_answer(state: TaskState, step: StepState) -> bool:
     """Whether the model is to be asked: not again in a step whose calls it asked for, but for a last answer."""
-    if step.model == "idle":
-        return step.unasked or state.limit is not None
-    return step.model == "begun"
+    status = step.model_call.status
+    if status == "proposed" or status == "failed":
+        return len(step.calls) == step.answered_calls or state.limit is not None
+    return status == "begun"
 
 
 def _begin(state: TaskState, rules: Rules) -> Decision:
@@ -85,22 +87,23 @@ def _after_failure(state: TaskState, step: StepState) -> Decision:
 
 
 def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:
-    if step.error is not None and step.model == "idle":
+    call = step.model_call
+    if step.error is not None and call.status != "begun":
         failed = _model_failed(state, rules, step, step.error)
         if failed is not None:
             return failed
-    if step.tries is not None and step.tries.retry_at is not None:
+    if call.tries is not None and call.tries.retry_at is not None:
         return Wait("timer")
-    if step.unasked and state.unread:
+    if state.unread and step.unasked:
         # Words that came while the step was stopped go before its next request.
         return e.StepStarted(step.id, step.index, step.attempt)
     final = state.limit is not None
-    if step.model == "idle" and not final:
+    if call.status != "begun" and not final:
         reserve = rules.on_limit == "final_answer" and bool(rules.tools)
         spent = spent_before_a_call(rules.limits, state, reserve=reserve)
         if spent is not None:
             return spent
-    return (CallModel(step.id, step, final),)
+    return (CallModel(step.id, step, call, final),)
 
 
 def _model_failed(state: TaskState, rules: Rules, step: StepState, error: e.Failure) -> Decision | None:
@@ -145,7 +148,7 @@ def _refusal(call: CallState, limits: Limits) -> e.ToolEnded:
 
 
 def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
-    if step.final:
+    if step.model_call.final:
         return _last_answer(state, rules, step)
     if rules.output_retries is not None:
         answered = _typed(state, rules, step, rules.output_retries)
@@ -153,7 +156,7 @@ def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
             return answered
     elif not step.calls:
         last = not state.unread
-        return e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.finish))
+        return e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.model_call.finish))
     failure = _unreadable(state, rules, step) or _failed_call(rules, step)
     if failure is not None:
         return failure
@@ -167,7 +170,7 @@ def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
         if reached is not None:
             return reached
     elif rules.on_limit == "final_answer":
-        return (CallModel(step.id, step, True),)
+        return (CallModel(step.id, step, step.model_call, True),)
     return e.StepCompleted(step.id, reason=_tolerated(rules, step))
 
 
@@ -192,7 +195,7 @@ def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Dec
     """Return what follows from an answer that is to be of a type; None if another step is to give it."""
     typed = step.typed
     if typed is None:
-        why = _CUT.get(step.finish) if not step.calls else None
+        why = _CUT.get(step.model_call.finish) if not step.calls else None
         return e.StepCompleted(step.id, not state.unread, reason=why) if why is not None else None
     if typed.problem is None:
         direct = typed.call is not None

@@ -27,7 +27,8 @@ from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.graph import Graph
 from treadle.core.messages import Json
 from treadle.core.schedule import UNNEEDED
-from treadle.core.state import CallState, StepState, TaskState, UndoState
+from treadle.core.state import TaskState, UndoState
+from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import has_room_for_an_answer
 
 DecideFunction = Callable[[TaskState, Rules], Decision]
@@ -79,9 +80,8 @@ def begun_calls(state: TaskState) -> tuple[CallState, ...]:
 
 def _wanted_in_flight(state: TaskState) -> tuple[Effect, ...]:
     effects: list[Effect] = [call_effect(call, call.child is not None) for call in begun_calls(state)]
-    if state.step is not None and state.step.model == "begun":
-        effects.append(CallModel(state.step.id, state.step, state.step.final))
-    effects += [CallModel(asked.id, step, asked=asked) for step, asked in state.asked()]
+    for step, call in state.begun_model_calls():
+        effects.append(CallModel(call.id or step.id, step, call, call.final))
     return tuple(effects)
 
 
@@ -136,7 +136,7 @@ def give_up(graph: Graph) -> Closing | None:
         if step is None:
             return e.StepSkipped(node.id, UNNEEDED)
         begun = any(call.status == "begun" for call in step.open.values())
-        if not begun and all(asked.status != "begun" for asked in node.asked.values()):
+        if not begun and all(call.status != "begun" for call in node.model_calls.values()):
             ended = close_calls_of(step, "its step is not needed any more", "cancelled")
             return ended or e.StepSkipped(step.id, UNNEEDED)
     return None
@@ -184,8 +184,8 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
     out_of_time = state.limit == "seconds"
     if (
         step is not None
-        and step.final
-        and step.model in (("returned",) if out_of_time else ("begun", "returned"))
+        and step.model_call.final
+        and step.model_call.status in (("answered",) if out_of_time else ("begun", "answered"))
     ):
         return None  # the last answer is here, or on its way: only time that is up stops that
     if state.in_flight() and (out_of_time or rules.on_limit != "pause"):

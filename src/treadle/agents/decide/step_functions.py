@@ -28,7 +28,8 @@ from treadle.core.effects import (
 )
 from treadle.core.fold import FAILURE_POLICY
 from treadle.core.graph import Graph, StepNode
-from treadle.core.state import CallState, StepState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import spent_before_a_call
 from treadle.policy.progress import in_circles
 
@@ -128,7 +129,9 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
 
 def _rests(node: StepNode) -> bool:
     """Whether a running step has a request whose next attempt is still to wait."""
-    return any(asked.tries is not None and asked.tries.retry_at is not None for asked in node.asked.values())
+    return any(
+        call.tries is not None and call.tries.retry_at is not None for call in node.model_calls.values()
+    )
 
 
 def _calls(
@@ -172,17 +175,17 @@ def _requests(
     """Add the requests to the model that running steps want, as far as limits and timers allow."""
     fresh, spent = 0, None
     for node in runs:
-        for asked in node.asked.values():
+        for call_id, call in node.model_calls.items():
             assert node.step is not None, "it has begun"
-            if asked.tries is not None and asked.tries.retry_at is not None:
+            if call.tries is not None and call.tries.retry_at is not None:
                 continue
-            if asked.status == "proposed":
+            if call.status == "proposed":
                 spent = spent_before_a_call(rules.limits, state, reserve=False, besides=fresh)
                 spent = spent or _in_circles(state, rules, node.step)
                 if spent is not None:
                     continue
                 fresh += 1
-            effects.append(CallModel(asked.id, node.step, asked=asked))
+            effects.append(CallModel(call_id, node.step, call))
     in_flight = fresh or state.in_flight()
     return None if in_flight else spent
 

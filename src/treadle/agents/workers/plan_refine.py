@@ -26,7 +26,7 @@ from treadle.core.messages import Json, Message, Text, user
 from treadle.core.model import ModelAnswer
 from treadle.core.observation import as_text
 from treadle.core.render import results
-from treadle.core.state import CallState
+from treadle.core.steps import CallState
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, WorkerError
 
 PLANNING: Final = """\

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
 from treadle.core.codec import is_writable
-from treadle.core.graph import Asked, Graph, MemoEntry, MemoValue, StepNode
+from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode
 from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
 from treadle.core.model import ModelAnswer
 from treadle.core.schedule import seen_by
-from treadle.core.state import CallState, TaskState
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, ModelCall
 from treadle.errors import ModelError, NotReproducible, SubagentFailed, ToolCallFailed, WorkerError
 from treadle.ports import C, Tool
 
@@ -204,7 +205,7 @@ class StepContext(Generic[C]):
             call_id = self._next_id("m")
             back = looks_back and given is not None
             before = None if given is None else self._gone_on_from(given)
-            fresh = given if given is None or before is None else given[before.length + 1 :]
+            fresh = given if given is None or before is None else given[before.side_length + 1 :]
             event = e.ModelRequested(
                 self.step_id,
                 call_id,
@@ -217,19 +218,19 @@ class StepContext(Generic[C]):
                 before.id if before is not None else None,
             )
         else:
-            event, call_id = None, cast("Asked", known.done).id
+            event, call_id = None, str(cast("ModelCall", known.done).id)
         self._asking = self._asking or given is None
         try:
             await self._services.request(event, call_id)
         finally:
             self._asking = self._asking and given is not None
-        asked_ = cast("Asked", self._node.memo[name].done)
-        if asked_.error is not None:
-            error = asked_.error
+        call = cast("ModelCall", self._node.memo[name].done)
+        if call.error is not None:
+            error = call.error
             kind = cast("Any", error.kind)
             raise ModelError(error.message, kind=kind, status=error.status, retry_after=error.retry_after)
-        assert asked_.message is not None, "it ended"
-        return ModelAnswer(asked_.message, asked_.finish, asked_.usage)
+        assert call.message is not None, "it ended"
+        return ModelAnswer(call.message, call.finish, call.usage)
 
     async def call_tool(
         self, tool: str | ToolCall, arguments: dict[str, Json] | None = None, *, key: str | None = None
@@ -320,11 +321,11 @@ class StepContext(Generic[C]):
 
     async def settled(self) -> None:
         """Return once all that was asked for has ended; from then on nothing may be asked for."""
-        while self._services.has_unrecorded or self._step.open or self._node.asked:
+        while self._services.has_unrecorded or self._step.open or self._node.model_calls:
             if self._services.has_unrecorded:
                 await self._services.all_recorded()
             else:
-                await self._services.request(None, next(iter((*self._step.open, *self._node.asked))))
+                await self._services.request(None, next(iter((*self._step.open, *self._node.model_calls))))
         self._over = True
 
     # --------------------------------------------------------------------------------------- keeping
@@ -344,18 +345,18 @@ class StepContext(Generic[C]):
         count = self._seen[what] = self._seen.get(what, 0) + 1
         return count
 
-    def _gone_on_from(self, messages: tuple[Message, ...]) -> Asked | None:
+    def _gone_on_from(self, messages: tuple[Message, ...]) -> ModelCall | None:
         """Return the longest request whose words and answer these messages begin with: they are journalled already."""
-        longest: Asked | None = None
-        for kept in self._node.memo.values():
-            asked = kept.done
-            if not isinstance(asked, Asked) or asked.own or asked.message is None:
+        longest: ModelCall | None = None
+        for entry in self._node.memo.values():
+            call = entry.done
+            if not isinstance(call, ModelCall) or call.in_conversation or call.message is None:
                 continue
-            place = asked.length
-            if (longest is not None and place <= longest.length) or place >= len(messages):
+            length = call.side_length
+            if (longest is not None and length <= longest.side_length) or length >= len(messages):
                 continue
-            if messages[place] == asked.message and list(messages[:place]) == asked.told():
-                longest = asked
+            if messages[length] == call.message and list(messages[:length]) == call.side_messages():
+                longest = call
         return longest
 
     def _next_id(self, kind: str) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 from treadle.core import events as e
-from treadle.core.attempts import NOT_SENT
 from treadle.core.data import frozen, mutable
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Message, ToolCall, ToolResult
+from treadle.core.model_calls import NOT_SENT
 from treadle.core.render import RETRY_MARK
 from treadle.core.spending import PICODOLLARS
 from treadle.core.tools import EffectClass

@@ -109,7 +109,7 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
 
 def _ignores_messages(state: TaskState) -> bool:
     """Tell whether a step that answers now leaves messages unread, though the model may still be asked."""
-    return state.step is not None and not state.step.final and bool(state.unread)
+    return state.step is not None and not state.step.model_call.final and bool(state.unread)
 
 
 def _owes_results(state: TaskState) -> bool:

@@ -1,0 +1,163 @@
+"""What events do to a question to a model: one set of rules, for plain steps and for step functions.
+
+    event                      from                      to
+    ModelStarted               proposed, failed          begun      (refused while a timer is pending)
+    ModelReturned              begun                     answered
+    ModelFailed, retry_at set  begun                     proposed   (a timer is pending)
+    ModelFailed                begun                     failed
+    ModelStopped               begun                     proposed
+    TimerFired                 proposed, timer pending   proposed   (no timer)
+
+The question of a plain step is `StepState.model_call`; an answered one begins again when a limit asks for a last answer
+or the answer is not of the output type. A step function's questions are in `StepNode.model_calls` until they end, and
+each asks once. What an answer does to the conversation is the part of `fold` and of `schedule`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.core.events import (
+    IllegalEvent,
+    ModelFailed,
+    ModelReturned,
+    ModelStarted,
+    ModelStopped,
+    TimerFired,
+)
+from treadle.core.model import NO_USAGE, FailedAttempt, SideCall, Tries, Usage
+from treadle.core.state import TaskState
+from treadle.core.steps import ModelCall, StepState
+
+NOT_SENT: Final = "not_sent"
+"""The kind of failure of an attempt that a layer held back: no request went out, and nothing was spent."""
+
+ModelEvent = ModelStarted | ModelReturned | ModelFailed | ModelStopped | TimerFired
+
+
+def start(state: TaskState, event: ModelStarted) -> None:
+    """Note that a request went out; refuse one that goes out before its time."""
+    step, call = _named(state, event)
+    tries = call.tries
+    if tries is not None and tries.retry_at is not None:
+        raise IllegalEvent(
+            f"task {state.task_id}: {event.kind} names {call.id or step.id}, "
+            f"which is not to be asked before {tries.retry_at}"
+        )
+    if tries is None or tries.epoch != state.epoch:
+        call.asked_at = event.time
+    call.status, call.attempt, call.final, call.offered = "begun", event.attempt, event.final, event.offered
+    call.error = step.error = None
+    step.paused = False
+    state.model = event.model
+    state.model_calls += 1
+
+
+def finish(state: TaskState, event: ModelReturned) -> tuple[StepState, ModelCall]:
+    """Note the answer to a question and what it cost; return the step and the question."""
+    step, call = _named(state, event)
+    if call.status != "begun":
+        raise _not_begun(state, step, call, event)
+    usage, cost = event.usage, event.cost
+    call.status, call.message, call.finish, call.usage = "answered", event.message, event.finish, usage
+    call.tries = None
+    step.usage = step.usage + usage
+    state.usage = state.usage + usage
+    if cost is None:
+        _note_unpriced(state, step, event.model)
+    else:
+        step.cost += cost
+        state.cost += cost
+    if event.also:
+        _count_side_calls(state, step, event.also)
+    state.last_request_tokens, state.last_request_cost = usage.total_tokens, cost or 0
+    state.turn += 1
+    return step, call
+
+
+def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
+    """Note a failed attempt and what it cost; return the step and the question, which is to be asked again or not."""
+    step, call = _named(state, event)
+    if call.status != "begun":
+        raise _not_begun(state, step, call, event)
+    error = event.error
+    if error.kind == NOT_SENT:
+        state.model_calls -= 1
+    _spend(state, step, event.model, event.usage, event.cost)
+    if event.also:
+        _count_side_calls(state, step, event.also)
+    call.final = False
+    if event.retry_at is None:
+        call.status, call.error, call.tries = "failed", error, None
+    else:
+        attempt = FailedAttempt(event.model, error.kind, error.status, event.time, event.route)
+        before = call.tries.failures if call.tries is not None else ()
+        failures = (*before, attempt)
+        call.status = "proposed"
+        call.tries = Tries(failures, event.retry_at, event.next_route, state.epoch, error.message)
+    return step, call
+
+
+def stop(state: TaskState, event: ModelStopped) -> None:
+    """Note that a request was given up before its answer: it goes out again when the task goes on."""
+    step, call = _named(state, event)
+    if call.status != "begun":
+        raise _not_begun(state, step, call, event)
+    call.status, call.final = "proposed", False
+
+
+def fire(state: TaskState, event: TimerFired) -> None:
+    """Let a question be asked again; its time must have come."""
+    step, call = _named(state, event)
+    tries = call.tries
+    if tries is None or tries.retry_at is None or event.time < tries.retry_at:
+        raise IllegalEvent(f"task {state.task_id}: no timer of {call.id or step.id} can fire at {event.time}")
+    tries.retry_at = None
+
+
+def _named(state: TaskState, event: ModelEvent) -> tuple[StepState, ModelCall]:
+    """Return the question that an event is about, and its step."""
+    graph = state.graph
+    if graph is None:
+        step = state.step
+        if step is not None and step.id == event.step:
+            return step, step.model_call
+    elif (node := graph.of(event.step)) is not None and node.step is not None:
+        call = node.model_calls.get(event.call or "")
+        if call is not None:
+            return node.step, call
+        raise IllegalEvent(f"task {state.task_id}: step {node.id} has no request {event.call} to the model")
+    raise IllegalEvent(f"task {state.task_id}: {event.kind} names step {event.step}, which is not running")
+
+
+def _not_begun(state: TaskState, step: StepState, call: ModelCall, event: ModelEvent) -> IllegalEvent:
+    name = call.id or step.id
+    return IllegalEvent(f"task {state.task_id}: {event.kind} names {name}, whose request is {call.status}")
+
+
+def _count_side_calls(state: TaskState, step: StepState, also: tuple[SideCall, ...]) -> None:
+    """Count other requests that were sent on the way to an answer or a failure."""
+    state.model_calls += len(also)
+    for side in also:
+        _spend(state, step, side.model, side.usage, side.cost)
+
+
+def _spend(state: TaskState, step: StepState, model: str, usage: Usage, cost: int | None) -> None:
+    """Add what a request used; one that used nothing has no cost either."""
+    if usage == NO_USAGE:
+        return
+    step.usage, state.usage = step.usage + usage, state.usage + usage
+    if cost is None:
+        _note_unpriced(state, step, model)
+    else:
+        step.cost += cost
+        state.cost += cost
+
+
+def _note_unpriced(state: TaskState, step: StepState, model: str) -> None:
+    """Note the name of a model whose price is not known; without a name, it is the model that was asked."""
+    name = model or state.model
+    if name not in state.unpriced:
+        state.unpriced = (*state.unpriced, name)
+    if name not in step.unpriced:
+        step.unpriced = (*step.unpriced, name)

@@ -1,0 +1,223 @@
+"""The records of a task's steps: `StepState`, its tool calls (`CallState`) and its questions to a model (`ModelCall`).
+
+Plain data. The rules that change these records are in `fold` and `schedule`, those of a question in `model_calls`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Final, Literal
+
+from treadle.core.data import mutable
+from treadle.core.events import Failure, InputReceived, ModelRequested, Outcome, TypedAnswer
+from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
+from treadle.core.model import NO_USAGE, Finish, Tries, Usage
+from treadle.core.tools import EffectClass
+
+CallStatus = Literal["proposed", "begun", "lost", "unresolved", "parked", "ended"]
+"""`lost`: the call began and its outcome is not known. `unresolved`: `reconcile=` could not tell the outcome either.
+
+`parked`: the call of an agent whose task is at rest and has not ended.
+"""
+
+UndoStatus = Literal["none", "begun", "lost", "not_happened", "done", "failed", "skipped"]
+"""How a call's compensation stands. The outcome of a `lost` one is not known. One found `not_happened` begins again.
+
+So does `none`: it never began, or it failed and was requested once more.
+"""
+
+ModelCallStatus = Literal["proposed", "begun", "answered", "failed"]
+"""`proposed`: to be asked, for the first time or again. `failed`: the last attempt failed, and no timer asks again."""
+
+_FAILURES: Final = ("error", "timeout", "abandoned")
+"""The kinds of failure that belong to a call itself, where its outcome is unknown."""
+
+
+@mutable
+class ModelCall:
+    """A question to a model, from the request to the answer. A plain step has one; a step function has any number.
+
+    A step function's request carries the `ModelRequested` event that made it. In a plain step there is no such event:
+    the question is the conversation, and the same record serves each time the step asks.
+    """
+
+    id: str | None = None
+    """of a step function's request; None in a plain step"""
+
+    request: ModelRequested | None = None
+    status: ModelCallStatus = "proposed"
+    attempt: int = 0
+    asked_at: int = 0
+    """when the attempts began under the present epoch"""
+
+    tries: Tries | None = None
+    """the failed attempts, while another is to follow"""
+
+    offered: tuple[str, ...] | None = None
+    """names of the tools in the request, None for all the agent has; a repeated request offers the same tools"""
+
+    final: bool = False
+    """whether the request asks for a last answer without tools"""
+
+    message: Message | None = None
+    finish: Finish = "stop"
+    usage: Usage = NO_USAGE
+    error: Failure | None = None
+    follows: ModelCall | None = None
+    """the answered request that this one continues"""
+
+    side_length: int = 0
+    """how many messages `side_messages` returns"""
+
+    def side_messages(self) -> list[Message]:
+        """Return the messages of the request that are not in the conversation."""
+        messages, call = list[Message](), self
+        while call.request is not None:
+            messages[:0] = call.request.messages or ()
+            if call.follows is None:
+                break
+            call = call.follows
+            assert call.message is not None, "only an answered request is continued"
+            messages.insert(0, call.message)
+        return messages
+
+    @property
+    def in_conversation(self) -> bool:
+        """Whether the answer becomes a message of the conversation."""
+        return self.request is None or self.request.messages is None
+
+    @property
+    def sees_conversation(self) -> bool:
+        """Whether the request shows the conversation to the model."""
+        return self.request is None or self.request.messages is None or self.request.after_conversation
+
+
+@mutable
+class CallState:
+    """One tool call on the task's present branch."""
+
+    id: str
+    step: str
+    name: str
+    arguments: dict[str, Json]
+    problem: str | None = None
+    status: CallStatus = "proposed"
+    attempt: int = 0
+    effect: EffectClass = "write"
+    undo: bool = False
+    started: int = 0
+    ended: int = 0
+    outcome: Outcome | None = None
+    output: Json = None
+    observation: tuple[Content, ...] | None = None
+    display: str | None = None
+    error: Failure | None = None
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[File, ...] = ()
+    stopped: Failure | None = None
+    """why the last attempt stopped, if it failed"""
+
+    cut_off: int = 0
+    """how many attempts were stopped before their end; what these did is not known"""
+
+    offered: tuple[str, ...] | None = None
+    """names of the tools in the request that asked for the call, None for all the agent has"""
+
+    answers: bool = False
+    """the call gives the task's answer by a tool made for that: it never runs, and no limit counts it"""
+
+    asked: bool = False
+    """of a step function's call: the model asked for it in the step's own answer"""
+
+    child: str | None = None
+    """id of the task that performs the call, if the tool is an agent"""
+
+    since: int = 0
+    """the driven time of this task when the child began, in microseconds"""
+
+    undo_status: UndoStatus = "none"
+    undo_attempt: int = 0
+    undo_error: str | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the call may have taken effect: an attempt was cut off, and none has returned since."""
+        return self.cut_off > 0 and self.effect != "read"
+
+    @property
+    def doubts(self) -> int:
+        """How many attempts may have taken effect, for the call that replaces this one."""
+        return self.cut_off or int(self.child is not None and self.effect != "read")
+
+    @property
+    def failed(self) -> bool:
+        """Whether the call failed so that a new attempt of its step repeats it, with the same idempotency key."""
+        if self.outcome == "unknown":
+            return self.effect == "idempotent" and self.error is not None and self.error.kind in _FAILURES
+        return self.outcome in ("error", "timeout")
+
+    @property
+    def as_tool_call(self) -> ToolCall:
+        """The call as `undo=` and `reconcile=` receive it."""
+        return ToolCall(self.id, self.name, copied(self.arguments), output=copied(self.output))
+
+
+@mutable
+class Checkpoint:
+    """Where a task stood at the end of a step: enough to return there."""
+
+    messages: int
+    turn: int
+    tool_calls: int
+    unread: tuple[InputReceived, ...]
+    reasons: int
+    rejected: int = 0
+
+
+@mutable
+class StepState:
+    """One step on the task's present branch."""
+
+    id: str
+    index: int
+    attempt: int = 1
+    status: Literal["running", "completed", "failed", "skipped"] = "running"
+    model_call: ModelCall = field(default_factory=ModelCall)
+    """the question of a plain step; step functions keep theirs in `StepNode.model_calls`"""
+
+    paused: bool = False
+    """the policy asked for a pause after a failure in the step"""
+
+    text: str = ""
+    typed: TypedAnswer | None = None
+    calls: list[CallState] = field(default_factory=list[CallState])
+    open: dict[str, CallState] = field(default_factory=dict[str, CallState])
+    usage: Usage = NO_USAGE
+    cost: int = 0
+    unpriced: tuple[str, ...] = ()
+    """as in `TaskState`"""
+
+    input: tuple[Content, ...] = ()
+    first_message: int = 0
+    answer_at: int = 0
+    """index of the model's newest answer in the conversation"""
+
+    answered_calls: int = 0
+    """how many of `calls` belong to answers before the newest one, or before the one that is to come"""
+
+    last: bool = False
+    output: Json = None
+    sources: tuple[Json, ...] = ()
+    artifacts: tuple[File, ...] = ()
+    error: Failure | None = None
+    started: int = 0
+    ended: int = 0
+    started_seq: int = 0
+    ended_seq: int = 0
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def unasked(self) -> bool:
+        """Whether the model is still, or again, to be asked: messages that arrive now belong to this step."""
+        status = self.model_call.status
+        return (status == "proposed" or status == "failed") and len(self.calls) == self.answered_calls
