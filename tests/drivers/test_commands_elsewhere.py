@@ -11,6 +11,7 @@ import pytest
 
 from treadle import Runner
 from treadle.errors import IrreversibleStep, StepNotFound
+from treadle.events import PauseRequested, Resumed
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +42,14 @@ async def wait(seconds: float) -> str:
     note("waited")
     return "waited"
 
+@tool(read_only=True)
+async def gate() -> str:
+    note("waiting")
+    while not Path("open").exists():
+        await asyncio.sleep(0.01)
+    note("waited")
+    return "waited"
+
 @tool
 async def launch() -> str:
     note("launching")
@@ -52,9 +61,10 @@ script = {
     "book": [call("book", n=1), call("book", n=2), call("wait", seconds=60), text("Done.")],
     "launch": [call("launch"), text("Launched.")],
     "wait": [call("wait", seconds=60), text("Done.")],
-    "short": [call("wait", seconds=0.5), text("Done.")],
+    "gate": [call("gate"), text("Done.")],
 }
-agents = {name: Agent(ScriptedModel(turns), name=name, tools=[book, wait, launch]) for name, turns in script.items()}
+tools = [book, wait, gate, launch]
+agents = {name: Agent(ScriptedModel(turns), name=name, tools=tools) for name, turns in script.items()}
 
 async def main():
     async with Runner("journal.db", agents=list(agents.values())) as runner:
@@ -109,6 +119,14 @@ class Driven:
                 await asyncio.sleep(0.01)
 
 
+async def journalled(runner, task_id, kind):
+    """Wait until the task's journal holds an event of a class."""
+    async with asyncio.timeout(20):
+        async for event in runner.handle(task_id).events():
+            if isinstance(event, kind):
+                return
+
+
 async def test_an_undo_is_carried_out_by_the_driver_and_its_report_comes_back(tmp_path):
     with Driven(tmp_path, "book") as driven:
         await driven.until("waiting")
@@ -146,12 +164,15 @@ async def test_an_undo_that_cannot_be_is_refused_with_the_same_error_as_at_rest_
 
 
 async def test_a_pause_that_is_taken_back_before_it_is_reached_goes_on(tmp_path):
-    with Driven(tmp_path, "short") as driven:
+    with Driven(tmp_path, "gate") as driven:
         await driven.until("waiting")
         async with Runner(tmp_path / "journal.db") as runner:
-            pausing = asyncio.ensure_future(runner.pause("short0"))
-            await asyncio.sleep(0.2)
-            assert (await runner.resume("short0")).state == "completed"
+            pausing = asyncio.ensure_future(runner.pause("gate0"))
+            await journalled(runner, "gate0", PauseRequested)
+            resuming = asyncio.ensure_future(runner.resume("gate0"))
+            await journalled(runner, "gate0", Resumed)
+            (tmp_path / "open").touch()
+            assert (await resuming).state == "completed"
             assert (await pausing).state == "completed"
             assert driven.happened() == ["waiting", "waited"]
 
