@@ -7,16 +7,22 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import treadle
+from tests import shape
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "treadle"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PURE = ("core", "agents", "policy")
+CYCLES = {"agents": 8, "core": 2, "drivers": 3, "engine": 2, "runner": 2}
+"""How many modules of a package may still import each other in circles: the numbers only shrink."""
+VAGUE_SUBJECTS = 334
+"""How many sentences of the sources may still have a subject that names no part of the system: it only shrinks."""
 SLOW = ["pydantic_ai", "rich", "typer"]
 OPTIONAL = ["anthropic", "mcp", "openai", "opentelemetry", "psycopg", "starlette", "uvicorn"]
 
@@ -157,3 +163,25 @@ def test_the_build_tool_is_pinned_to_the_version_in_the_lock():
     pinned = re.search(r"^uv==(\S+)", (ROOT / "build-requirements.txt").read_text(), re.MULTILINE)
     assert pinned is not None
     assert pinned.group(1) == locked
+
+
+def test_modules_do_not_import_each_other_in_cycles():
+    cyclic = Counter(name.split(".")[1] for group in shape.cycles() for name in group)
+    assert {room: count for room, count in cyclic.items() if count > CYCLES.get(room, 0)} == {}, (
+        shape.cycles()
+    )
+
+
+def test_functions_are_short():
+    assert [each for each in shape.functions() if each.lines > 70] == []
+    assert shape.percentile(0.99) <= 45
+
+
+def test_private_functions_mostly_serve_several_callers():
+    once, private = shape.used_once()
+    assert len(once) / len(private) < 0.4
+
+
+def test_sentences_of_the_sources_have_a_subject_that_exists():
+    vague = shape.vague_subjects()
+    assert len(vague) <= VAGUE_SUBJECTS, "\n".join(vague)

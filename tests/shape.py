@@ -1,0 +1,125 @@
+"""Measures of the sources, from their syntax trees: imports and their cycles, lengths and callers of functions.
+
+    python -m tests.shape
+
+Every import counts: those at the top of a module, those under `TYPE_CHECKING`, and those inside functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src"
+VAGUE = re.compile(r"\b(nobody|somebody|whoever|anybody|whatever)\b", re.IGNORECASE)
+"""Subjects that name no part of the system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    module: str
+    name: str
+    lines: int
+
+
+@cache
+def modules() -> Mapping[str, ast.Module]:
+    """Return the syntax tree of each module of the package, by its dotted name."""
+    trees = {}
+    for path in sorted((SOURCES / "treadle").rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
+        trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the modules of the package that a module imports, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules())
+        elif isinstance(node, ast.ImportFrom) and node.module in modules():
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in modules() else node.module
+
+
+def cycles() -> list[list[str]]:
+    """Return the groups of modules that import each other, directly or through each other."""
+    graph = {name: set(imported(tree)) - {name} for name, tree in modules().items()}
+    reached = {name: reachable(graph, name) for name in graph}
+    groups = {
+        tuple(sorted(other for other in reached[name] if name in reached[other]))
+        for name in graph
+        if name in reached[name]
+    }
+    return sorted(map(list, groups))
+
+
+def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """Return what can be reached from a node by at least one step."""
+    seen: set[str] = set()
+    ahead = [*graph[start]]
+    while ahead:
+        name = ahead.pop()
+        if name not in seen:
+            seen.add(name)
+            ahead += graph[name]
+    return seen
+
+
+@cache
+def functions() -> list[Function]:
+    """Return all functions and methods, the longest first."""
+    found = [
+        Function(module, node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return sorted(found, key=lambda function: -function.lines)
+
+
+def percentile(share: float) -> int:
+    """Return a length that this share of the functions does not exceed."""
+    lengths = sorted(function.lines for function in functions())
+    return lengths[int(len(lengths) * share)]
+
+
+def used_once() -> tuple[list[Function], list[Function]]:
+    """Return the private functions whose name is used once in the whole package, and all private functions."""
+    uses: Counter[str] = Counter()
+    for tree in modules().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                uses[node.id] += 1
+            elif isinstance(node, ast.Attribute):
+                uses[node.attr] += 1
+    private = [each for each in functions() if each.name.startswith("_") and not each.name.startswith("__")]
+    return [each for each in private if uses[each.name] == 1], private
+
+
+def vague_subjects() -> list[str]:
+    """Return each place in the sources where a subject names no part of the system, as `file:line: text`."""
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((SOURCES / "treadle").rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for _ in VAGUE.finditer(line)
+    ]
+
+
+if __name__ == "__main__":
+    once, private = used_once()
+    longest = functions()[0]
+    print(*(f"cycle: {', '.join(group)}" for group in cycles()), sep="\n")
+    print(
+        f"longest function: {longest.lines} lines, {longest.module}.{longest.name}; 99 %: {percentile(0.99)}"
+    )
+    print(f"private functions used once: {len(once)} of {len(private)}, {len(once) / len(private):.0%}")
+    print(*vague_subjects(), sep="\n")
