@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.cli.json_output import as_document
-from treadle.cli.outcome import usage_words
+from treadle.cli.outcome import usage_summary
 from treadle.cli.screen import dollars
 from treadle.engine.results import TaskUsage
 
@@ -44,7 +44,7 @@ def test_an_amount_shows_what_there_is_to_see(amount: str, words: str) -> None:
 def test_what_was_spent_is_said_with_its_cost_or_with_what_has_no_price(
     spent: dict[str, Any], words: str
 ) -> None:
-    assert usage_words(TaskUsage(10, 5, model_calls=1, **spent)) == words
+    assert usage_summary(TaskUsage(10, 5, model_calls=1, **spent)) == words
 
 
 def test_money_is_a_number_in_json() -> None:

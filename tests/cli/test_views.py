@@ -343,6 +343,6 @@ def test_a_call_that_a_model_asked_for_on_the_side_is_shown_once(treadle):
 def test_what_comes_of_a_call_that_was_asked_for_before_is_told_by_the_name_of_its_tool(capsys):
     timeline = Timeline(Screen(json=False))
     asked = Message("assistant", (ToolCall("s1-0", "add", {"a": 1, "b": 2}),))
-    timeline.recall([ModelReturned("s1", asked, "tool_calls", Usage())])
+    timeline.learn_calls([ModelReturned("s1", asked, "tool_calls", Usage())])
     timeline.show(ToolEnded("s1", "s1-0", "ok", 3))
     assert "add: 3" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Where a command finds the code of an agent. Only places a person names are imported, never what a journal holds."""
+"""Find the code of an agent. Only places that a person names are imported, never a name from a journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.llm.default_layers import resolve
 from treadle.llm.registry import default_model, local_ollama
 
 ASSISTANT: Final = "assistant"
-"""Name of the agent that `treadle run INPUT` runs."""
+"""The name of the agent that `treadle run INPUT` runs."""
 DEMO: Final = "treadle-demo"
 
 WAYS: Final = (
@@ -28,23 +28,23 @@ WAYS: Final = (
 
 
 @mutable
-class Known:
-    """The agents that the project lists, and which places could not be read, with the reason."""
+class ListedAgents:
+    """The agents that the project lists, by name; and why places could not be imported, by place."""
 
     agents: dict[str, Agent[Any]] = field(default_factory=dict[str, Agent[Any]])
     problems: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def known() -> Known:
+def listed_agents() -> ListedAgents:
     """Import the agents listed in pyproject.toml, else in TREADLE_AGENTS."""
-    found = Known()
+    listed = ListedAgents()
     for place in listed_places():
         try:
             for agent in at_place(place):
-                found.agents.setdefault(agent.name, agent)
+                listed.agents.setdefault(agent.name, agent)
         except ConfigurationError as error:
-            found.problems[place] = str(error)
-    return found
+            listed.problems[place] = str(error)
+    return listed
 
 
 def listed_places() -> list[str]:
@@ -54,7 +54,7 @@ def listed_places() -> list[str]:
         if project.is_file():
             places = _listed_in(project)
             if places:
-                _importable(folder)
+                _add_to_path(folder)
                 return places
             break
     places = [place.strip() for place in os.environ.get("TREADLE_AGENTS", "").split(",")]
@@ -72,7 +72,7 @@ def _listed_in(project: Path) -> list[str]:
     return cast("list[str]", places)
 
 
-def _importable(folder: Path) -> None:
+def _add_to_path(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
@@ -81,73 +81,73 @@ def at_place(place: str) -> list[Agent[Any]]:
     """Return the agents that `module:name` holds: an agent, or several in a list.
 
     Raises:
-        ConfigurationError: there is no such module or name, it cannot be imported, or it is no agent.
+        ConfigurationError: there is no such module or name, it cannot be imported, or is not an agent.
     """
     module, colon, name = place.partition(":")
     if not colon or not module or not name:
         raise ConfigurationError(f"{place!r} does not say where an agent is: write module:agent")
-    _importable(Path.cwd())
+    _add_to_path(Path.cwd())
     try:
         value: Any = import_module(module)
         for part in name.split("."):
             value = getattr(value, part)
-    except Exception as error:  # whatever the user's own module raises
+    except Exception as error:  # any error of the user's own module
         raise ConfigurationError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
-    found: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
-    if not found or not all(isinstance(agent, Agent) for agent in found):
-        raise ConfigurationError(f"{place} is no Agent, but {value!r}")
-    return found
+    agents: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
+    if not agents or not all(isinstance(agent, Agent) for agent in agents):
+        raise ConfigurationError(f"{place} is not an Agent, but {value!r}")
+    return agents
 
 
-def to_run(word: str | None, option: str | None, model: str | None) -> Agent[Any]:
-    """Return the agent to begin a task with.
+def to_run(name: str | None, option: str | None, model: str | None) -> Agent[Any]:
+    """Return the agent to create a task with.
 
     Args:
-        word: AGENT as given: `module:agent` or the name of a known agent.
-        option: what `--agent` names, in the same words.
-        model: what `--model` names; it takes the place of the agent's own.
+        name: the argument AGENT: `module:agent`, or the name of a listed agent.
+        option: the value of `--agent`, likewise.
+        model: the value of `--model`, used instead of the agent's model.
 
     Raises:
-        AgentUnknown: no known agent has this name.
-        ConfigurationError: the place named holds no agent, or there is no model to use.
+        AgentUnknown: no listed agent has this name.
+        ConfigurationError: the place holds no agent, or there is no model to use.
     """
-    if word is not None and option is not None:
+    if name is not None and option is not None:
         raise ConfigurationError("give the agent once: as AGENT, or with --agent")
-    named = word or option
-    if named is None:
+    chosen = name or option
+    if chosen is None:
         return assistant(model)
-    agent = _named(named, model)
+    agent = _find(chosen, model)
     if agent is None:
-        raise AgentUnknown(_unknown(named))
-    return _on(agent, model)
+        raise AgentUnknown(_unknown(chosen))
+    return _with_model(agent, model)
 
 
 def of_task(name: str, option: str | None, model: str | None, used: str | None) -> Agent[Any] | None:
-    """Return the agent of a task by the name that the task keeps, or None if this process does not know it.
+    """Return the agent of a task, or None if this process does not have its code.
 
     Args:
-        name: the agent's name.
-        option: what `--agent` names: `module:agent`, or the name of a known agent.
-        model: what `--model` names.
+        name: the agent's name, as the task has it.
+        option: the value of `--agent`: `module:agent`, or the name of a listed agent.
+        model: the value of `--model`.
         used: the model that the plain assistant goes on with.
     """
-    agent = _named(option, model or used) if option else of_name(name, model or used)
+    agent = _find(option, model or used) if option else of_name(name, model or used)
     if agent is None and option:
         raise AgentUnknown(_unknown(option))
-    return agent if agent is None else _on(agent, model)
+    return agent if agent is None else _with_model(agent, model)
 
 
-def _named(word: str, model: str | None) -> Agent[Any] | None:
-    return _one_at(word) if ":" in word else of_name(word, model)
+def _find(name: str, model: str | None) -> Agent[Any] | None:
+    return _only_agent_at(name) if ":" in name else of_name(name, model)
 
 
-def _on(agent: Agent[Any], model: str | None) -> Agent[Any]:
+def _with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
     return agent if model is None or agent.model_name == model else agent.replace(model=model)
 
 
 def of_name(name: str, model: str | None) -> Agent[Any] | None:
-    """Return a known agent: listed by the project, the demo's, or the plain assistant on a model."""
-    listed = known().agents.get(name)
+    """Return an agent by its name: one that the project lists, the demo's, or the plain assistant on a model."""
+    listed = listed_agents().agents.get(name)
     if listed is not None:
         return listed
     if name == DEMO:
@@ -163,7 +163,7 @@ def _demo_agent() -> Agent[Any] | None:
     return getattr(module, "AGENT", None)
 
 
-def _one_at(place: str) -> Agent[Any]:
+def _only_agent_at(place: str) -> Agent[Any]:
     agents = at_place(place)
     if len(agents) > 1:
         names = ", ".join(agent.name for agent in agents)
@@ -172,34 +172,39 @@ def _one_at(place: str) -> Agent[Any]:
 
 
 def _unknown(name: str) -> str:
-    found = known()
-    near = get_close_matches(name, found.agents, n=1)
-    names = ", ".join(sorted(found.agents)) or "none"
+    listed = listed_agents()
+    near = get_close_matches(name, listed.agents, n=1)
+    names = ", ".join(sorted(listed.agents)) or "none"
     hint = f"did you mean {near[0]!r}? " if near else f"known here: {names}; "
-    broken = "".join(f"; {problem}" for problem in list(found.problems.values())[:1])
+    broken = "".join(f"; {problem}" for problem in list(listed.problems.values())[:1])
     return f"no agent is called {name!r}: {hint}{WAYS}{broken}"
 
 
 def assistant(model: str | None) -> Agent[Any]:
-    """Return the plain assistant on the model named, else on one that is at hand."""
-    return Agent(model or model_at_hand(), name=ASSISTANT, instructions="You are a helpful assistant.")
+    """Return the plain assistant on a model; without a name, on one that can be used here."""
+    return Agent(model or usable_model(), name=ASSISTANT, instructions="You are a helpful assistant.")
 
 
-def model_at_hand() -> str:
-    """Return a model that can be used here: one whose key is in the environment, else a local Ollama's first.
+def usable_model() -> str:
+    """Return the name of a model that can be used here.
 
     Raises:
-        ConfigurationError: there is none; the text says how to get one.
+        ConfigurationError: there is none; the message says how to get one.
     """
-    found = default_model() or next(iter(local_ollama()), None)
-    if found is None:
+    model = available_model()
+    if model is None:
         raise ConfigurationError(
             "there is no model to use: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GOOGLE_API_KEY, or start Ollama, or "
             "name a model with --model provider:name; `treadle demo` needs none"
         )
-    return found
+    return model
+
+
+def available_model() -> str | None:
+    """Return a model whose key is in the environment, else the first one of a local Ollama, else None."""
+    return default_model() or next(iter(local_ollama()), None)
 
 
 def check_model(agent: Agent[Any]) -> None:
-    """Raise `ModelUnknown` or `MissingExtra` now, before a task is made for an agent whose model cannot be used."""
+    """Raise `ModelUnknown` or `MissingExtra` if an agent's model cannot be used, before a task is created for it."""
     resolve(agent.model)

@@ -1,26 +1,31 @@
-"""From what a command line says to a runner and to a task."""
+"""What a command is made of: its session, the options that all commands share, and the function that typer calls.
+
+A command is written as a function of a `Session` and its own arguments. `command` adds what all of them share.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import json as json_format
 import os
 import re
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli.screen import Screen
 from treadle.core.messages import Json
-from treadle.errors import ConfigurationError, NotFound, TaskNotFound
-from treadle.ports import Observer, TaskFilter, TaskRow
-from treadle.runner.runner import TaskRunner
+from treadle.errors import ConfigurationError, NotFound
+from treadle.ports import Observer
 from treadle.wiring import Runner, open_store
 
 CODES: Final = {
@@ -32,150 +37,167 @@ CODES: Final = {
     "interrupted": 6,
     "cancelled": 7,
 }
-"""Exit codes by state; of a task that is between steps it is 0."""
+"""Exit codes by state; the exit code of a task between two steps is 0."""
 USAGE: Final = 2
 OUR_BUG: Final = 70
-
-PREFIX: Final = 6
-"""How many characters the beginning of an id needs at least: ids begin with their time."""
-_PAGE: Final = 1_000
 
 StoreOption = Annotated[
     str | None,
     typer.Option(
-        "--store", help="Path or URL of the journal; default TREADLE_STORE, else .treadle/journal.db."
+        "--store", help="Path or URL of the store. Default: TREADLE_STORE, else .treadle/journal.db."
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output, text on standard error.")
+    bool,
+    typer.Option("--json", help="Print one JSON document on standard output, and text on standard error."),
 ]
-TaskArgument = Annotated[
-    str, typer.Argument(metavar="TASK", help="Id of a task, a unique beginning or end of it, or `last`.")
+AgentOption = Annotated[
+    str | None, typer.Option("--agent", metavar="MODULE:AGENT", help="Where to import the agent from.")
 ]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="PROVIDER:NAME", help="Use this model instead of the agent's."),
+]
+ByOption = Annotated[str | None, typer.Option("--by", help="Your name, to be recorded with the task.")]
 
 
-def runner_on(
-    store: str | None,
-    agents: tuple[Agent[Any], ...] = (),
-    *,
-    make: bool = False,
-    observers: tuple[Observer, ...] = (),
-) -> Runner:
-    """Return a runner on the named store.
+class Session:
+    """One invocation of a command.
 
     Args:
-        store: as given with `--store`, or None.
-        agents: whose code this process has.
-        make: make the store if it is not there.
-        observers: who is told what happens.
-
-    Raises:
-        NotFound: there is no store and none is to be made.
+        screen: where the command writes.
+        store: the value of `--store`, or None.
     """
-    opened = open_store(store)
-    path = getattr(opened, "path", None)
-    if not make and isinstance(path, Path) and not path.exists():
-        raise NotFound(f"there is no store at {path}: `treadle run` makes one, --store names another")
-    return Runner(opened, agents=agents, observers=observers)
+
+    def __init__(self, screen: Screen, store: str | None) -> None:
+        self.screen = screen
+        self.store = store
+
+    def runner(
+        self, agents: tuple[Agent[Any], ...] = (), *, make: bool = False, observers: tuple[Observer, ...] = ()
+    ) -> Runner:
+        """Return a runner on the store.
+
+        Args:
+            agents: agents whose code this process has.
+            make: create the store if it does not exist.
+            observers: observers of what the runner drives.
+
+        Raises:
+            NotFound: the store does not exist, and `make` is false.
+        """
+        store = open_store(self.store)
+        path = getattr(store, "path", None)
+        if not make and isinstance(path, Path) and not path.exists():
+            raise NotFound(
+                f"there is no store at {path}: `treadle run` creates one, --store names another one"
+            )
+        return Runner(store, agents=agents, observers=observers)
+
+    def run(self, work: Coroutine[Any, Any, int]) -> int:
+        """Run a coroutine in an event loop and return its exit code; Ctrl-C ends it if it does not handle Ctrl-C."""
+        try:
+            return asyncio.run(work)
+        except KeyboardInterrupt:
+            return interrupted(self.screen)
+
+    def command_line(self, *arguments: str, **options: str | None) -> str:
+        """Return a command for a person to type, on the same store."""
+        return command_line(*arguments, store=self.store, **options)
 
 
-def in_loop(ctx: typer.Context, work: Callable[[Screen], Coroutine[Any, Any, int]]) -> int:
-    """Run a command's work in an event loop and return its exit code; Ctrl-C ends what it does not handle itself."""
-    screen = screen_of(ctx)
-    try:
-        return asyncio.run(work(screen))
-    except KeyboardInterrupt:
-        return interrupted(screen)
+def command(function: Callable[..., int | Coroutine[Any, Any, int]]) -> Callable[..., int]:
+    """Return the function that typer calls for a command.
+
+    It takes the command's parameters, then `--store` and `--json` unless the command declares them itself. A parameter
+    whose type is a dataclass stands for the options that the dataclass has as fields. A coroutine function runs in an
+    event loop.
+    """
+    parameters: list[Parameter] = []
+    groups: dict[str, type] = {}
+    for parameter in [*signature(function, eval_str=True).parameters.values()][1:]:
+        if is_dataclass(parameter.annotation) and isinstance(parameter.annotation, type):
+            groups[parameter.name] = parameter.annotation
+            types = get_type_hints(parameter.annotation, include_extras=True)
+            parameters += [_keyword(f.name, types[f.name], f.default) for f in fields(parameter.annotation)]
+        else:
+            parameters.append(_keyword(parameter.name, parameter.annotation, parameter.default))
+    declared = {parameter.name for parameter in parameters}
+    shared = (_keyword("store", StoreOption, None), _keyword("json", JsonOption, False))
+    parameters += [parameter for parameter in shared if parameter.name not in declared]
+
+    @wraps(function)
+    def invoke(ctx: typer.Context, **arguments: Any) -> int:
+        session = Session(ctx.obj, arguments["store"])
+        for name, group in groups.items():
+            arguments[name] = group(**{field.name: arguments.pop(field.name) for field in fields(group)})
+        for parameter in shared:
+            if parameter.name not in declared:
+                del arguments[parameter.name]
+        ended = function(session, **arguments)
+        return ended if isinstance(ended, int) else session.run(ended)
+
+    parameters.insert(0, _keyword("ctx", typer.Context, Parameter.empty))
+    invoke.__signature__ = Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return invoke
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def interrupted(screen: Screen) -> int:
-    """Print that Ctrl-C ended a command, and return the exit code that says so."""
+    """Print that Ctrl-C ended a command, and return the exit code for it."""
     screen.document({"error": {"type": "KeyboardInterrupt", "message": "interrupted"}})
     screen.note(("interrupted", "yellow"))
     return CODES["interrupted"]
 
 
-async def row_named(runner: TaskRunner, name: str) -> TaskRow:
-    """Return the row of a task named by its id, a unique beginning (6 characters) or end of it, or `last`.
+# ------------------------------------------------------------------------------ arguments and commands
 
-    A beginning that a task shares with its children means the task; `last` is nobody's child.
+
+def text_argument(text: str) -> str:
+    """Return a TEXT or INPUT argument; `-` stands for standard input.
 
     Raises:
-        TaskNotFound: none fits, or the name is that of a thread.
-        ConfigurationError: several fit.
+        ConfigurationError: standard input is not text.
     """
-    if not name:
-        raise ConfigurationError(
-            "TASK is empty: name a task by its id, a unique beginning or end of it, or `last`"
-        )
-    await runner.store.open()
-    if name == "last":
-        rows = [row for row in await _rows_where(runner, lambda _: True) if row.parent is None]
-        if not rows:
-            raise TaskNotFound(f"there is no task in {runner.store.url} yet")
-        return max(rows, key=lambda row: (row.created, row.task_id))
+    if text != "-":
+        return text
     try:
-        return await runner.store.row(name)
-    except TaskNotFound:
-        rows = await _rows_where(runner, lambda task_id: _fits(task_id, name))
-        ids = {row.task_id for row in rows}
-        rows = [row for row in rows if row.parent not in ids]
-    if len(rows) > 1:
-        some = ", ".join(row.task_id for row in rows[:4])
-        raise ConfigurationError(f"{name!r} fits {len(rows)} tasks: {some}{', ...' if len(rows) > 4 else ''}")
-    if not rows:
-        await runner.get_task(name)  # raises, and says best what is wrong with the name
-    return rows[0]
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"standard input is not text: {error}") from None
 
 
-def _fits(task_id: str, name: str) -> bool:
-    return task_id.endswith(name) or (len(name) >= PREFIX and task_id.startswith(name))
+def json_argument(text: str, where: str) -> Json:
+    """Return the value of an argument written as JSON; raises `ConfigurationError` that says how to quote text."""
+    try:
+        return json_format.loads(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{where}: {text!r} is not JSON; text needs quotes of its own: {json_format.dumps(text)!r}"
+        ) from None
 
 
-async def _rows_where(runner: TaskRunner, wanted: Callable[[str], bool]) -> list[TaskRow]:
-    found: list[TaskRow] = []
-    cursor = None
-    while True:
-        page = await runner.store.rows(TaskFilter(limit=_PAGE, cursor=cursor))
-        found += [row for row in page if wanted(row.task_id)]
-        if len(page) < _PAGE:
-            return found
-        cursor = page[-1].task_id
-
-
-def command_line(*words: str, store: str | None = None, **options: str | None) -> str:
-    """Return a command for a person to type, with the options that this one was given, but no password."""
-    store = (
-        None if store is None else re.sub(r"(?<=://)([^:/@]*):[^@]*@|(?<=[?&])password=[^&]*&?", _user, store)
-    )
+def command_line(*arguments: str, store: str | None = None, **options: str | None) -> str:
+    """Return a command for a person to type, without the password of a store's URL."""
+    if store is not None:
+        store = re.sub(r"(?<=://)([^:/@]*):[^@]*@|(?<=[?&])password=[^&]*&?", _user_only, store)
     given = {"store": store, **options}
     flags = [word for name, value in given.items() if value is not None for word in (f"--{name}", value)]
-    return shlex.join([_program(), *words, *flags])
+    return shlex.join([_program(), *arguments, *flags])
 
 
-def _user(found: re.Match[str]) -> str:
-    return "" if found[1] is None else f"{found[1]}@"
+def _user_only(match: re.Match[str]) -> str:
+    return "" if match[1] is None else f"{match[1]}@"
 
 
 def _program() -> str:
-    """Return what to type for this program: its path when it was called by one and is not on PATH."""
+    """Return what to type for this program: its path if it was called by a path that is not on PATH."""
     called = Path(sys.argv[0])
     if called.name != "treadle" or shutil.which("treadle") is not None:
         return "treadle"
     near = os.path.relpath(called)
     return str(called.absolute()) if near.startswith(os.pardir) else near
-
-
-def json_given(text: str, what: str) -> Json:
-    """Return a value written as JSON; raises `ConfigurationError` that says how to write text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"{what}: {text!r} is not JSON; text is written with quotes of its own: {json.dumps(text)!r}"
-        ) from None
-
-
-def screen_of(ctx: typer.Context) -> Screen:
-    """Return where the command writes."""
-    return ctx.obj

@@ -1,4 +1,4 @@
-"""`drive`: a process that drives a store's tasks which nobody drives and somebody should, until it is told to end."""
+"""`drive`: a driver process, which adopts and drives the store's tasks until it receives a signal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.command import StoreOption, in_loop
+from treadle.cli.command import Session, command
 from treadle.cli.screen import STYLES, Screen
-from treadle.cli.tracing import TraceContentOption, TraceOption, observers
+from treadle.cli.tracing import TraceOptions
 from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError
 from treadle.wiring import Runner, open_store
@@ -29,99 +29,108 @@ _MARKS = {
 }
 
 
+@command
 def drive(
-    ctx: typer.Context,
+    session: Session,
+    *,
     agent: Annotated[
         list[str] | None,
-        typer.Option("--agent", metavar="MODULE:AGENT", help="Where an agent is; may be repeated."),
+        typer.Option(
+            "--agent", metavar="MODULE:AGENT", help="Where to import an agent from; may be repeated."
+        ),
     ] = None,
     at_most: Annotated[
-        int, typer.Option("--at-most", metavar="N", help="How many tasks at the same time.")
+        int, typer.Option("--at-most", metavar="N", help="The most tasks to drive at the same time.")
     ] = AT_MOST,
     lease: Annotated[
         float | None,
-        typer.Option("--lease", metavar="SECONDS", help="How long this process is taken for alive unheard."),
+        typer.Option(
+            "--lease",
+            metavar="SECONDS",
+            help="How long this process owns a task without a heartbeat, before others may take it over.",
+        ),
     ] = None,
     grace: Annotated[
-        float, typer.Option("--grace", metavar="SECONDS", help="How long calls in flight may end at SIGTERM.")
+        float,
+        typer.Option("--grace", metavar="SECONDS", help="How long running calls may take to end at SIGTERM."),
     ] = GRACE,
-    trace: TraceOption = None,
-    trace_content: TraceContentOption = False,
-    store: StoreOption = None,
+    tracing: TraceOptions,
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document a line for what is done and met.")
+        bool, typer.Option("--json", help="Print one JSON document a line for each thing that happens.")
     ] = False,
 ) -> int:
-    """Drive tasks that nobody drives and somebody should, until SIGTERM or Ctrl-C; then give all back."""
+    """Drive tasks whose driver crashed or released them, until SIGTERM or Ctrl-C; then release all tasks."""
     if grace < 0:
         raise ConfigurationError(f"--grace must be 0 seconds or more, got {grace}")
-    known = _agents(agent or [])
-    listening = observers(trace, content=trace_content)
+    driven = _agents(agent or [])
+    observers = tracing.observers()
 
-    async def work(screen: Screen) -> int:
-        opened = open_store(store, lease_seconds=lease)
-        async with Runner(opened, agents=known, observers=listening) as runner:
-            names = ", ".join(a.name for a in known)
-            screen.line(("driving ", "dim"), names, (f" on {opened.url}; SIGTERM or Ctrl-C ends it", "dim"))
-            counted = await _drive(runner, screen, at_most, grace)
-            screen.entry({"kind": "drained", **counted, "fenced": opened.fenced})
-            screen.line(
-                ("drained: ", "dim"),
-                f"{counted['adopted']} adopted, {counted['lost']} lost to other drivers, "
-                f"{opened.fenced} commits refused",
-            )
+    async def work() -> int:
+        store, screen = open_store(session.store, lease_seconds=lease), session.screen
+        async with Runner(store, agents=driven, observers=observers) as runner:
+            names = ", ".join(agent.name for agent in driven)
+            screen.line(("driving ", "dim"), names, (f" on {store.url}; SIGTERM or Ctrl-C ends it", "dim"))
+            counts = await _drive(runner, screen, at_most, grace)
+            _print_drained(screen, counts, store.fenced)
             return 0
 
-    return in_loop(ctx, work)
+    return session.run(work())
 
 
 async def _drive(runner: Runner, screen: Screen, at_most: int, grace: float) -> Counter[str]:
-    """Adopt until a signal says to end, or nobody hears what is said, and return how often each kind of thing happened.
+    """Adopt tasks until a signal arrives or output fails; return how often each kind of adoption event happened.
 
-    Raises `OSError` when output could not be written; all tasks are given back by then.
+    Raises:
+        OSError: output could not be written. All tasks are released before it is raised.
     """
-    counted: Counter[str] = Counter()
-    asked: asyncio.Queue[None] = asyncio.Queue()
-    unheard: list[OSError] = []
+    counts: Counter[str] = Counter()
+    stops: asyncio.Queue[None] = asyncio.Queue()
+    output_errors: list[OSError] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         # A script's background job starts with SIGINT ignored: the Ctrl-C of its terminal is not meant for it.
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
-            loop.add_signal_handler(number, asked.put_nowait, None)
+            loop.add_signal_handler(number, stops.put_nowait, None)
 
     def tell(adoption: Adoption) -> None:
-        counted[adoption.kind] += 1
+        counts[adoption.kind] += 1
         mark = _MARKS.get(adoption.kind, ("● ", STYLES.get(adoption.state or "", "")))
-        if unheard:
+        if output_errors:
             return
         try:
             screen.entry(adoption)
             screen.line(mark, adoption.text, (f"  {adoption.agent or ''}", "dim"))
         except OSError as error:
-            unheard.append(error)
-            asked.put_nowait(None)
+            output_errors.append(error)
+            stops.put_nowait(None)
 
     screen.entry({"kind": "driving", "store": runner.store.url})
     runner.begin_adopting(at_most=at_most, tell=tell)
-    await asked.get()
+    await stops.get()
     draining = asyncio.ensure_future(runner.drain(grace))
-    hurried = asyncio.ensure_future(asked.get())
-    await asyncio.wait([draining, hurried], return_when=asyncio.FIRST_COMPLETED)
+    second_stop = asyncio.ensure_future(stops.get())
+    await asyncio.wait([draining, second_stop], return_when=asyncio.FIRST_COMPLETED)
     if not draining.done():
         await runner.drain()
-    hurried.cancel()
+    second_stop.cancel()
     await draining
-    if unheard:
-        raise unheard[0]
-    return counted
+    if output_errors:
+        raise output_errors[0]
+    return counts
+
+
+def _print_drained(screen: Screen, counts: Counter[str], fenced: int) -> None:
+    screen.entry({"kind": "drained", **counts, "fenced": fenced})
+    lost = f"{counts['lost']} lost to other drivers, {fenced} commits refused"
+    screen.line(("drained: ", "dim"), f"{counts['adopted']} adopted, {lost}")
 
 
 def _agents(places: list[str]) -> tuple[Agent[Any], ...]:
-    """Return the agents named, else those the project lists."""
+    """Return the agents at these places; without any, the agents that the project lists."""
     if places:
         return tuple([agent for place in places for agent in agents.at_place(place)])
-    found = agents.known()
-    if not found.agents:
-        problems = "".join(f"; {place}: {problem}" for place, problem in found.problems.items())
+    listed = agents.listed_agents()
+    if not listed.agents:
+        problems = "".join(f"; {place}: {problem}" for place, problem in listed.problems.items())
         raise ConfigurationError(f"there is no agent to drive tasks with: {agents.WAYS}{problems}")
-    return tuple(found.agents.values())
+    return tuple(listed.agents.values())

@@ -1,4 +1,4 @@
-"""Steps that depend on each other: their names while they run, and a drawing of how they hang together."""
+"""Steps that depend on each other: their names while they run, and a drawing of the graph."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ _MARKS: Final = {
 }
 
 
-class Names:
-    """What the steps of a task are called, as far as its events have been seen from the first one on."""
+class StepNames:
+    """The steps of a task that have names, folded from its events; empty unless the first event was seen."""
 
     def __init__(self) -> None:
         self._state: TaskState | None = None
 
     def see(self, event: e.Event) -> None:
-        """Take an event down."""
+        """Apply an event."""
         if isinstance(event, e.TaskCreated):
             self._state = start("")
         if self._state is not None:
             try:
                 apply(self._state, event)
-            except Exception:  # noqa: BLE001  a journal that does not fold is shown as far as it can be
+            except Exception:  # noqa: BLE001  a journal that does not fold is still shown
                 self._state = None
 
     def of(self, step: str | None) -> StepNode | None:
-        """Return a step, if steps of this task have names."""
+        """Return a step, or None if the steps of this task have no names."""
         graph = self._state.graph if self._state is not None else None
         return graph.nodes.get(step or "") if graph is not None else None
 
     def before(self, node: StepNode) -> list[str]:
         """Return the names of the steps that a step waited for."""
-        found = [self.of(step) for step in node.after]
-        return [other.plan.name for other in found if other is not None]
+        nodes = [self.of(step) for step in node.after]
+        return [other.plan.name for other in nodes if other is not None]
 
 
 def why_skipped(event: e.StepSkipped) -> str:
-    """Return why a step was given up, in words."""
+    """Return why a step was skipped, for people to read."""
     if event.by == UNNEEDED:
         return "not needed any more"
     if event.by == ITSELF:
@@ -60,9 +60,9 @@ def why_skipped(event: e.StepSkipped) -> str:
 
 
 def draw(screen: Screen, steps: Sequence[TaskStepOutput], upcoming: Sequence[StepInfo]) -> None:
-    """Draw steps that wait for each other, each one level deeper than the deepest it waits for; no others."""
-    told = {one.step.step_id: one for one in steps}
-    infos = {info.step_id: info for info in (*[one.step for one in steps], *upcoming)}
+    """Draw steps that wait for each other, each one level deeper than the deepest it waits for; else draw nothing."""
+    outputs = {output.step.step_id: output for output in steps}
+    infos = {info.step_id: info for info in (*[output.step for output in steps], *upcoming)}
     if not any(info.after for info in infos.values()):
         return
     ordered = sorted(infos.values(), key=lambda info: info.index)
@@ -79,7 +79,7 @@ def draw(screen: Screen, steps: Sequence[TaskStepOutput], upcoming: Sequence[Ste
             (mark, style),
             f" {info.name}".ljust(width - len(indent) + 2) if after else f" {info.name}",
             (f" after {after}" if after else "", "dim"),
-            (_note(info, told.get(info.step_id)), "dim"),
+            (_note(info, outputs.get(info.step_id)), "dim"),
         )
 
 

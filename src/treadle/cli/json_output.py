@@ -1,4 +1,4 @@
-"""What `--json` prints: results, snapshots, steps, events and messages as JSON data. Pure, and no text for people."""
+"""The JSON that `--json` prints: results, snapshots, steps, events and messages. Pure; holds no text for people."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PARTS = (Text, Image, File, Reasoning, ToolCall, ToolResult)
 def as_json(value: Any) -> Json:
     """Return a value as plain JSON data.
 
-    A dataclass becomes an object of its fields; a message part says which it is in `type`, an event says so in `kind`
-    beside its `seq` and `time`. Bytes are base64 text, money is a number, numbers that JSON does not know are null,
-    what pydantic has a JSON form for (its models, dates, enums: typed answers) is in that, and anything else is its
-    `repr`.
+    A dataclass becomes an object of its fields. A message part has its kind in `type`; an event has it in `kind`,
+    beside its `seq` and `time`. Bytes become base64 text, money becomes a number, and numbers that JSON cannot hold
+    become null. Values that pydantic can serialise (its models, dates, enums) use pydantic's form. Any other value
+    becomes its `repr`.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -57,10 +57,10 @@ def _label(value: Any) -> dict[str, Json]:
 
 
 def error_json(error: BaseException) -> Json:
-    """Return the document that stands for a failed command."""
+    """Return the document of a failed command."""
     return {"error": {"type": type(error).__name__, "message": str(error)}}
 
 
 def as_document(value: Any) -> str:
-    """Return the one line that is printed; ASCII only, so that it survives every terminal and encoding."""
+    """Return a value as one line of JSON; ASCII only, so that every terminal and encoding can carry it."""
     return json.dumps(as_json(value), allow_nan=False)

@@ -1,4 +1,4 @@
-"""The command `treadle`: which commands there are, and what each way of ending means for the exit code."""
+"""The command `treadle`: its commands, and the exit code for each way of ending."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ app.command("import")(maintenance.import_)
 
 @app.command()
 def demo(
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the one that was not ended.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished demonstration.")] = False,
     store: StoreOption = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="PROVIDER:NAME", help="A real model; none is needed.")
@@ -79,8 +79,8 @@ def demo(
     return module.demo(resume=resume, store=store, model=model)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"treadle {version('treadle')}")
@@ -90,10 +90,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def treadle(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """LLM agents as durable tasks made of steps: run, watch, pause, undo, fork, resume."""
+    """Run LLM agents as durable tasks made of steps: run, watch, pause, undo, fork, resume."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,38 +101,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 completed, or done; 1 failed; 2 usage; 3 degraded; 4 waiting; 5 paused; 6 interrupted; 7 cancelled; 70 our bug.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = given[: given.index("--")] if "--" in given else given
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = words[: words.index("--")] if "--" in words else words
     _open_closed_streams()
-    # The store itself tells what comes of a lost session.
+    # The store reports a lost session itself.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
     screen = Screen(json="--json" in options)
     code = None
     try:
         with screen.one_document():
-            code = _run(given or ["--help"], screen)
+            code = _run(words or ["--help"], screen)
         sys.stdout.flush()
         return code
     except OSError as error:
-        # The reader of the output has gone, or its disk is full: what is still buffered is not tried again at exit.
+        # The reader of the output has gone, or the disk is full: Python must not write the rest of its buffer at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not code and not isinstance(error, BrokenPipeError):
-            screen.note(("error: ", "red"), _of_system(error))
+            screen.note(("error: ", "red"), _system_message(error))
         return CODES["failed"]
 
 
 def _open_closed_streams() -> None:
-    """Lead standard streams that the caller closed nowhere, lest the next file opened is taken for one of them."""
+    """Open closed standard streams on the null device, so that no file opened later gets one of their numbers."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - as long as the process
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - open until the process ends
 
 
 def _run(arguments: list[str], screen: Screen) -> int:
     command: Any = typer.main.get_command(app)
     try:
         code = command.main(arguments, prog_name="treadle", standalone_mode=False, obj=screen) or 0
-        # Ctrl-C before there is a loop, while agents are imported, comes back from there as the code of a shell.
+        # Typer returns the code of a shell for Ctrl-C outside of an event loop, such as while agents are imported.
         return interrupted(screen) if code == _STOPPED else code
     except (_UsageError, TreadleError) as error:
         return _failed(error, screen)
@@ -143,33 +143,35 @@ def _run(arguments: list[str], screen: Screen) -> int:
             raise
         screen.document(error_json(error))
         what = f"{type(error).__name__}: {error}"
-        theirs = _raised_outside(error)
-        if theirs is not None:
-            screen.note(("error: ", "red"), f"{what} (from {theirs}; TREADLE_DEBUG=1 shows the way there)")
+        place = _user_code_in(error)
+        if place is not None:
+            screen.note(("error: ", "red"), f"{what} (from {place}; TREADLE_DEBUG=1 shows the traceback)")
             return CODES["failed"]
         if isinstance(error, OSError):
-            screen.note(("error: ", "red"), _of_system(error))
+            screen.note(("error: ", "red"), _system_message(error))
             return CODES["failed"]
         screen.note(("this is a bug in treadle: ", "red"), what)
         screen.note("run it again with TREADLE_DEBUG=1 for the details of a report")
         return OUR_BUG
 
 
-def _of_system(error: OSError) -> str:
-    """Return what the operating system refused, and of which file."""
+def _system_message(error: OSError) -> str:
+    """Return the message of the operating system, with the file's name if there is one."""
     return ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
 
 
-def _raised_outside(error: BaseException) -> str | None:
-    """Return the last place in a user's own code that led to an error; None if there is none on the way."""
+def _user_code_in(error: BaseException) -> str | None:
+    """Return the last line of user code in a traceback, as `file, line n`; None if it has none."""
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    not_theirs = [folder.resolve() for folder in (Path(__file__).parents[1], *map(Path, libraries))]
-    found = None
+    libraries_and_treadle = [
+        folder.resolve() for folder in (Path(__file__).parents[1], *map(Path, libraries))
+    ]
+    place = None
     for frame, line in walk_tb(error.__traceback__):
         file = Path(frame.f_code.co_filename).resolve()
-        if file.is_file() and not any(file.is_relative_to(folder) for folder in not_theirs):
-            found = f"{file.name}, line {line}"
-    return found
+        if file.is_file() and not any(file.is_relative_to(folder) for folder in libraries_and_treadle):
+            place = f"{file.name}, line {line}"
+    return place
 
 
 def _failed(error: Any, screen: Screen) -> int:

@@ -1,4 +1,4 @@
-"""Looking after a store: verify, export, import. None of these commands needs an agent or runs anything."""
+"""The commands that maintain a store: verify, export, import. None needs an agent or runs anything."""
 
 from __future__ import annotations
 
@@ -10,97 +10,81 @@ from typing import Annotated
 
 import typer
 
-from treadle.cli.command import JsonOption, StoreOption, in_loop, row_named, runner_on
-from treadle.cli.screen import Screen, some
+from treadle.cli.command import Session, command
+from treadle.cli.screen import some
+from treadle.cli.task_lookup import find_task
 from treadle.errors import ConfigurationError
 
 
-def verify(
-    ctx: typer.Context,
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="One task; all by default.")] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
+@command
+async def verify(
+    session: Session,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="A task. Default: all tasks.")] = None,
 ) -> int:
-    """Read journals anew and check all of it; damage is named by task and event, harms no other, and exits 1."""
-
-    async def work(screen: Screen) -> int:
-        async with runner_on(store) as runner:
-            name = None if task is None else (await row_named(runner, task)).task_id
-            report = await runner.verify(name)
-        threads = {"threads": report.threads} if report.threads else {}
-        screen.document({"items": list(report.tasks), "cursor": None, **threads})
-        for found in report.findings:
-            screen.line(("✗ ", "red"), str(found))
-        bad = sum(bool(task.findings) for task in report.tasks)
-        whole = f"{len(report.tasks) - bad} of {some(len(report.tasks), 'task')} whole"
-        screen.line(
-            (whole, "red" if bad else "green"),
-            f" · {some(report.events, 'event')}, {some(report.bytes, 'byte')}",
-        )
-        unknown = sum(task.unknown for task in report.tasks)
-        if unknown:
-            screen.line((f"{some(unknown, 'event')} of kinds that this version does not know", "yellow"))
-        return 1 if report.findings else 0
-
-    return in_loop(ctx, work)
+    """Check journals from first to last event. Exits with 1 if one is damaged, and names task and event."""
+    async with session.runner() as runner:
+        task_id = None if task is None else (await find_task(runner, task)).task_id
+        report = await runner.verify(task_id)
+    screen = session.screen
+    threads = {"threads": report.threads} if report.threads else {}
+    screen.document({"items": list(report.tasks), "cursor": None, **threads})
+    for finding in report.findings:
+        screen.line(("✗ ", "red"), str(finding))
+    damaged = sum(bool(task.findings) for task in report.tasks)
+    whole = f"{len(report.tasks) - damaged} of {some(len(report.tasks), 'task')} whole"
+    size = f" · {some(report.events, 'event')}, {some(report.bytes, 'byte')}"
+    screen.line((whole, "red" if damaged else "green"), size)
+    if unknown := sum(task.unknown for task in report.tasks):
+        screen.line((f"{some(unknown, 'event')} of kinds that this version does not know", "yellow"))
+    return 1 if report.findings else 0
 
 
-def export(
-    ctx: typer.Context,
+@command
+async def export(
+    session: Session,
     tasks: Annotated[
-        list[str] | None, typer.Argument(metavar="[TASK]...", help="Which tasks; all by default.")
+        list[str] | None, typer.Argument(metavar="[TASK]...", help="Tasks to export. Default: all tasks.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write a file; default standard output."),
+        typer.Option("--out", "-o", metavar="FILE", help="File to write. Default: standard output."),
     ] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
 ) -> int:
-    """Write journals as JSON Lines, with the tasks they were forked from and those that share their threads."""
-    if json and out is None:
-        raise ConfigurationError("--json tells what was exported; say with --out where to export it to")
-
-    async def work(screen: Screen) -> int:
-        async with runner_on(store) as runner:
-            names = [(await row_named(runner, task)).task_id for task in tasks or ()]
-            report = await runner.export_tasks(sys.stdout.buffer if out is None else out, *names)
-        screen.document(report)
-        screen.note(
-            (
-                f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')}, {some(report.bytes, 'byte')}",
-                "dim",
-            )
+    """Export tasks as JSON Lines, with the tasks they were forked from and the tasks of their threads."""
+    screen = session.screen
+    if screen.json and out is None:
+        raise ConfigurationError(
+            "--json prints a report of the export: name a file for the export with --out"
         )
-        return 0
+    async with session.runner() as runner:
+        task_ids = [(await find_task(runner, task)).task_id for task in tasks or ()]
+        report = await runner.export_tasks(sys.stdout.buffer if out is None else out, *task_ids)
+    screen.document(report)
+    counts = (
+        f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')}, {some(report.bytes, 'byte')}"
+    )
+    screen.note((counts, "dim"))
+    return 0
 
-    return in_loop(ctx, work)
 
-
-def import_(
-    ctx: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An export; `-` for standard input.")],
-    store: StoreOption = None,
-    json: JsonOption = False,
+@command
+async def import_(
+    session: Session,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An export; `-` is standard input.")],
 ) -> int:
-    """Take in the tasks of an export; a file that was cut or changed is refused, and nothing in it is run."""
-
-    async def work(screen: Screen) -> int:
-        with tempfile.TemporaryDirectory(prefix="treadle-import-") as folder:
-            path = Path(file)
-            if file == "-":
-                path = Path(folder) / "stdin"
-                with path.open("wb") as spooled:
-                    shutil.copyfileobj(sys.stdin.buffer, spooled)
-            async with runner_on(store, make=True) as runner:
-                report = await runner.import_tasks(path)
-        screen.document(report)
-        for task_id in report.tasks:
-            screen.line(task_id)
-        already = f", {len(report.known)} here already" if report.known else ""
-        screen.note(
-            (f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')} imported{already}", "dim")
-        )
-        return 0
-
-    return in_loop(ctx, work)
+    """Import tasks from an export file. Refuses a file that was cut or changed, and runs nothing."""
+    with tempfile.TemporaryDirectory(prefix="treadle-import-") as folder:
+        path = Path(file)
+        if file == "-":
+            path = Path(folder) / "stdin"
+            with path.open("wb") as spooled:
+                shutil.copyfileobj(sys.stdin.buffer, spooled)
+        async with session.runner(make=True) as runner:
+            report = await runner.import_tasks(path)
+    session.screen.document(report)
+    for task_id in report.tasks:
+        session.screen.line(task_id)
+    known = f", {len(report.known)} were in the store already" if report.known else ""
+    counts = f"{some(len(report.tasks), 'task')}, {some(report.events, 'event')} imported{known}"
+    session.screen.note((counts, "dim"))
+    return 0

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from typing import Annotated, Any, Literal
 
 import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.command import (
-    CODES,
-    JsonOption,
-    StoreOption,
-    TaskArgument,
-    in_loop,
-    row_named,
-    runner_on,
-)
+from treadle.cli.command import CODES, AgentOption, ModelOption, Session, command, text_argument
 from treadle.cli.json_output import error_json
-from treadle.cli.outcome import told
+from treadle.cli.outcome import print_outcome
 from treadle.cli.screen import Screen
+from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.cli.timeline import Timeline
-from treadle.cli.tracing import TraceContentOption, TraceOption, observers
+from treadle.cli.tracing import TraceOptions
 from treadle.cli.views import events_of
+from treadle.core.data import frozen
 from treadle.core.events import END_STATES, ModelStarted
-from treadle.core.journal import unfold
 from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNotFound
@@ -36,205 +28,224 @@ from treadle.ports import OnBusyThread, TaskRow
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, Stream
 
-AgentOption = Annotated[
-    str | None, typer.Option("--agent", metavar="MODULE:AGENT", help="Where the agent is.")
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option("--model", metavar="PROVIDER:NAME", help="Use this model instead of the agent's."),
-]
-OnLimit = Literal["final_answer", "fail", "pause"]
-OnLimitOption = Annotated[OnLimit | None, typer.Option("--on-limit", help="What reaching a limit does.")]
-MaxSteps = Annotated[int | None, typer.Option("--max-steps", help="Limit on steps.")]
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Limit on tokens, in and out together.")]
-MaxSeconds = Annotated[float | None, typer.Option("--max-seconds", help="Limit on driven time.")]
-MaxModelCalls = Annotated[int | None, typer.Option("--max-model-calls", help="Limit on model calls.")]
-OnBusyThreadOption = Annotated[
-    OnBusyThread | None,
-    typer.Option("--on-busy-thread", help="What to do while another task is driven in the thread."),
-]
-ContextTokens = Annotated[
-    int | None, typer.Option("--context-tokens", help="How many tokens a request holds at most.")
-]
-MaxToolCalls = Annotated[int | None, typer.Option("--max-tool-calls", help="Limit on tool calls.")]
-MaxCost = Annotated[float | None, typer.Option("--max-cost", metavar="DOLLARS", help="Limit on cost.")]
-MaxRepeats = Annotated[
-    int | None, typer.Option("--max-repeats", help="Stop when a call comes to the same so many times.")
-]
+
+@frozen(kw_only=True)
+class DriveOptions:
+    """The options of `run` and `resume`: the limits of the task, and how it goes with its thread."""
+
+    max_steps: Annotated[int | None, typer.Option("--max-steps", help="Limit on steps.")] = None
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", help="Limit on input and output tokens together.")
+    ] = None
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", help="Limit on the time in which the task is driven.")
+    ] = None
+    max_model_calls: Annotated[
+        int | None, typer.Option("--max-model-calls", help="Limit on model calls.")
+    ] = None
+    max_tool_calls: Annotated[int | None, typer.Option("--max-tool-calls", help="Limit on tool calls.")] = (
+        None
+    )
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", metavar="DOLLARS", help="Limit on cost in US dollars.")
+    ] = None
+    max_repeats: Annotated[
+        int | None, typer.Option("--max-repeats", help="Stop when a call has had the same result this often.")
+    ] = None
+    on_limit: Annotated[
+        Literal["final_answer", "fail", "pause"] | None,
+        typer.Option("--on-limit", help="What happens when a limit is reached."),
+    ] = None
+    on_busy_thread: Annotated[
+        OnBusyThread | None,
+        typer.Option("--on-busy-thread", help="What to do while another task of the thread is driven."),
+    ] = None
+    context_tokens: Annotated[
+        int | None, typer.Option("--context-tokens", help="The most tokens that a request may hold.")
+    ] = None
+
+    def run_options(self) -> RunOptions | None:
+        """Return the run options for what was typed; None if none of these options was."""
+        limits: dict[str, Any] = {
+            "steps": self.max_steps,
+            "tokens": self.max_tokens,
+            "seconds": self.max_seconds,
+            "model_calls": self.max_model_calls,
+            "tool_calls": self.max_tool_calls,
+            "cost": self.max_cost,
+            "repeats": self.max_repeats,
+        }
+        is_limited = any(limit is not None for limit in limits.values())
+        options: dict[str, Any] = {
+            "limits": Limits(**limits) if is_limited else None,
+            "on_limit": self.on_limit,
+            "on_busy_thread": self.on_busy_thread,
+            "context_tokens": self.context_tokens,
+        }
+        return RunOptions(**options) if any(value is not None for value in options.values()) else None
 
 
+@command
 def run(
-    ctx: typer.Context,
+    session: Session,
     words: Annotated[
-        list[str], typer.Argument(metavar="[AGENT] INPUT", help="`-` as INPUT reads standard input.")
+        list[str],
+        typer.Argument(metavar="[AGENT] INPUT", help="An agent, and its input; `-` is standard input."),
     ],
+    *,
     agent: AgentOption = None,
     model: ModelOption = None,
-    thread: Annotated[str | None, typer.Option("--thread", help="The conversation to go on with.")] = None,
+    thread: Annotated[str | None, typer.Option("--thread", help="The thread to continue.")] = None,
     task_id: Annotated[
-        str | None, typer.Option("--task-id", help="An id of your own; runs only once.")
+        str | None, typer.Option("--task-id", help="Id for the task; the same id runs only once.")
     ] = None,
-    max_steps: MaxSteps = None,
-    max_tokens: MaxTokens = None,
-    max_seconds: MaxSeconds = None,
-    max_model_calls: MaxModelCalls = None,
-    max_tool_calls: MaxToolCalls = None,
-    max_cost: MaxCost = None,
-    max_repeats: MaxRepeats = None,
-    on_limit: OnLimitOption = None,
-    on_busy_thread: OnBusyThreadOption = None,
-    context_tokens: ContextTokens = None,
-    trace: TraceOption = None,
-    trace_content: TraceContentOption = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    drive: DriveOptions,
+    tracing: TraceOptions,
 ) -> int:
-    """Run an agent on an input until the task stops; without AGENT a plain assistant."""
-    word, said = _agent_and_input(words)
-    options = limited(
-        on_limit,
-        steps=max_steps,
-        tokens=max_tokens,
-        seconds=max_seconds,
-        model_calls=max_model_calls,
-        tool_calls=max_tool_calls,
-        cost=max_cost,
-        repeats=max_repeats,
-    )
-    options = of_thread(options, on_busy_thread, context_tokens)
-    known = agents.to_run(word, agent, model)
-    agents.check_model(known)
+    """Run an agent on an input until the task stops; without AGENT, run a plain assistant."""
+    name, text = _agent_and_input(words)
+    options = drive.run_options()
+    chosen = agents.to_run(name, agent, model)
+    agents.check_model(chosen)
+    observers = tracing.observers()
 
-    listening = observers(trace, content=trace_content)
+    async def work() -> int:
+        screen = session.screen
+        async with session.runner(make=True, observers=observers) as runner:
+            stream = runner.run_stream(chosen, text, thread_id=thread, task_id=task_id, options=options)
+            screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name} on {chosen.model_name}", "dim"))
+            place = agent or (name if name and ":" in name else None)
+            return await _DrivenTask(
+                runner, session, Timeline(screen, live=screen.out.is_terminal), place
+            ).follow(stream)
 
-    async def work(screen: Screen) -> int:
-        async with runner_on(store, make=True, observers=listening) as runner:
-            stream = runner.run_stream(known, said, thread_id=thread, task_id=task_id, options=options)
-            screen.line(("task ", "dim"), stream.task_id, (f"  {known.name} on {known.model_name}", "dim"))
-            place = agent or (word if word and ":" in word else None)
-            timeline = Timeline(screen, live=screen.out.is_terminal)
-            return await _driven(runner, stream, screen, timeline, store, place)
-
-    return in_loop(ctx, work)
+    return session.run(work())
 
 
+@command
 def resume(
-    ctx: typer.Context,
+    session: Session,
     task: TaskArgument,
+    *,
     agent: AgentOption = None,
     model: ModelOption = None,
-    max_steps: MaxSteps = None,
-    max_tokens: MaxTokens = None,
-    max_seconds: MaxSeconds = None,
-    max_model_calls: MaxModelCalls = None,
-    max_tool_calls: MaxToolCalls = None,
-    max_cost: MaxCost = None,
-    max_repeats: MaxRepeats = None,
-    on_limit: OnLimitOption = None,
-    on_busy_thread: OnBusyThreadOption = None,
-    context_tokens: ContextTokens = None,
-    trace: TraceOption = None,
-    trace_content: TraceContentOption = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    drive: DriveOptions,
+    tracing: TraceOptions,
 ) -> int:
-    """Drive a task from where it stands to its next stop: after a crash, a pause, a failure, a limit."""
-    options = limited(
-        on_limit,
-        steps=max_steps,
-        tokens=max_tokens,
-        seconds=max_seconds,
-        model_calls=max_model_calls,
-        tool_calls=max_tool_calls,
-        cost=max_cost,
-        repeats=max_repeats,
-    )
-    options = of_thread(options, on_busy_thread, context_tokens)
+    """Drive a task on to its next stop: after a crash, a pause, a failure or a limit."""
+    options, observers = drive.run_options(), tracing.observers()
 
-    listening = observers(trace, content=trace_content)
+    async def work() -> int:
+        async with session.runner(observers=observers) as runner:
+            row = await find_task(runner, task)
+            return await drive_on(session, runner, row.task_id, agent=agent, model=model, options=options)
 
-    async def work(screen: Screen) -> int:
-        async with runner_on(store, observers=listening) as runner:
-            row = await row_named(runner, task)
-            return await drive_on(
-                runner, row.task_id, screen, store=store, agent=agent, model=model, options=options
-            )
-
-    return in_loop(ctx, work)
+    return session.run(work())
 
 
+@command
 def step(
-    ctx: typer.Context,
+    session: Session,
     words: Annotated[list[str], typer.Argument(metavar="TASK | AGENT INPUT")],
-    input: Annotated[str | None, typer.Option("--input", help="Words to put before the model call.")] = None,
+    *,
+    input: Annotated[
+        str | None, typer.Option("--input", help="A message to add before the model call.")
+    ] = None,
     agent: AgentOption = None,
     model: ModelOption = None,
-    trace: TraceOption = None,
-    trace_content: TraceContentOption = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    tracing: TraceOptions,
 ) -> int:
-    """Run exactly one step of a task, or of a new task of AGENT on INPUT."""
+    """Run one step of a task, or the first step of a new task of AGENT on INPUT."""
     if len(words) > 2:
         raise ConfigurationError("step takes TASK, or AGENT and INPUT (in quotes)")
     first = agents.to_run(words[0], agent, model) if len(words) == 2 else None
     if first is not None:
         agents.check_model(first)
+    observers = tracing.observers()
 
-    listening = observers(trace, content=trace_content)
-
-    async def work(screen: Screen) -> int:
-        async with runner_on(store, make=first is not None, observers=listening) as runner:
+    async def work() -> int:
+        async with session.runner(make=first is not None, observers=observers) as runner:
             if first is not None:
-                task_id = (await runner.create_task(first, read(words[1]))).task_id
-                known, place = first, words[0] if ":" in words[0] else agent
+                task_id = (await runner.create_task(first, text_argument(words[1]))).task_id
+                chosen, place = first, words[0] if ":" in words[0] else agent
             else:
                 try:
-                    row = await row_named(runner, words[0])
+                    row = await find_task(runner, words[0])
                 except TaskNotFound as error:
-                    raise TaskNotFound(f"{error}; a new task is begun with AGENT and INPUT") from None
+                    raise TaskNotFound(f"{error}; to create a task, give AGENT and INPUT") from None
                 task_id, place = row.task_id, agent
-                known = await agent_of(runner, row, screen, agent, model)
-            stream = runner.stream_step(task_id, input=input, agent=known)
-            timeline = await _timeline(runner, screen, task_id, known)
-            return await _stepped(runner, stream, screen, timeline, store, place)
+                chosen = await agent_of(runner, row, session.screen, agent, model)
+            stream = runner.stream_step(task_id, input=input, agent=chosen)
+            timeline = await _timeline_of(runner, session.screen, task_id, chosen)
+            return await _DrivenTask(runner, session, timeline, place).follow_step(stream)
 
-    return in_loop(ctx, work)
+    return session.run(work())
+
+
+def _agent_and_input(words: list[str]) -> tuple[str | None, str]:
+    match words:
+        case [text]:
+            return None, text_argument(text)
+        case [agent, text]:
+            return agent, text_argument(text)
+        case _:
+            raise ConfigurationError(
+                "run takes INPUT, or AGENT and INPUT; put an input of several words in quotes"
+            )
 
 
 # ------------------------------------------------------------------------------------------- driving
 
 
 async def drive_on(
+    session: Session,
     runner: TaskRunner,
     task_id: str,
-    screen: Screen,
     *,
-    store: str | None,
     agent: str | None,
     model: str | None,
     options: RunOptions | None = None,
 ) -> int:
-    """Drive a task to its next stop, show it, and return the exit code of how it stands then."""
+    """Drive an existing task to its next stop, print it and return the exit code."""
     row = await runner.store.row(task_id)
-    known = await agent_of(runner, row, screen, agent, model)
-    timeline = await _timeline(runner, screen, task_id, known)
-    stream = ResumeStream(runner, row, known, options)
-    return await _driven(runner, stream, screen, timeline, store, agent)
+    chosen = await agent_of(runner, row, session.screen, agent, model)
+    stream = ResumeStream(runner, row, chosen, options)
+    timeline = await _timeline_of(runner, session.screen, task_id, chosen)
+    return await _DrivenTask(runner, session, timeline, agent).follow(stream)
 
 
-async def _timeline(runner: TaskRunner, screen: Screen, task_id: str, agent: Agent[Any] | None) -> Timeline:
-    """Return a timeline that knows what was asked for before, and what steps are called, if they have names."""
+async def agent_of(
+    runner: TaskRunner, row: TaskRow, screen: Screen, option: str | None, model: str | None
+) -> Agent[Any] | None:
+    """Return a task's agent, or None if this process does not have its code: the runner raises if it needs it."""
+    used = await _model_used(runner, row.task_id) if row.agent == agents.ASSISTANT else None
+    agent = agents.of_task(row.agent, option, model, used)
+    if agent is None:
+        for place, problem in agents.listed_agents().problems.items():
+            screen.note(("note: ", "yellow"), f"{place}: {problem}")
+    return agent
+
+
+async def _model_used(runner: TaskRunner, task_id: str) -> str | None:
+    """Return the model of a task's last request: the plain assistant goes on with the model it began with."""
+    events = await events_of(runner, task_id)
+    return next((event.model for event in reversed(events) if isinstance(event, ModelStarted)), None)
+
+
+async def _timeline_of(
+    runner: TaskRunner, screen: Screen, task_id: str, agent: Agent[Any] | None
+) -> Timeline:
+    """Return a timeline that knows the calls made so far and, if the steps have names, their names."""
     timeline = Timeline(screen, live=screen.out.is_terminal)
-    before = await events_of(runner, task_id)
-    timeline.recall(before)
+    events = await events_of(runner, task_id)
+    timeline.learn_calls(events)
     if agent is not None and agent.custom_worker is not None:
-        timeline.learn(before)
+        timeline.learn_steps(events)
     return timeline
 
 
 class ResumeStream(EventStream):
-    """A task driven on by `resume`, with the events from where it stood."""
+    """The events of a task that `resume` drives, from where the task stood."""
 
     def __init__(
         self, runner: TaskRunner, row: TaskRow, agent: Agent[Any] | None, options: RunOptions | None
@@ -243,140 +254,81 @@ class ResumeStream(EventStream):
             return await runner.resume(row.task_id, agent=agent, options=options)
 
         super().__init__(runner.desk, row.task_id, work)
-        self._before = row.head
+        self._row_head = row.head
 
     async def _head(self) -> int:
-        return self._before
+        return self._row_head
 
 
-async def _driven(
-    runner: TaskRunner,
-    stream: EventStream,
-    screen: Screen,
-    timeline: Timeline,
-    store: str | None,
-    agent: str | None,
-) -> int:
-    """Show a task while it is driven, and how it stands then."""
-    if await _watched(runner, stream, timeline):
-        code = told(screen, stream.result, store=store, agent=agent, said=timeline.said)
-        # Somebody took a step back: the task stands between two steps, which is no success of a run.
-        return CODES["interrupted"] if stream.result.state == "running" else code
-    try:
-        result = await runner.result(stream.task_id)
-    except TaskNotFound:
-        raise KeyboardInterrupt from None  # before the task was begun
-    code = told(screen, result, store=store, agent=agent, said=timeline.said)
-    return code if result.state in END_STATES else CODES["interrupted"]
+class _DrivenTask:
+    """A task that this command drives: its events are printed as they happen, then its state.
 
-
-async def _stepped(
-    runner: TaskRunner,
-    stream: StepStream,
-    screen: Screen,
-    timeline: Timeline,
-    store: str | None,
-    agent: str | None,
-) -> int:
-    """Show one step while it is driven, and how the task stands then."""
-    document: Any = None
-    code = None
-    try:
-        if await _watched(runner, stream, timeline):
-            document = stream.output
-        else:
-            code = CODES["interrupted"]
-    except StepFailed as error:
-        document = error_json(error)
-    except TaskFinished as error:
-        if error.state != "answered":
-            raise
-        message = f"task {stream.task_id} has answered: `treadle resume` ends it, --input goes on with it"
-        raise TaskFinished(message, task_id=stream.task_id, state="answered") from None
-    result = await runner.result(stream.task_id)
-    stands = told(screen, result, store=store, agent=agent, said=timeline.said)
-    if document is not None:
-        screen.document(document)
-    return stands if code is None else code
-
-
-async def _watched(runner: TaskRunner, stream: Stream[Any], timeline: Timeline) -> bool:
-    """Show a stream's events to its end; False if Ctrl-C came first: the task is interrupted, durably, by then.
-
-    At SIGTERM the task is given back too, for whoever adopts it, and the stream ends by itself.
+    Args:
+        runner: drives the task.
+        session: the command's session.
+        timeline: prints the events.
+        agent: the value of `--agent`, for the command that goes on with the task.
     """
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: runner.hold(asyncio.ensure_future(runner.drain())))
-    try:
-        async with stream:
-            async for event in stream:
-                timeline.show(event)
-    except asyncio.CancelledError:
-        asking = asyncio.current_task()
-        if asking is not None:
-            asking.uncancel()  # what follows is a report, not the work that was stopped
-        return False
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-    return True
 
+    def __init__(self, runner: TaskRunner, session: Session, timeline: Timeline, agent: str | None) -> None:
+        self._runner = runner
+        self._session = session
+        self._timeline = timeline
+        self._agent = agent
 
-async def agent_of(
-    runner: TaskRunner, row: TaskRow, screen: Screen, option: str | None, model: str | None
-) -> Agent[Any] | None:
-    """Return a task's agent, None if this process does not know it: the runner says so, if it is needed."""
-    used = await _model_used(runner, row.task_id) if row.agent == agents.ASSISTANT else None
-    known = agents.of_task(row.agent, option, model, used)
-    if known is None:
-        for place, problem in agents.known().problems.items():
-            screen.note(("note: ", "yellow"), f"{place}: {problem}")
-    return known
+    async def follow(self, stream: EventStream) -> int:
+        """Print a task's events to its next stop, then how it stands; return the exit code."""
+        if await self._watch(stream):
+            code = self._print(stream.result)
+            # After an undo by another process the task stands between two steps: the run did not succeed.
+            return CODES["interrupted"] if stream.result.state == "running" else code
+        try:
+            result = await self._runner.result(stream.task_id)
+        except TaskNotFound:
+            raise KeyboardInterrupt from None  # the task had not begun
+        code = self._print(result)
+        return code if result.state in END_STATES else CODES["interrupted"]
 
+    async def follow_step(self, stream: StepStream) -> int:
+        """Print the events of one step, then how the task stands; return the exit code."""
+        document: Any = None
+        code = None
+        try:
+            if await self._watch(stream):
+                document = stream.output
+            else:
+                code = CODES["interrupted"]
+        except StepFailed as error:
+            document = error_json(error)
+        except TaskFinished as error:
+            if error.state != "answered":
+                raise
+            message = f"task {stream.task_id} has answered: `treadle resume` ends it, --input goes on with it"
+            raise TaskFinished(message, task_id=stream.task_id, state="answered") from None
+        state_code = self._print(await self._runner.result(stream.task_id))
+        if document is not None:
+            self._session.screen.document(document)
+        return state_code if code is None else code
 
-async def _model_used(runner: TaskRunner, task_id: str) -> str | None:
-    """Return the model a task asked last: the plain assistant goes on with the one it was begun with."""
-    records = await runner.store.read(task_id)
-    asked = [event for _, found in unfold(task_id, records) for event in found if type(event) is ModelStarted]
-    return asked[-1].model if asked else None
+    def _print(self, result: RunResult) -> int:
+        return print_outcome(self._session, result, agent=self._agent, printed=self._timeline.last_text)
 
+    async def _watch(self, stream: Stream[Any]) -> bool:
+        """Print a stream's events to its end; return False if Ctrl-C interrupted the task, which is durable by then.
 
-# -------------------------------------------------------------------------------------- what was typed
-
-
-def read(text: str) -> str:
-    """Return an INPUT: what stands there, or standard input for `-`; raises `ConfigurationError` if that is no text."""
-    if text != "-":
-        return text
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"standard input is not text: {error}") from None
-
-
-def _agent_and_input(words: list[str]) -> tuple[str | None, str]:
-    match words:
-        case [text]:
-            return None, read(text)
-        case [agent, text]:
-            return agent, read(text)
-        case _:
-            raise ConfigurationError(
-                "run takes INPUT, or AGENT and INPUT; put an input of several words in quotes"
-            )
-
-
-def of_thread(
-    options: RunOptions | None, on_busy_thread: OnBusyThread | None, context_tokens: int | None
-) -> RunOptions | None:
-    """Return options with those about the thread that were given over them."""
-    if on_busy_thread is None and context_tokens is None:
-        return options
-    return RunOptions(on_busy_thread=on_busy_thread, context_tokens=context_tokens).over(options)
-
-
-def limited(on_limit: OnLimit | None, **limits: Any) -> RunOptions | None:
-    """Return the options that were given, None if none was."""
-    given = any(limit is not None for limit in limits.values())
-    if not given:
-        return RunOptions(on_limit=on_limit) if on_limit is not None else None
-    return RunOptions(limits=Limits(**limits), on_limit=on_limit)
+        SIGTERM releases the task, so that another driver can adopt it, and the stream ends by itself.
+        """
+        loop, runner = asyncio.get_running_loop(), self._runner
+        loop.add_signal_handler(signal.SIGTERM, lambda: runner.hold(asyncio.ensure_future(runner.drain())))
+        try:
+            async with stream:
+                async for event in stream:
+                    self._timeline.show(event)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None:
+                current.uncancel()  # the report that follows is not cancelled
+            return False
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+        return True

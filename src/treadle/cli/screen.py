@@ -1,6 +1,6 @@
-"""Where commands write: text for people, one JSON document for programs, and nothing that a model could make act.
+"""Where commands write: text for people and one JSON document for programs.
 
-Text from models, tools and journals may hold escape sequences and markup: it is shown, never interpreted.
+Text from models, tools and journals may hold escape sequences and markup: it is printed as text, never interpreted.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import io
 import os
 import sys
 import unicodedata
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, redirect_stdout
 from decimal import Decimal
 from typing import Any, Final, TextIO, cast
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from treadle.cli.json_output import as_document
@@ -30,11 +31,11 @@ STYLES: Final = {
     "running": "blue",
     "answered": "blue",
 }
-"""How the state of a task is coloured."""
+"""The colour of each task state."""
 
 
 def clean(text: str) -> str:
-    """Return text that a terminal only shows: control and direction characters become visible escapes."""
+    """Return text with control and direction characters as visible escapes, so that a terminal only shows it."""
     if text.isascii() and text.isprintable():
         return text
     return "".join([_shown(character) for character in text.replace("\r\n", "\n")])
@@ -48,13 +49,13 @@ def _shown(character: str) -> str:
     return character
 
 
-def some(count: int, what: str) -> str:
-    """Return how many there are of something, in words."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def some(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural where needed."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def dollars(cost: Decimal) -> str:
-    """Return an amount of US dollars as people read it: cents, and of less than a dollar what is there to see."""
+    """Return an amount of US dollars for people to read: in cents, and with more digits below a dollar."""
     if cost >= 1 or cost == 0:
         return f"${cost:,.2f}"
     return f"${cost:.4f}" if cost >= Decimal("0.01") else f"${cost:.6f}"
@@ -82,32 +83,50 @@ class Screen:
         self.err = _console(sys.stderr)
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line of texts, some of them with a style; none is read as markup."""
+        """Print a line of texts, some of them with a style; no text is read as markup."""
         self.out.print(_text(parts))
 
     def note(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line that is no result."""
+        """Print a line on standard error: it is not part of the result."""
         self.err.print(_text(parts))
 
-    def row(self, cells: Iterable[str]) -> None:
-        """Print a line of cells with a tab between two, for programs that cut at tabs."""
-        if not self.out.quiet:  # past the console, which turns tabs into spaces
-            self.out.file.write("\t".join([" ".join(clean(cell).split()) for cell in cells]) + "\n")
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None
+    ) -> None:
+        """Print rows: on a terminal as a table, else as lines with a tab between two cells.
+
+        Args:
+            columns: the names of the columns, for the table.
+            rows: the cells of each row.
+            state_column: the column that holds the state of a task, which is coloured.
+        """
+        if not self.out.is_terminal:
+            if not self.out.quiet:
+                for row in rows:  # not through the console, which turns tabs into spaces
+                    self.out.file.write("\t".join([" ".join(clean(cell).split()) for cell in row]) + "\n")
+            return
+        table = Table(*columns, box=None, padding=(0, 2, 0, 0))
+        for row in rows:
+            cells = [Text(clean(cell)) for cell in row]
+            if state_column is not None:
+                cells[state_column].style = STYLES.get(row[state_column], "")
+            table.add_row(*cells)
+        self.out.print(table, soft_wrap=False)
 
     def document(self, value: Any) -> None:
-        """Set what `--json` prints when the command ends; no text repeats it from here on."""
+        """Set what `--json` prints when the command ends; from here on no text is printed with it."""
         self._document = value
         self.out.quiet = self.json
 
     def entry(self, value: Any) -> None:
-        """With `--json`, print a document of its own line now: for a command that goes on until it is ended."""
+        """With `--json`, print a document on a line of its own now: for a command that runs until a signal ends it."""
         if self._lines is not None:
             self._lines.write(as_document(value) + "\n")
             self._lines.flush()
 
     @contextmanager
     def one_document(self) -> Generator[None]:
-        """With `--json`, keep everything off standard output but the document, whoever prints: tools, children."""
+        """With `--json`, keep what tools and child processes print away from standard output."""
         if not self.json:
             yield
             return
@@ -122,13 +141,13 @@ class Screen:
 def _text(parts: tuple[str | tuple[str, str], ...]) -> Text:
     line = Text()
     for part in parts:
-        words, style = (part, "") if isinstance(part, str) else part
-        line.append(clean(words), style)
+        text, style = (part, "") if isinstance(part, str) else part
+        line.append(clean(text), style)
     return line
 
 
 class _Console(Console):
-    """A console whose broken pipe is an error like others: a driver is to give its tasks back before it ends."""
+    """A console that raises `BrokenPipeError`, so that a driver releases its tasks before it ends."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError from None
@@ -142,18 +161,18 @@ def _console(stream: TextIO) -> Console:
 
 @contextmanager
 def _descriptor_to_stderr(stream: TextIO) -> Generator[TextIO]:
-    """Lead what is written to a stream's descriptor to standard error, and yield the way to where it led."""
+    """Redirect a stream's descriptor to standard error, and yield a stream to where it led before."""
     try:
-        descriptor, aside = stream.fileno(), sys.stderr.fileno()
+        descriptor, stderr = stream.fileno(), sys.stderr.fileno()
     except (OSError, ValueError):
-        yield stream  # not a real file, so that nobody else can write to it
+        yield stream  # not a real file: no child process can write to it
         return
     stream.flush()
-    kept = os.dup(descriptor)
-    os.dup2(aside, descriptor)
+    original = os.dup(descriptor)
+    os.dup2(stderr, descriptor)
     try:
-        with os.fdopen(os.dup(kept), "w", encoding="ascii") as out:
+        with os.fdopen(os.dup(original), "w", encoding="ascii") as out:
             yield out
     finally:
-        os.dup2(kept, descriptor)
-        os.close(kept)
+        os.dup2(original, descriptor)
+        os.close(original)

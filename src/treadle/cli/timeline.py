@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from rich.text import Text as RichText
 
-from treadle.cli.graph import Names, why_skipped
+from treadle.cli.graph import StepNames, why_skipped
 from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.core import events as e
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
@@ -16,11 +16,11 @@ from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.spending import as_dollars
 from treadle.engine.results import moment
 
-_LOUD: Final = 300
-"""How many characters of arguments and results a line shows."""
+_DATA_SHOWN: Final = 300
+"""Characters of arguments and results that a line shows."""
 
-_LONG: Final = 10_000
-"""How many characters of a person's words are shown: a terminal takes seconds for millions, and the driver waits."""
+_INPUT_SHOWN: Final = 10_000
+"""Characters of an input that are shown: a terminal takes seconds for millions, and the driver waits for it."""
 
 _REQUESTS: Final = {
     "pause_requested": "pause asked for",
@@ -30,26 +30,26 @@ _REQUESTS: Final = {
 }
 
 
-def words(parts: Iterable[Content]) -> str:
-    """Return content parts as text, a very long one cut; what is no text is named."""
+def content_text(parts: Iterable[Content]) -> str:
+    """Return content parts as text; a very long text is cut, and a part that is not text is named by its kind."""
     text = " ".join(
         part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts
     )
-    return text if len(text) <= _LONG else f"{text[:_LONG]}… ({len(text):,} characters)"
+    return text if len(text) <= _INPUT_SHOWN else f"{text[:_INPUT_SHOWN]}… ({len(text):,} characters)"
 
 
-def arguments(given: dict[str, Json]) -> str:
-    """Return a call's arguments as one writes them."""
-    return short(", ".join(f"{name}={as_text(value)}" for name, value in given.items()), _LOUD)
+def call_arguments(arguments: dict[str, Json]) -> str:
+    """Return a call's arguments as `name=value, ...`."""
+    return short(", ".join(f"{name}={as_text(value)}" for name, value in arguments.items()), _DATA_SHOWN)
 
 
 class Timeline:
-    """Prints events as they are given, in order.
+    """Prints events in the order in which it gets them.
 
     Args:
-        screen: where to.
-        live: print words while they are being written.
-        undone: ids of steps to leave out, as they were taken back.
+        screen: where to print.
+        live: print the model's text while it is streamed.
+        undone: ids of steps to leave out, because they were undone.
     """
 
     def __init__(self, screen: Screen, *, live: bool = False, undone: Collection[str] = ()) -> None:
@@ -58,21 +58,23 @@ class Timeline:
         self._undone = undone
         self._calls: dict[str, ToolCall] = {}
         self._started: dict[str, int] = {}
-        self._writing = ""
-        self._written = ""
-        self._names = Names()
-        self._at: str | None = None
-        self._about: str | None = None
-        self.said = ""
-        """what the model said last"""
+        self._streaming = ""
+        """the step and channel whose text is being printed"""
 
-    def learn(self, events: Iterable[e.Event]) -> None:
-        """Take in what was shown before, or need not be: steps have names from then on."""
+        self._streamed = ""
+        self._names = StepNames()
+        self._printed_step: str | None = None
+        self._event_step: str | None = None
+        self.last_text = ""
+        """the text of the model's newest answer"""
+
+    def learn_steps(self, events: Iterable[e.Event]) -> None:
+        """Learn the names of steps from events that are not shown."""
         for event in events:
             self._names.see(event)
 
-    def recall(self, events: Iterable[e.Event]) -> None:
-        """Take in which calls were asked for before, so that what comes of them is told by the names of their tools."""
+    def learn_calls(self, events: Iterable[e.Event]) -> None:
+        """Learn the calls of earlier events, so that their results are shown with the names of their tools."""
         for event in events:
             if isinstance(event, e.ModelReturned):
                 self._calls.update({call.id: call for call in event.message.tool_calls})
@@ -80,8 +82,8 @@ class Timeline:
                 self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
 
     def show(self, event: e.Event | e.Ephemeral) -> None:
-        """Print what an event tells."""
-        self._about = getattr(event, "step", None)
+        """Print the lines for an event."""
+        self._event_step = getattr(event, "step", None)
         if isinstance(event, e.Event):
             self._names.see(event)
         if isinstance(event, e.Delta):
@@ -97,26 +99,27 @@ class Timeline:
             self._child(event)
             return
         if isinstance(event, e.ToolProgress):
-            self._line(("  · ", "dim"), (short(as_text(event.value), _LOUD), "dim"))
+            self._line(("  · ", "dim"), (short(as_text(event.value), _DATA_SHOWN), "dim"))
             return
         if isinstance(event, e.ModelReturned):
             self._returned(event)
             return
-        self._end_of_words()
+        self._end_stream()
         if getattr(event, "step", None) not in self._undone:
-            self._tell(event)
+            self._show_event(event)
 
     def _child(self, event: e.ChildEvent) -> None:
-        """Tell what agents below call and answer, and no more of them."""
-        inner, who = event.event, " > ".join(event.path)
+        """Print the calls and the answers of subagents; their other events are left out."""
+        inner, path = event.event, " > ".join(event.path)
         if isinstance(inner, e.ModelReturned):
             for call in inner.message.tool_calls:
                 self._line(
-                    ("  · ", "dim"), (f"{who}: {call.name}({short(as_text(call.arguments), _LOUD)})", "dim")
+                    ("  · ", "dim"),
+                    (f"{path}: {call.name}({short(as_text(call.arguments), _DATA_SHOWN)})", "dim"),
                 )
         elif isinstance(inner, e.TaskEnded):
-            said = as_text(inner.output) if inner.output is not None else inner.state
-            self._line(("  · ", "dim"), (f"{who}: {short(said, _LOUD)}", "dim"))
+            answer = as_text(inner.output) if inner.output is not None else inner.state
+            self._line(("  · ", "dim"), (f"{path}: {short(answer, _DATA_SHOWN)}", "dim"))
 
     # ------------------------------------------------------------------------------------- the model
 
@@ -124,39 +127,39 @@ class Timeline:
         if delta.channel == "arguments":
             return
         style = "dim" if delta.channel == "reasoning" else ""
-        if self._writing != f"{delta.step} {delta.channel}":
-            self._end_of_words()
-            self._turn_to(delta.step)
+        if self._streaming != f"{delta.step} {delta.channel}":
+            self._end_stream()
+            self._print_step_name(delta.step)
             self._screen.out.print("  ", end="")
-            self._writing = f"{delta.step} {delta.channel}"
+            self._streaming = f"{delta.step} {delta.channel}"
         if delta.is_text:
-            self._written += delta.text
+            self._streamed += delta.text
         self._screen.out.print(RichText(clean(delta.text).replace("\n", "\n  "), style), end="")
 
     def _restarted(self, event: e.ModelRestarted) -> None:
-        """Say that words were printed which are no part of the answer, and forget them."""
-        self._end_of_words()
-        self._written = ""
+        """Print that the answer begins anew: the text streamed so far is not part of it."""
+        self._end_stream()
+        self._streamed = ""
         if self._live:
             self._line((f"  ↻ from its beginning (attempt {event.attempt}):", "dim"))
 
-    def _end_of_words(self) -> None:
-        if self._writing:
+    def _end_stream(self) -> None:
+        if self._streaming:
             self._screen.out.print()
-        self._writing = ""
+        self._streaming = ""
 
     def _returned(self, event: e.ModelReturned) -> None:
-        written, self._written = self._written, ""
-        self._end_of_words()
+        streamed, self._streamed = self._streamed, ""
+        self._end_stream()
         for call in event.message.tool_calls:
             self._calls[call.id] = call
         if event.step in self._undone:
             return
         if not self._live:
-            self._think(event.message)
-        self.said = event.message.text
-        if self.said and written != self.said:
-            self._line("  " + self.said.strip().replace("\n", "\n  "))
+            self._print_reasoning(event.message)
+        self.last_text = event.message.text
+        if self.last_text and streamed != self.last_text:
+            self._line("  " + self.last_text.strip().replace("\n", "\n  "))
         if event.finish not in ("stop", "tool_calls"):
             self._line(("  ! the answer ended early: ", "yellow"), event.finish)
         for call in event.message.tool_calls:
@@ -164,42 +167,45 @@ class Timeline:
             self._line(
                 ("  → ", "cyan"),
                 (call.name, "bold"),
-                f"({arguments(call.arguments)})",
+                f"({call_arguments(call.arguments)})",
                 (problem, "red"),
                 (f"  {call.id}", "dim"),
             )
             if call.problem and call.meta == IN_WORDS:
-                self._line(("    it wrote: ", "dim"), (short(call.raw or "", _LOUD), "dim"))
+                self._line(("    it wrote: ", "dim"), (short(call.raw or "", _DATA_SHOWN), "dim"))
         if event.cost is not None and not self._live:
             about = "about " if event.usage.estimated else ""
             used = f"{event.usage.input_tokens} + {event.usage.output_tokens} tokens"
             self._line((f"  {about}{used}, {dollars(as_dollars(event.cost))}", "dim"))
 
-    def _think(self, message: Message) -> None:
-        """Print what the model wrote that it thought; what was thought out of sight stays there."""
+    def _print_reasoning(self, message: Message) -> None:
+        """Print the reasoning that the model wrote as text; other reasoning stays hidden."""
         for part in message.parts:
             if isinstance(part, Reasoning) and part.meta == IN_WORDS:
-                self._line(("  " + short(part.text, 2 * _LOUD), "dim"))
+                self._line(("  " + short(part.text, 2 * _DATA_SHOWN), "dim"))
 
     # ------------------------------------------------------------------------------- everything else
 
-    def _tell(self, event: e.Event) -> None:
+    def _show_event(self, event: e.Event) -> None:
         match event:
             case e.TaskCreated():
-                self._line(("› ", "bold"), words(event.input))
+                self._line(("› ", "bold"), content_text(event.input))
             case e.InputReceived():
-                who = "observation" if event.observation else event.role if event.role != "user" else ""
+                role = "observation" if event.observation else event.role if event.role != "user" else ""
                 self._line(
-                    ("› ", "bold"), (f"({who}) " if who else "", "dim"), words(event.parts), _by(event.by)
+                    ("› ", "bold"),
+                    (f"({role}) " if role else "", "dim"),
+                    content_text(event.parts),
+                    _by(event.by),
                 )
             case e.StepStarted():
-                self._started_step(event)
+                self._step_started(event)
             case e.StepCompleted():
-                self._completed(event)
+                self._step_completed(event)
             case e.CallRequested():
-                self._requested(event)
+                self._call_requested(event)
             case e.ModelStarted():
-                self._asked(event)
+                self._model_started(event)
             case e.ModelFailed():
                 again = f"; asked again at {moment(event.retry_at)}" if event.retry_at is not None else ""
                 self._line(("  ✗ the model failed: ", "red"), _failure(event.error), (again, "dim"))
@@ -213,14 +219,14 @@ class Timeline:
             case e.ToolStarted() | e.ToolStopped() | e.ToolEnded():
                 self._tool(event)
             case e.OutcomeSettled() | e.OutcomeUnresolved() | e.CallEdited() | e.ResultReplaced():
-                self._about_call(event)
+                self._show_call_change(event)
             case _:
-                self._tell_of_task(event)
+                self._show_task_event(event)
 
-    def _started_step(self, event: e.StepStarted) -> None:
+    def _step_started(self, event: e.StepStarted) -> None:
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
         node = self._names.of(event.step)
-        self._at = event.step
+        self._printed_step = event.step
         if node is None:
             self._line((f"step {event.index}{again}", "bold"))
             return
@@ -231,32 +237,32 @@ class Timeline:
             (f"  after {after}" if after else "", "dim"),
         )
 
-    def _completed(self, event: e.StepCompleted) -> None:
-        """Print what a step that is a function came to, unless it was just said."""
-        told = as_text(event.output)
-        if self._names.of(event.step) is not None and event.output is not None and told != self.said:
-            self._line(("  = ", "green"), short(told, _LOUD))
-        self._left(event, event.step)
+    def _step_completed(self, event: e.StepCompleted) -> None:
+        """Print the result of a step function, unless it is the answer just printed."""
+        text = as_text(event.output)
+        if self._names.of(event.step) is not None and event.output is not None and text != self.last_text:
+            self._line(("  = ", "green"), short(text, _DATA_SHOWN))
+        self._print_files(event, event.step)
 
-    def _requested(self, event: e.CallRequested) -> None:
-        is_shown = event.call in self._calls  # an answer of the model asked for it
+    def _call_requested(self, event: e.CallRequested) -> None:
+        is_shown = event.call in self._calls  # with the answer that made the call
         self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
         if not (event.asked or is_shown):
             self._line(
                 ("  → ", "cyan"),
                 (event.name, "bold"),
-                f"({arguments(event.arguments)})",
+                f"({call_arguments(event.arguments)})",
                 (f"  {event.call}", "dim"),
             )
 
-    def _asked(self, event: e.ModelStarted) -> None:
+    def _model_started(self, event: e.ModelStarted) -> None:
         if event.final:
             self._line(("  asked for a last answer, without tools", "yellow"))
         elif event.attempt > 1:
             self._line((f"  asked again (attempt {event.attempt})", "dim"))
         elif event.offered is not None:
             self._line(
-                ("  offered: ", "dim"), (short(", ".join(event.offered) or "no tool", 2 * _LOUD), "dim")
+                ("  offered: ", "dim"), (short(", ".join(event.offered) or "no tool", 2 * _DATA_SHOWN), "dim")
             )
 
     def _tool(self, event: e.ToolStarted | e.ToolStopped | e.ToolEnded) -> None:
@@ -272,15 +278,15 @@ class Timeline:
                 ("  … ", "yellow"), f"{name} was given up ({event.reason}) {_reason(event.error)}".rstrip()
             )
         else:
-            self._ended(event, name)
+            self._tool_ended(event, name)
 
-    def _ended(self, event: e.ToolEnded, name: str) -> None:
+    def _tool_ended(self, event: e.ToolEnded, name: str) -> None:
         began = self._started.get(event.call)
         took = (f"  {event.call}" + (f" {_seconds(event.time - began)}" if began else ""), "dim")
         if event.outcome == "ok":
-            told = event.display if event.display is not None else as_text(event.output)
-            self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(told, _LOUD), took)
-            self._left(event, event.call)
+            text = event.display if event.display is not None else as_text(event.output)
+            self._line(("  ← ", "green"), (f"{name}: ", "dim"), short(text, _DATA_SHOWN), took)
+            self._print_files(event, event.call)
         elif event.outcome == "unknown":
             self._line(
                 ("  ? ", "yellow"), (f"{name}: its outcome is unknown ", "yellow"), _reason(event.error), took
@@ -288,13 +294,16 @@ class Timeline:
         else:
             self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), took)
 
-    def _left(self, event: e.ToolEnded | e.StepCompleted, place: str) -> None:
+    def _print_files(self, event: e.ToolEnded | e.StepCompleted, prefix: str) -> None:
+        """Print the sources and artifacts of a result; an artifact's id is `<prefix>-a<number>`."""
         for source in event.sources:
-            self._line(("    source: ", "dim"), short(_source(source), _LOUD))
+            self._line(("    source: ", "dim"), short(_source(source), _DATA_SHOWN))
         for number, file in enumerate(event.artifacts, 1):
-            self._line(("    made: ", "dim"), short(_artifact(file), _LOUD), (f"  {place}-a{number}", "dim"))
+            self._line(
+                ("    made: ", "dim"), short(_artifact(file), _DATA_SHOWN), (f"  {prefix}-a{number}", "dim")
+            )
 
-    def _about_call(
+    def _show_call_change(
         self, event: e.OutcomeSettled | e.OutcomeUnresolved | e.CallEdited | e.ResultReplaced
     ) -> None:
         name = f"{self._name(event.call)} ({event.call})"
@@ -306,12 +315,14 @@ class Timeline:
                 self._line(("  ? ", "yellow"), f"{name}: reconcile could not tell {_reason(event.error)}")
             case e.CallEdited():
                 self._line(
-                    ("  ! ", "yellow"), f"{name} changed to ({arguments(event.arguments)})", _by(event.by)
+                    ("  ! ", "yellow"),
+                    f"{name} changed to ({call_arguments(event.arguments)})",
+                    _by(event.by),
                 )
             case e.ResultReplaced():
                 self._line(("⇄ ", "yellow"), f"the result of {name} replaced: {short(as_text(event.output))}")
 
-    def _tell_of_task(self, event: e.Event) -> None:
+    def _show_task_event(self, event: e.Event) -> None:
         match event:
             case e.TaskForked():
                 self._line((f"── forked from {event.parent} ──", "dim"))
@@ -336,50 +347,50 @@ class Timeline:
             case e.CommandRejected():
                 self._line(("! ", "yellow"), f"{event.command} came too late: {event.reason}")
             case e.DriverSurvived():
-                self._line(("! ", "yellow"), (f"driver {event.epoch} lost the task, and lives", "dim"))
+                self._line(("! ", "yellow"), (f"driver {event.epoch} lost the task, but is alive", "dim"))
             case e.InputEdited():
-                self._line(("› ", "bold"), words(event.parts), ("  (edited)", "dim"), _by(event.by))
+                self._line(("› ", "bold"), content_text(event.parts), ("  (edited)", "dim"), _by(event.by))
             case e.UnknownEvent():
                 self._line((f"({event.tag}: of another version)", "dim"))
             case _:
                 pass
 
-    # ----------------------------------------------------------------------------------------- words
+    # ----------------------------------------------------------------------------------------- lines
 
     def _name(self, call: str) -> str:
-        known = self._calls.get(call.removesuffix("-undo"))
-        return call if known is None else known.name
+        requested = self._calls.get(call.removesuffix("-undo"))
+        return call if requested is None else requested.name
 
     def _line(self, *parts: str | tuple[str, str]) -> None:
-        self._turn_to(self._about)
+        self._print_step_name(self._event_step)
         self._screen.line(*parts)
 
-    def _turn_to(self, step: str | None) -> None:
-        """Say which step the next lines are about, if another one runs beside it."""
+    def _print_step_name(self, step: str | None) -> None:
+        """Print which step the next lines belong to, if the lines before belong to another one."""
         node = self._names.of(step)
-        if node is not None and step != self._at:
+        if node is not None and step != self._printed_step:
             self._screen.line((f"{node.plan.name}:", "bold"))
-            self._at = step
+            self._printed_step = step
 
 
 def _source(source: Json) -> str:
-    """Return a source as one reads it: its title and address, if it has them."""
+    """Return a source for people to read: its title and address, if it has them."""
     if isinstance(source, dict):
-        known = cast("dict[str, Json]", source)
-        facts = [str(known[key]) for key in ("title", "url") if known.get(key)]
+        fields = cast("dict[str, Json]", source)
+        facts = [str(fields[key]) for key in ("title", "url") if fields.get(key)]
         if facts:
             return "  ".join(facts)
     return as_text(source)
 
 
 def _artifact(file: File) -> str:
-    """Return what a tool made in a few words, without its bytes."""
-    where = f"{len(file.data):,} bytes" if file.data is not None else str(file.url)
-    return f"{file.name} ({', '.join(filter(None, [file.media_type, where]))})"
+    """Return the name, type and size of an artifact."""
+    size = f"{len(file.data):,} bytes" if file.data is not None else str(file.url)
+    return f"{file.name} ({', '.join(filter(None, [file.media_type, size]))})"
 
 
-def _by(who: str | None) -> tuple[str, str]:
-    return (f"  by {who}" if who else "", "dim")
+def _by(person: str | None) -> tuple[str, str]:
+    return (f"  by {person}" if person else "", "dim")
 
 
 def _seconds(microseconds: int) -> str:

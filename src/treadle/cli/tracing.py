@@ -1,44 +1,52 @@
-"""`--trace`: who else is told what happens, beside the terminal."""
+"""`--trace`: observers that a command adds beside what it prints."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
+from treadle.core.data import frozen
 from treadle.errors import ConfigurationError
 from treadle.ports import Observer
 
-WAYS: Final = "console, jsonl:PATH or otel"
 
-TraceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--trace", metavar="console|jsonl:PATH|otel", help="Tell what happens there too; repeatable."
-    ),
-]
-TraceContentOption = Annotated[
-    bool, typer.Option("--trace-content", help="Traces also hold words, arguments, results; never secrets.")
-]
+@frozen(kw_only=True)
+class TraceOptions:
+    """The options of commands that drive tasks and can trace them."""
 
+    trace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trace",
+            metavar="console|jsonl:PATH|otel",
+            help="Also send what happens to this trace; may be repeated.",
+        ),
+    ] = None
+    trace_content: Annotated[
+        bool,
+        typer.Option(
+            "--trace-content", help="Include messages, arguments and results in traces, never secrets."
+        ),
+    ] = False
 
-def observers(traces: list[str] | None, *, content: bool) -> tuple[Observer, ...]:
-    """Return the observers that a command line asks for.
+    def observers(self) -> tuple[Observer, ...]:
+        """Return the observers that `--trace` names.
 
-    Raises:
-        ConfigurationError: one of them is not known.
-        MissingExtra: what it needs is not installed.
-    """
-    return tuple([_observer(trace, content) for trace in traces or ()])
+        Raises:
+            ConfigurationError: a trace has no known kind, or its file cannot exist.
+            MissingExtra: a package that it needs is not installed.
+        """
+        return tuple([_observer(trace, self.trace_content) for trace in self.trace or ()])
 
 
 def _observer(trace: str, content: bool) -> Observer:
-    way, _, rest = trace.partition(":")
-    if way == "jsonl" and rest:
+    kind, _, rest = trace.partition(":")
+    if kind == "jsonl" and rest:
         path = Path(rest)
         if path.is_dir() or not path.absolute().parent.is_dir():
-            raise ConfigurationError(f"--trace {trace}: there can be no such file")
+            raise ConfigurationError(f"--trace {trace}: this file cannot be created")
         from treadle.telemetry.jsonl import JsonLines
 
         return JsonLines(rest, content=content)
@@ -50,4 +58,4 @@ def _observer(trace: str, content: bool) -> Observer:
         from treadle.telemetry.otel import OpenTelemetry
 
         return OpenTelemetry.over_otlp(content=content)
-    raise ConfigurationError(f"--trace takes {WAYS}, not {trace!r}")
+    raise ConfigurationError(f"--trace takes console, jsonl:PATH or otel, not {trace!r}")

@@ -1,4 +1,4 @@
-"""`undo` and `fork`: taking steps back, and going another way from some point."""
+"""`undo` and `fork`: take steps back, and branch off a task."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from typing import Annotated, Final
 import typer
 
 from treadle.cli import agents
-from treadle.cli.command import (
-    CODES,
-    JsonOption,
-    StoreOption,
-    TaskArgument,
-    command_line,
-    in_loop,
-    json_given,
-    row_named,
-    runner_on,
-)
-from treadle.cli.outcome import pending
-from treadle.cli.run import AgentOption, ModelOption, agent_of, drive_on
+from treadle.cli.command import CODES, AgentOption, ByOption, ModelOption, Session, command, json_argument
+from treadle.cli.outcome import print_pending
+from treadle.cli.run import agent_of, drive_on
 from treadle.cli.screen import Screen
+from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.core.messages import Json
 from treadle.engine.results import UndoReport
 from treadle.errors import ConfigurationError
@@ -33,119 +24,110 @@ _VERDICTS: Final = {
 }
 
 
-def undo(
-    ctx: typer.Context,
+@command
+async def undo(
+    session: Session,
     task: TaskArgument,
     to: Annotated[
         str | None, typer.Option("--to", metavar="N", help="Last step to keep: index or id.")
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option("--step", metavar="N", help="Step to take back, with what came of it: index or id."),
+        typer.Option(
+            "--step", metavar="N", help="Step to undo, with the steps that depend on it: index or id."
+        ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also what cannot be compensated; the report says so.")
+        bool,
+        typer.Option("--force", help="Also undo calls that have no compensation; the report names them."),
     ] = False,
     agent: AgentOption = None,
-    by: Annotated[str | None, typer.Option("--by", help="Who says so; kept with the task.")] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    by: ByOption = None,
 ) -> int:
-    """Take back the last step, or all after --to: compensate its calls, then rewind; says what became of each."""
-
-    async def work(screen: Screen) -> int:
-        async with runner_on(store) as runner:
-            row = await row_named(runner, task)
-            known = await agent_of(runner, row, screen, agent, None)
-            report = await runner.undo_step(
-                row.task_id, to=_place(to), step=_place(step), force=force, agent=known, by=by
-            )
-            screen.document(report)
-            _report(screen, report)
-            if report.complete:
-                return 0
-            result = await runner.result(row.task_id)
-            pending(screen, result.pending, row.task_id, store)
-            # What a person settles may end the undo; another `undo` would then take one more step back.
-            verb = "resume" if result.pending else "undo"
-            screen.line(("  go on with: ", "dim"), command_line(verb, row.task_id, store=store, agent=agent))
-            return CODES["waiting"]
-
-    return in_loop(ctx, work)
+    """Undo the last step, or all after --to: compensate its calls, then rewind. Reports each call."""
+    screen = session.screen
+    async with session.runner() as runner:
+        row = await find_task(runner, task)
+        chosen = await agent_of(runner, row, screen, agent, None)
+        report = await runner.undo_step(
+            row.task_id, to=_step(to), step=_step(step), force=force, agent=chosen, by=by
+        )
+        screen.document(report)
+        _print_report(screen, report)
+        if report.complete:
+            return 0
+        result = await runner.result(row.task_id)
+        print_pending(session, result)
+        # Settling a call may complete the undo; another `undo` would then take back one more step.
+        verb = "resume" if result.pending else "undo"
+        screen.line(("  go on with: ", "dim"), session.command_line(verb, row.task_id, agent=agent))
+        return CODES["waiting"]
 
 
-def _place(text: str | None) -> int | str | None:
-    """Return a place as typed: a number, or an id."""
+def _step(text: str | None) -> int | str | None:
+    """Return the step or event that was typed: a number, or an id."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
-def _report(screen: Screen, report: UndoReport) -> None:
+def _print_report(screen: Screen, report: UndoReport) -> None:
     where = f"step {report.to}" if report.to else "the beginning"
     done = f"back to {where}" if report.complete else f"the undo to {where} has stopped"
     screen.line(("↶ ", "magenta"), f"{done}; steps taken back: {', '.join(report.steps)}")
     for call in report.calls:
-        why = f": {call.why}" if call.why else ""
-        screen.line(
-            "  ", _VERDICTS[call.verdict], f"{call.tool} ({call.call}) {call.verdict.replace('_', ' ')}{why}"
-        )
+        verdict = call.verdict.replace("_", " ") + (f": {call.why}" if call.why else "")
+        screen.line("  ", _VERDICTS[call.verdict], f"{call.tool} ({call.call}) {verdict}")
     if report.problem is not None:
         screen.line(("  ! ", "yellow"), report.problem)
 
 
-def fork(
-    ctx: typer.Context,
+@command
+async def fork(
+    session: Session,
     task: TaskArgument,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="STEP|SEQ", help="Just after this step (id) or event (number)."),
+        typer.Option("--at", metavar="STEP|SEQ", help="Fork after this step (id) or event (number)."),
     ] = None,
-    input: Annotated[str | None, typer.Option("--input", help="A user's words to go on with.")] = None,
+    input: Annotated[str | None, typer.Option("--input", help="A user message to go on with.")] = None,
     replace: Annotated[
         list[str] | None,
         typer.Option("--replace", metavar="CALL=JSON", help="Another result for a call; may be repeated."),
     ] = None,
     thread: Annotated[
-        str | None, typer.Option("--thread", help="The fork's thread; a new one by default.")
+        str | None, typer.Option("--thread", help="The fork's thread. Default: a new one.")
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option("--agent", metavar="MODULE:AGENT", help="Another agent (or a known one's name)."),
+        typer.Option("--agent", metavar="MODULE:AGENT", help="Another agent, or the name of a listed one."),
     ] = None,
     model: ModelOption = None,
-    run: Annotated[bool, typer.Option("--run", help="Drive the fork on at once.")] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
+    run: Annotated[bool, typer.Option("--run", help="Drive the fork at once.")] = False,
 ) -> int:
-    """Make a new task that shares another's journal up to a point and runs nothing of it again."""
+    """Create a task that shares another task's journal up to a point. None of the shared calls runs again."""
+    screen = session.screen
     values = _replacements(replace or [])
-
-    async def work(screen: Screen) -> int:
-        async with runner_on(store) as runner:
-            row = await row_named(runner, task)
-            other = agents.to_run(None, agent, model) if agent is not None else None
-            if other is None and model is not None:
-                other = await agent_of(runner, row, screen, None, model)
-            made = await runner.fork(
-                row.task_id, at=_place(at), agent=other, input=input, replace=values or None, thread_id=thread
-            )
-            screen.line(
-                ("fork ", "dim"), made.task_id, (f"  of {row.task_id} at event {made.forked_at}", "dim")
-            )
-            if run:
-                return await drive_on(runner, made.task_id, screen, store=store, agent=agent, model=model)
-            screen.document(made)
-            go_on = command_line("resume", made.task_id, store=store, agent=agent, model=model)
-            screen.line(("  run it with: ", "dim"), go_on)
-        return 0
-
-    return in_loop(ctx, work)
+    async with session.runner() as runner:
+        row = await find_task(runner, task)
+        chosen = agents.to_run(None, agent, model) if agent is not None else None
+        if chosen is None and model is not None:
+            chosen = await agent_of(runner, row, screen, None, model)
+        made = await runner.fork(
+            row.task_id, at=_step(at), agent=chosen, input=input, replace=values or None, thread_id=thread
+        )
+        screen.line(("fork ", "dim"), made.task_id, (f"  of {row.task_id} at event {made.forked_at}", "dim"))
+        if run:
+            return await drive_on(session, runner, made.task_id, agent=agent, model=model)
+        screen.document(made)
+        resume = session.command_line("resume", made.task_id, agent=agent, model=model)
+        screen.line(("  run it with: ", "dim"), resume)
+    return 0
 
 
-def _replacements(given: list[str]) -> dict[str, Json]:
+def _replacements(items: list[str]) -> dict[str, Json]:
     values: dict[str, Json] = {}
-    for item in given:
+    for item in items:
         call, equals, value = item.partition("=")
         if not equals or not call:
             raise ConfigurationError(f"--replace takes CALL=JSON, such as s1-0=42, not {item!r}")
-        values[call] = json_given(value, f"--replace {call}")
+        values[call] = json_argument(value, f"--replace {call}")
     return values
