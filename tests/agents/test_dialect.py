@@ -84,7 +84,7 @@ def test_a_conversation_is_put_into_words_message_by_message_and_never_copied() 
     messages = [user("go")]
     asked = REACT.ask(request()).messages
     assert len(asked) == 0
-    transcript = Transcript(messages, REACT.turn)
+    transcript = Transcript(messages, REACT.write_turn)
     messages.append(Message("assistant", (Text("Hi."),)))
     assert transcript[1].text == "Answer: Hi."
     assert [message.text for message in transcript] == ["go", "Answer: Hi."]
@@ -132,7 +132,7 @@ def test_results_are_observations_with_their_pictures_and_files() -> None:
             ToolResult("s1-1", "find", (file,), is_error=False),
         ),
     )
-    shown = Transcript([results], REACT.turn)[0]
+    shown = Transcript([results], REACT.write_turn)[0]
     assert shown.role == "user"
     assert shown.parts == (
         Text("Observation: one "),
@@ -158,7 +158,7 @@ def test_thinking_of_the_provider_goes_back_as_it_came_and_thinking_in_tags_does
     message = Message(
         "assistant", (signed, Reasoning("tags", UNSEEN), Reasoning("hm", IN_WORDS), Text("5")), {"id": "x"}
     )
-    shown = Transcript([message], REACT.turn)[0]
+    shown = Transcript([message], REACT.write_turn)[0]
     assert shown.parts == (signed, Text("Thought: hm\nAnswer: 5"))
     assert shown.meta == {"id": "x"}
 
@@ -268,9 +268,9 @@ def test_a_text_of_any_kind_is_read_in_time_that_grows_with_its_length() -> None
             words = begin + piece * (size // len(piece))
             for dialect in (REACT, PLANNER):
                 dialect.parser(words)
-                listener = dialect.listener(request())
+                reader = dialect.delta_reader(request())
                 for place in range(0, size, 200):
-                    list(listener.hear(words[place : place + 200]))
+                    list(reader.feed(words[place : place + 200]))
     assert time.process_time() - begun < 30  # less than 1 s; what grows with the square takes minutes
 
 

@@ -57,16 +57,16 @@ def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
 
 
 def heard(
-    listener: DeltaReader, text: str, message: Message, cut: Callable[[], int]
+    reader: DeltaReader, text: str, message: Message, cut: Callable[[], int]
 ) -> tuple[str, str, str, str]:
     """What is told on each channel while a text comes in pieces: thought, answer, name and arguments."""
     deltas: list[Any] = []
     place = 0
     while place < len(text):
         size = cut()
-        deltas += listener.hear(text[place : place + size])
+        deltas += reader.feed(text[place : place + size])
         place += size
-    deltas += listener.end(message)
+    deltas += reader.end(message)
     return (
         "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)),
         "".join(d.text for d in deltas if isinstance(d, TextDelta)),
@@ -80,7 +80,7 @@ def check_stream(dialect: str, text: str, cut: Callable[[], int]) -> None:
     spoken = DIALECTS[dialect]
     answer = spoken.read(ModelAnswer(Message("assistant", (Text(text),))), REQUEST)
     parts = answer.message.parts
-    thought, words, name, arguments = heard(spoken.listener(REQUEST), text, answer.message, cut)
+    thought, words, name, arguments = heard(spoken.delta_reader(REQUEST), text, answer.message, cut)
     calls = [part for part in parts if isinstance(part, ToolCall)]
     if calls and calls[0].problem is not None:
         return  # of what cannot be read anything may have been told, as of an answer that breaks off
@@ -103,13 +103,13 @@ def test_arguments_are_told_as_they_are_written() -> None:
     text = 'Thought: x\nAction: add\nAction Input: ```json\n{"a": "}", "b": [1]}\n```\n'
     spoken = DIALECTS["react"]
     answer = spoken.read(ModelAnswer(Message("assistant", (Text(text),))), REQUEST)
-    told = heard(spoken.listener(REQUEST), text, answer.message, lambda: 1)
+    told = heard(spoken.delta_reader(REQUEST), text, answer.message, lambda: 1)
     assert told == ("x", "", "add", '{"a": "}", "b": [1]}')
 
 
 def test_no_word_of_the_protocol_is_ever_told_as_an_answer() -> None:
-    listener = DIALECTS["react"].listener(REQUEST)
-    told = [list(listener.hear(letter)) for letter in "Thought: x\nAnswer: five\nObserv"]
+    reader = DIALECTS["react"].delta_reader(REQUEST)
+    told = [list(reader.feed(letter)) for letter in "Thought: x\nAnswer: five\nObserv"]
     words = [delta.text for deltas in told for delta in deltas if isinstance(delta, TextDelta)]
     assert "".join(words) == "five"
 

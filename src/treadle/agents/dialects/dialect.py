@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
-from treadle.agents.dialects.incremental import untold
+from treadle.agents.dialects.incremental import remaining_deltas
 from treadle.agents.dialects.transcript import ModelTurn, Transcript
 from treadle.core.data import frozen
 from treadle.core.messages import IN_WORDS, UNSEEN, Json, Message, Part, Reasoning, Text, ToolCall
@@ -69,7 +69,7 @@ Parser = Callable[[str], Reading]
 class DeltaReader(Protocol):
     """Follows one answer while it is being written, and tells which of the words are thought, call and answer."""
 
-    def hear(self, text: str) -> Iterable[ModelDelta]:
+    def feed(self, text: str) -> Iterable[ModelDelta]:
         """Return what is certain now that some more text has come."""
         ...
 
@@ -108,7 +108,7 @@ class Dialect(Protocol):
         """Return an answer with the calls in it as parts; `request` is the one before it was put into words."""
         ...
 
-    def listener(self, request: ModelRequest) -> DeltaReader:
+    def delta_reader(self, request: ModelRequest) -> DeltaReader:
         """Return what follows the answer to a request."""
         ...
 
@@ -139,17 +139,17 @@ class DialectModel(Model):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         dialect = self._dialect
-        listener = dialect.listener(request)
+        reader = dialect.delta_reader(request)
         async for item in self._model.stream(dialect.ask(request)):
             if isinstance(item, ModelAnswer):
                 check_answer(item)
                 answer = dialect.read(item, request)
                 answers = not answer.message.tool_calls
-                for delta in listener.end(answer.message):
+                for delta in reader.end(answer.message):
                     yield _known(delta) if answers else delta
                 yield answer
             elif isinstance(item, TextDelta):
-                for delta in listener.hear(item.text):
+                for delta in reader.feed(item.text):
                     yield _known(delta)
             else:
                 yield item
@@ -161,13 +161,13 @@ def _known(delta: ModelDelta) -> ModelDelta:
 
 
 class WholeAnswerReader:
-    """A listener that tells nothing before the end: for parsers of which nothing is known."""
+    """A reader that tells nothing before the end: for parsers of which nothing is known."""
 
-    def hear(self, text: str) -> Iterable[ModelDelta]:
+    def feed(self, text: str) -> Iterable[ModelDelta]:
         return ()
 
     def end(self, message: Message) -> Iterable[ModelDelta]:
-        return untold(message)
+        return remaining_deltas(message)
 
 
 class TextDialect:
@@ -201,19 +201,19 @@ class TextDialect:
 
     # ----------------------------------------------------------------------- what each of them says
 
-    def turn(self, turn: ModelTurn) -> str:
+    def write_turn(self, turn: ModelTurn) -> str:
         """Return one turn of the model as the model would have written it."""
         raise NotImplementedError
 
-    def described(self, schema: Json) -> str:
+    def schema_prompt(self, schema: Json) -> str:
         """Return how an answer is to look that has to fit a JSON schema."""
         raise NotImplementedError
 
-    def words(self, answer: str, request: ModelRequest) -> str:
+    def answer_text(self, answer: str, request: ModelRequest) -> str:
         """Return an answer as people are to read it, or, where it has to fit a schema, as JSON."""
         return answer
 
-    def listener(self, request: ModelRequest) -> DeltaReader:
+    def delta_reader(self, request: ModelRequest) -> DeltaReader:
         return WholeAnswerReader()
 
     def check(self, tools: Sequence[str]) -> None:
@@ -228,7 +228,7 @@ class TextDialect:
     def ask(self, request: ModelRequest) -> ModelRequest:
         return replace_request(
             request,
-            messages=Transcript(request.messages, self.turn),
+            messages=Transcript(request.messages, self.write_turn),
             instructions=self._instructions(request),
         )
 
@@ -236,7 +236,7 @@ class TextDialect:
         told = self.header.replace("{names}", ", ".join([tool.name for tool in request.tools]) or "none")
         told = told.replace("{tools}", described_tools(request))
         if request.output_schema is not None:
-            told += f"\n\n{self.described(request.output_schema)}"
+            told += f"\n\n{self.schema_prompt(request.output_schema)}"
         if request.instructions:
             told += f"\n\n{request.instructions}"
         if request.tool_choice == "required":
@@ -252,7 +252,7 @@ class TextDialect:
         text = "".join([part.text for part in parts if isinstance(part, Text)])
         own: tuple[Part, ...] = tuple([part for part in parts if not isinstance(part, Text)])
         read = self._read(text)
-        said = self.words(read.answer, request) if read.answer is not None else ""
+        said = self.answer_text(read.answer, request) if read.answer is not None else ""
         last = request.tool_choice == "none"
         if read.problem is not None and (last or answer.finish in _WITHHELD):
             # Asking again is of no use: these are the model's last words.

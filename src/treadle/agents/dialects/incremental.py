@@ -8,18 +8,18 @@ from treadle.core.messages import IN_WORDS, UNSEEN, Message, Reasoning, Text, To
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 
 
-class Pieces:
+class PartialText:
     """Words that come in pieces, without the blank around them; what is told is always a beginning of the whole.
 
     Args:
         held_back: the characters that may yet turn out to be no part of the end.
     """
 
-    __slots__ = ("_fresh", "_held", "_pieces", "_strip", "held_back", "told")
+    __slots__ = ("_fresh", "_held", "_pieces", "_strip", "emitted", "held_back")
 
     def __init__(self, held_back: str) -> None:
         self.held_back = held_back
-        self.told = 0
+        self.emitted = 0
         """how many characters were returned by `more`"""
 
         self._pieces: list[str] = []
@@ -31,7 +31,7 @@ class Pieces:
         """Begin another paragraph, without `strip` and blanks at its beginning."""
         self._fresh, self._strip = True, f" \t\r\n{strip}"
 
-    def more(self, words: str) -> str:
+    def add(self, words: str) -> str:
         """Return what is certain to belong to the words now."""
         if self._fresh:
             words = words.lstrip(self._strip)
@@ -44,7 +44,7 @@ class Pieces:
         if certain:
             told = "".join([*self._held, certain])
             self._pieces.append(told)
-            self.told += len(told)
+            self.emitted += len(told)
             self._held = []
         else:
             told = ""
@@ -58,7 +58,7 @@ class Pieces:
         return "".join([*self._pieces, *self._held]).strip()
 
 
-class Braces:
+class PartialObject:
     """The JSON object in words that come in pieces, as it is written."""
 
     __slots__ = ("_depth", "_escaped", "_in_string", "_over")
@@ -67,7 +67,7 @@ class Braces:
         self._depth = 0
         self._in_string = self._escaped = self._over = False
 
-    def more(self, words: str) -> str:
+    def add(self, words: str) -> str:
         """Return what of some more words belongs to the object."""
         begin = 0 if self._depth else words.find("{")
         if self._over or begin < 0:
@@ -93,7 +93,7 @@ class Braces:
         return words[begin:]
 
 
-def untold(
+def remaining_deltas(
     message: Message, thinking: int = 0, thought: int = 0, answer: int = 0, *, named: bool = False
 ) -> Iterator[ModelDelta]:
     """Yield what of an answer was not told while it was written.

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from json import dumps, loads
 from typing import Final
 
-from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS, DeltaReader, Reading, TextDialect
+from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS, DeltaReader, TextDialect
+from treadle.agents.dialects.planner_text import FINISH, PlannerReader, read_call
 from treadle.agents.dialects.transcript import ModelTurn, arguments_text
 from treadle.core.messages import Json, ToolCall
 from treadle.core.model import ModelRequest
 from treadle.errors import ConfigurationError
-
-FINISH: Final = "finish"
-"""The call that is the answer."""
 
 HEADER: Final = """\
 You answer in steps: in each you write one call, are sent what it returned, and go on, until you know the answer.
@@ -65,7 +63,7 @@ class Planner(TextDialect):
                 "@tool(name=...)"
             )
 
-    def turn(self, turn: ModelTurn) -> str:
+    def write_turn(self, turn: ModelTurn) -> str:
         if not turn.calls:
             return _written(turn.thought, FINISH, dumps({"answer": _value(turn.words)}, ensure_ascii=False))
         thought = "\n".join(filter(None, [turn.thought, turn.words]))
@@ -74,30 +72,21 @@ class Planner(TextDialect):
             written.append(_written("" if number else thought, call.name, _arguments(call)))
         return "\n".join(written)
 
-    def described(self, schema: Json) -> str:
+    def schema_prompt(self, schema: Json) -> str:
         whole = list(schema.get("properties", ())) == schema.get("required") == ["answer"]
         what = f"The arguments of {FINISH}" if whole else f"The answer given to {FINISH}"
         return f"{what} must fit this JSON schema:\n{dumps(schema, ensure_ascii=False)}"
 
-    def words(self, answer: str, request: ModelRequest) -> str:
+    def answer_text(self, answer: str, request: ModelRequest) -> str:
         if request.output_schema is not None or not answer.startswith('"'):
             return answer
         return str(loads(answer))
 
-    def listener(self, request: ModelRequest) -> DeltaReader:
-        from treadle.agents.dialects.planner_text import Members
-
-        return Members(as_text=request.output_schema is None)
+    def delta_reader(self, request: ModelRequest) -> DeltaReader:
+        return PlannerReader(as_text=request.output_schema is None)
 
     def __repr__(self) -> str:
         return f"Planner(max_parse_errors={self.max_parse_errors})"
-
-
-def read_call(text: str) -> Reading:
-    """Return what one JSON call means; its answer, if it is one, as JSON."""
-    from treadle.agents.dialects.planner_text import reading
-
-    return reading(text)
 
 
 def _written(thought: str, name: str, arguments: str) -> str:

@@ -9,16 +9,18 @@ from dataclasses import replace
 from typing import Any, Final, Literal, cast
 
 from treadle.agents.dialects.dialect import Reading
-from treadle.agents.dialects.incremental import Pieces, untold
+from treadle.agents.dialects.incremental import PartialText, remaining_deltas
 from treadle.agents.dialects.lenient_json import THINKING, NotOneObject, object_in_text
-from treadle.agents.dialects.planner import FINISH
 from treadle.core.messages import Message
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
+
+FINISH: Final = "finish"
+"""The call that is the answer."""
 
 _KEYS: Final = ("thought", "name", "arguments")
 
 
-def reading(text: str) -> Reading:
+def read_call(text: str) -> Reading:
     """Return what the first JSON object in a text means; its answer, if it is one, as JSON.
 
     What follows the first object was written without knowing what that call returns, and does not count.
@@ -71,7 +73,7 @@ _IN_RAW: Final = re.compile(r'[^"{}\[\],]*')
 Mode = Literal["before", "key", "colon", "value", "string", "raw", "next", "lost"]
 
 
-class Members:
+class PlannerReader:
     """Follows one JSON call: a thought and an answer that are text are told as they come, so are arguments.
 
     What is written in another way than plain JSON is not followed, and told at the end.
@@ -89,14 +91,14 @@ class Members:
 
         self._key = ""
         self._name = ""
-        self._thought = Pieces(" \t\r\n")
+        self._thought = PartialText(" \t\r\n")
         self._answer = 0
         self._named = False
         self._depth = 0
         self._quoted = self._escaped = False
         self._deltas: list[ModelDelta] = []
 
-    def hear(self, text: str) -> Iterable[ModelDelta]:
+    def feed(self, text: str) -> Iterable[ModelDelta]:
         place = 0
         while place < len(text) and self._mode != "lost":
             run = self._run(text, place)
@@ -118,7 +120,7 @@ class Members:
         return plain.match(text, place).end()  # type: ignore[union-attr]
 
     def end(self, message: Message) -> Iterable[ModelDelta]:
-        return untold(message, 0, self._thought.told, self._answer, named=self._named)
+        return remaining_deltas(message, 0, self._thought.emitted, self._answer, named=self._named)
 
     def _take(self, letter: str) -> None:
         mode = self._mode
@@ -212,7 +214,7 @@ class Members:
             if text and self._tells_arguments:
                 self._deltas.append(ToolCallDelta(0, "", text))
         elif self._mode == "string" and (self._level, self._key) == (1, "thought"):
-            if told := self._thought.more(self._decoded()):
+            if told := self._thought.add(self._decoded()):
                 self._deltas.append(ReasoningDelta(told))
         elif self._mode == "string" and (self._level, self._key) == (2, "answer") and self._as_text:
             told = self._decoded()

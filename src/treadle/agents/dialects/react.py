@@ -17,10 +17,10 @@ from treadle.agents.dialects.dialect import (
     MAX_PARSE_ERRORS,
     DeltaReader,
     Parser,
-    Reading,
     TextDialect,
     WholeAnswerReader,
 )
+from treadle.agents.dialects.react_text import ReactReader, read_text
 from treadle.agents.dialects.transcript import ModelTurn, arguments_text
 from treadle.core.messages import Json
 from treadle.core.model import ModelRequest
@@ -76,7 +76,7 @@ class React(TextDialect):
         if parser is not None:
             self.format = ""
 
-    def turn(self, turn: ModelTurn) -> str:
+    def write_turn(self, turn: ModelTurn) -> str:
         lines: list[str] = []
         thoughts = [turn.thought, turn.words] if turn.calls else [turn.thought]
         if any(thoughts):
@@ -87,27 +87,16 @@ class React(TextDialect):
             lines.append(f"Answer: {turn.words}".rstrip())
         return "\n".join(lines)
 
-    def described(self, schema: Json) -> str:
+    def schema_prompt(self, schema: Json) -> str:
         return (
             'After "Answer:" write nothing but JSON that fits this schema:\n'
             f"{dumps(schema, ensure_ascii=False)}"
         )
 
-    def listener(self, request: ModelRequest) -> DeltaReader:
+    def delta_reader(self, request: ModelRequest) -> DeltaReader:
         if self.parser is not read_text:
             return WholeAnswerReader()
-        from treadle.agents.dialects.react_text import Lines
-
-        return Lines()
+        return ReactReader()
 
     def __repr__(self) -> str:
         return f"React(max_parse_errors={self.max_parse_errors})"
-
-
-def read_text(text: str) -> Reading:
-    """Return what a text in the ReAct protocol means."""
-    from treadle.agents.dialects.react_text import Lines
-
-    lines = Lines()
-    lines.hear(text)
-    return lines.reading()

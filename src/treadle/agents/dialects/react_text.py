@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from treadle.agents.dialects.dialect import Reading
-from treadle.agents.dialects.incremental import Braces, Pieces, untold
+from treadle.agents.dialects.incremental import PartialObject, PartialText, remaining_deltas
 from treadle.agents.dialects.lenient_json import NotOneObject, single_object
 from treadle.core.messages import Message
 from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
@@ -62,8 +62,8 @@ _OPEN, _CLOSE = "<think>", "</think>"
 _BLANK: Final = re.compile(r"\s*")
 
 
-class Lines:
-    """One text of a model, read as it comes: a listener, and at its end a reading."""
+class ReactReader:
+    """One text of a model, read as it comes: a reader, and at its end a reading."""
 
     def __init__(self) -> None:
         self._region: Region = "start"
@@ -79,19 +79,19 @@ class Lines:
         self._held: list[str] = []
         """words without a marker before them"""
 
-        self._thinking = Pieces(" \t\r\n")
-        self._thought = Pieces(" \t\r\n")
-        self._answer = Pieces(" \t\r\n`")
+        self._thinking = PartialText(" \t\r\n")
+        self._thought = PartialText(" \t\r\n")
+        self._answer = PartialText(" \t\r\n`")
         self._name = ""
         self._input: list[str] = []
-        self._object = Braces()
+        self._object = PartialObject()
         self._problem: str | None = None
         self._deltas: list[ModelDelta] = []
         self._named = False
 
     # -------------------------------------------------------------------------------------- listening
 
-    def hear(self, text: str) -> Iterable[ModelDelta]:
+    def feed(self, text: str) -> Iterable[ModelDelta]:
         line, place, went = self._line + text, 0, -1
         while place < len(line) and went != place:
             went, place = place, self._advance(line, place)
@@ -104,8 +104,8 @@ class Lines:
         self._finish()
         deltas, self._deltas = self._deltas, []
         yield from deltas
-        told = (self._thinking.told, self._thought.told, self._answer.told)
-        yield from untold(message, *told, named=self._named)
+        told = (self._thinking.emitted, self._thought.emitted, self._answer.emitted)
+        yield from remaining_deltas(message, *told, named=self._named)
 
     # ---------------------------------------------------------------------------------------- reading
 
@@ -230,15 +230,15 @@ class Lines:
         held, self._held = "".join(self._held), []
         self._tell_thinking(held)
         self._region, self._at_start, self._over, self._problem = "start", True, False, None
-        self._name, self._input, self._object, self._named = "", [], Braces(), False
-        self._answer = Pieces(self._answer.held_back)
+        self._name, self._input, self._object, self._named = "", [], PartialObject(), False
+        self._answer = PartialText(self._answer.held_back)
 
     def _tell_thinking(self, words: str) -> None:
-        if told := self._thinking.more(words):
+        if told := self._thinking.add(words):
             self._deltas.append(ReasoningDelta(told))
 
     def _tell_thought(self, words: str) -> None:
-        if told := self._thought.more(words):
+        if told := self._thought.add(words):
             self._deltas.append(ReasoningDelta(told))
 
     def _say(self, words: str) -> None:
@@ -252,9 +252,9 @@ class Lines:
             self._name_it(words)
         elif self._region == "input":
             self._input.append(words)
-            if told := self._object.more(words):
+            if told := self._object.add(words):
                 self._deltas.append(ToolCallDelta(0, "", told))
-        elif told := self._answer.more(words):
+        elif told := self._answer.add(words):
             self._deltas.append(TextDelta(told))
 
     def _name_it(self, words: str) -> None:
@@ -271,6 +271,13 @@ class Lines:
     def _begin_input(self) -> None:
         self._region, self._named = "input", True
         self._deltas.append(ToolCallDelta(0, _name(self._name)))
+
+
+def read_text(text: str) -> Reading:
+    """Return what a text in the ReAct protocol means."""
+    reader = ReactReader()
+    reader.feed(text)
+    return reader.reading()
 
 
 def _no_input(name: str) -> str:

@@ -299,7 +299,7 @@ class _Understood:
     def read(self, answer: Any, request: Any) -> Any:
         return answer
 
-    def listener(self, request: Any) -> Any:
+    def delta_reader(self, request: Any) -> Any:
         from treadle.agents.dialects.dialect import WholeAnswerReader
 
         return WholeAnswerReader()
