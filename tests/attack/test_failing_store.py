@@ -69,7 +69,7 @@ async def test_a_task_whose_commit_failed_goes_on_once_the_store_is_healed(
         try:
             await runner.run(agent, "Go.", task_id="t", thread_id="thread")
         except StoreUnavailable:
-            assert "t" not in runner.desk.owned
+            assert "t" not in runner.driver.owned.tasks
         failing.fails = lambda _: False
         assert (await other).state == "completed"
         try:

@@ -111,7 +111,7 @@ async def test_a_clock_that_goes_backwards_gives_no_task_more_time_and_no_call_l
     assert result.state == "completed"
     (execution,) = result.tool_executions
     assert 0 <= execution.latency < 5, "it is what passed, and the clock is set back by 7 s at each look"
-    assert 0 <= (await runner.desk.load("t")).state.driven < 5_000_000
+    assert 0 <= (await runner.driver.cache.load("t")).state.driven < 5_000_000
 
 
 @pytest.mark.anyio

@@ -50,4 +50,4 @@ async def test_asking_about_tasks_at_rest_leaves_no_channels_behind() -> None:
             pass
         await runner.resume(task)
         await runner.handle(task).result()
-        assert not runner.desk.channels._channels  # pyright: ignore[reportPrivateUsage]
+        assert not runner.driver.owned.channels._channels  # pyright: ignore[reportPrivateUsage]

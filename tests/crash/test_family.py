@@ -61,13 +61,13 @@ async def test_time_that_only_a_killed_child_knows_of_is_counted_for_its_parent(
     await dies(tmp_path, 4)
     async with Runner(tmp_path / "journal.db") as runner:
         [child] = (await runner.list_tasks(parent="job")).items
-        known = (await runner.desk.load(child.task_id)).state.driven
+        known = (await runner.driver.cache.load(child.task_id)).state.driven
         assert known >= 300_000
-        assert (await runner.desk.load("job")).state.driven < known
+        assert (await runner.driver.cache.load("job")).state.driven < known
     result = await drive(tmp_path)
     assert result.final_text == "That is all."
     async with Runner(tmp_path / "journal.db") as runner:
-        assert (await runner.desk.load("job")).state.driven >= known + 100_000
+        assert (await runner.driver.cache.load("job")).state.driven >= known + 100_000
         assert await audit_store(runner.store, Evidence(ended=True)) == []
 
 

@@ -221,7 +221,7 @@ async def test_a_resume_takes_back_what_a_driver_elsewhere_was_asked_for_and_has
     await store.post("t", InboxItem("said", command, {}, 0))
     resumed = asyncio.ensure_future(there.resume("t"))
     await until(lambda: len(store._tasks["t"].waiting) == 2)
-    here.desk.read_inbox_soon("t")
+    here.driver.owned.read_inbox_soon("t")
     gate.let_go.set()
     async with asyncio.timeout(5):
         assert {(await resumed).state, (await handle.result()).state} == {"completed"}

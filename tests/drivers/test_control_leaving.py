@@ -184,7 +184,7 @@ async def test_a_run_cancelled_while_its_task_is_being_made_says_that_it_was_can
     async with Runner(SlowDisk()) as runner:
         run = asyncio.ensure_future(runner.run(Agent(ScriptedModel(["Hi."])), "go", task_id="mine"))
         await asyncio.sleep(0.01)
-        assert runner.desk.is_owned("mine")
+        assert runner.driver.owned.is_owned("mine")
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
@@ -207,7 +207,7 @@ async def test_a_caller_cancelled_twice_while_it_leaves_a_stream_leaves_no_error
             raise OSError("the disk has gone")
 
     async def leave() -> None:
-        async with Stream(runner.desk, "mine", work):
+        async with Stream(runner.driver.owned, "mine", work):
             await asyncio.sleep(60)
 
     before = others()
@@ -521,7 +521,7 @@ def test_a_loop_that_ends_just_when_a_task_changes_hands_leaves_it_interrupted(t
             handle = await runner.start(agent(call("hang"), "x"), "go", task_id="mine")
             await asyncio.sleep(0.3)
             # Who carries the task on from here has not begun when all tasks are cancelled.
-            runner.desk.owned["mine"].drive.read_inbox_soon()
+            runner.driver.owned.tasks["mine"].drive.read_inbox_soon()
         asyncio.run(main())
         print(runner.sync.get_task("mine").state, flush=True)
         """,

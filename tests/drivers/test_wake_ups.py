@@ -13,7 +13,7 @@ from tests.runner.cases import sayer
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.tools import NotHappened
 from treadle.drivers import adoption as adopting
-from treadle.drivers import task_cache
+from treadle.drivers import owned_tasks
 from treadle.drivers.adoption import Adoption
 from treadle.engine import drive
 from treadle.llm.scripted import call
@@ -25,7 +25,7 @@ HOUR = 3600.0
 
 @pytest.fixture(autouse=True)
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_cache, "DRIVER_LOOK", HOUR)
+    monkeypatch.setattr(owned_tasks, "DRIVER_LOOK", HOUR)
     monkeypatch.setattr(drive, "RECHECK_SECONDS", HOUR)
     monkeypatch.setattr(adopting, "SCAN_SECONDS", HOUR)
 

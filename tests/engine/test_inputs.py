@@ -185,7 +185,7 @@ async def test_labels_of_the_runner_and_of_the_run_are_joined(store: Any) -> Non
 async def test_extra_state_is_kept_with_the_task_and_its_forks(runner: Runner) -> None:
     extra = {"ticket": 7, "tags": ["a", None], "deep": {"x": 1.5}}
     task = await runner.create_task(calculator(), "?", extra_state=extra)
-    runner.desk.forget(task.task_id)
+    runner.driver.cache.forget(task.task_id)
     assert (await runner.get_task(task)).extra_state == extra
     await runner.run_step(task)
     assert (await runner.fork(task)).extra_state == extra

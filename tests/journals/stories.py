@@ -32,6 +32,7 @@ from treadle import (
 )
 from treadle.core import events as e
 from treadle.core.messages import ToolCall
+from treadle.drivers.commit import commit
 from treadle.engine.journal_writer import encode_record
 from treadle.errors import StepFailed, TaskTooNew
 from treadle.llm.scripted import call, fail, text, turn
@@ -387,7 +388,7 @@ async def _written(runner: Runner, name: str, event: e.UnknownEvent, needs: int)
     claim = await runner.store.claim(name)
     event.seq, event.time = claim.head + 1, 4_000_000_000_000_000
     record = encode_record([event], claim.epoch, claim.digest)
-    await runner.desk.commit(Commit(name, claim.epoch, record, release=True, format=needs))
+    await commit(runner.store, Commit(name, claim.epoch, record, release=True, format=needs))
 
 
 STORIES: list[Story] = [

@@ -18,9 +18,10 @@ from treadle.core.model_answer import with_places
 from treadle.core.state import TaskState, start
 from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
-from treadle.drivers.driver import idle
-from treadle.drivers.task_cache import OwnedTask, recover
+from treadle.drivers.owned_tasks import OwnedTask
+from treadle.drivers.ownership import recover
 from treadle.engine import undo_plan
+from treadle.engine.drive import idle
 from treadle.engine.inbox import as_event
 from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished
 from treadle.ports import InboxItem

@@ -233,7 +233,7 @@ class Host:
             return
         running = asyncio.ensure_future(self.runner.resume(task))
         # What is stopped before it is resumed goes on all the same.
-        while not (running.done() or self.runner.desk.is_owned(task)):  # noqa: ASYNC110  nobody tells
+        while not (running.done() or self.runner.driver.owned.is_owned(task)):  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(0)
         for _ in range(50):
             await asyncio.sleep(0)
@@ -265,11 +265,11 @@ class Host:
 
     def judge(self) -> None:
         """Let the auditor look at all there is."""
-        kept = self.runner.desk._kept
+        kept = self.runner.driver.cache._cached
         for task in list(kept):
             # What is kept of a task whose drive failed is behind its journal until somebody asks.
             with suppress(TaskNotFound):  # a child that went with its parent
-                self.loop.run_until_complete(self.runner.desk.load(task))
+                self.loop.run_until_complete(self.runner.driver.cache.load(task))
         violations = self.loop.run_until_complete(
             audit_store(
                 self.life.real,

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, tool
 from treadle.core import events, fold
 from treadle.core.data import mutable
-from treadle.drivers.task_cache import OwnedTask
+from treadle.drivers.continuing import lift_stop
+from treadle.drivers.owned_tasks import OwnedTask
 from treadle.models import call, text, turn
 from treadle.ports import ToolContext
 from treadle.testing.ledger import Ledger
@@ -66,7 +67,7 @@ async def child_at_work(runner: Runner) -> OwnedTask:
     """Return the child of the task, once it is driven."""
     while True:
         await asyncio.sleep(0.01)
-        for owned in runner.desk.owned.values():
+        for owned in runner.driver.owned.tasks.values():
             if owned.state.parent is not None and owned.drive is not None:
                 return owned
 
@@ -85,8 +86,8 @@ async def main(mode: str, store: str, folder: Path) -> None:
         if mode == "leave":
             options = RunOptions(break_on=[Breakpoint(before_tool="pay")])
             await runner.run(payer, "Pay.", task_id=TASK, options=options)
-            owned = await runner.desk.claim(TASK)
-            runner._driving.go_on(owned)
+            owned = await runner.driver.ownership.claim(TASK)
+            lift_stop(owned)
             await leave(owned)
         if mode == "leave_child":
             await runner.start(parent(folder, thinks=60.0), "Pay.", task_id=TASK)

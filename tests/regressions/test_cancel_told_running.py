@@ -139,11 +139,10 @@ async def test_a_cancel_whose_driver_gave_the_task_back_without_an_end_is_carrie
     async with Runner(inside) as runner:
         task = await runner.create_task(calculator(), "What is (121 * 3) + 42?")
         await runner.run_step(task)
-        driving = runner._driving
-        owned = await driving.desk.claim(task.task_id)
+        owned = await runner.driver.ownership.claim(task.task_id)
         owned.writer.record(e.CancelRequested("ada"))
         await owned.writer.commit_alone(None, "running")
-        driving.desk.drop_owned(owned)
+        runner.driver.owned.remove(owned)
         assert [found.name for found in await audit_store(inside)] == ["stopped"]
         assert (await runner.cancel(task)).state == "cancelled"
         assert [event.kind for event in await journal(runner, task)].count("task_ended") == 1

@@ -13,6 +13,7 @@ from tests.regressions.next_version import TASK, agent, parent
 from treadle import Runner, errors
 from treadle.core import events as e
 from treadle.drivers.adoption import Adopter
+from treadle.drivers.commit import commit
 from treadle.engine.journal_writer import encode_record
 from treadle.ports import Commit, InboxItem
 
@@ -50,7 +51,7 @@ async def test_two_versions_drive_one_store_and_the_older_leaves_alone_what_it_d
     await next_version("leave", store, tmp_path)
     told = []
     async with Runner(store, agents=[agent(tmp_path)]) as runner:
-        adopter = Adopter(runner._driving, tell=told.append)
+        adopter = Adopter(runner.driver, tell=told.append)
         await asyncio.sleep(1.5)
         await adopter.stop()
         assert paid(tmp_path) == 0, "the older driver went on over an approval it knows nothing of"
@@ -110,7 +111,7 @@ async def test_a_row_without_the_mark_gets_it_from_the_first_driver_that_finds_a
         event = e.UnknownEvent("approval_asked", {"call": "s1-0"})
         event.seq, event.time = claim.head + 1, 4_000_000_000_000_000
         record = encode_record([event], claim.epoch, claim.digest)
-        await runner.desk.commit(Commit(TASK, claim.epoch, record, release=True))
+        await commit(runner.store, Commit(TASK, claim.epoch, record, release=True))
         await runner.store.post(TASK, InboxItem("i", "send", {}, 1))
         assert ["format" in finding.text for finding in (await runner.verify(TASK)).findings] == [True]
         for why in ("event 2 is of the kind 'approval_asked'", f"needs journal format {KNOWS + 1}"):

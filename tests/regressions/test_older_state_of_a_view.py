@@ -10,9 +10,9 @@ async def test_what_is_known_of_a_task_is_not_replaced_by_something_older() -> N
     agent = Agent(ScriptedModel(["Hi.", "Hi again."]))
     async with Runner("memory:") as runner:
         task = await runner.create_task(agent, "go")
-        older = await runner.desk._take(task.task_id)
+        older = await runner.driver.cache.take(task.task_id)
         await runner.run_step(task)
-        newer = await runner.desk.load(task.task_id)
-        runner.desk.keep(older)
-        assert runner.desk._kept[task.task_id] is newer
+        newer = await runner.driver.cache.load(task.task_id)
+        runner.driver.cache.keep(older)
+        assert runner.driver.cache._cached[task.task_id] is newer
         assert newer.state.seq > older.state.seq

@@ -17,7 +17,7 @@ async def test_who_is_refused_on_giving_a_task_back_knows_that_another_drives_it
     path = tmp_path / "journal.db"
     async with Runner(path, agents=[agent]) as stalled, Runner(path, agents=[agent]) as other:
         await stalled.create_task(agent, "Work", task_id="t")
-        owned = await stalled.desk.claim("t")
+        owned = await stalled.driver.ownership.claim("t")
         connection = apsw.Connection(str(path))
         connection.set_busy_timeout(5_000)
         connection.execute("UPDATE drivers SET lease = 1")  # as if it had been stopped for long
@@ -25,11 +25,11 @@ async def test_who_is_refused_on_giving_a_task_back_knows_that_another_drives_it
 
         with pytest.raises(Fenced):
             await owned.writer.commit_alone(None, "paused")
-        stalled.desk.drop_owned(owned)
+        stalled.driver.owned.remove(owned)
 
         row = await stalled.store.row("t")
         assert row.epoch == epoch
-        assert stalled.desk.unreleased == {}, "it would claim the task to give it back"
+        assert stalled.driver.owned.unreleased == {}, "it would claim the task to give it back"
         assert isinstance(owned.writer.failure, Fenced)
 
 
@@ -37,7 +37,7 @@ async def test_what_a_driver_recorded_after_it_was_succeeded_is_not_shown_as_sai
     path = tmp_path / "journal.db"
     async with Runner(path, agents=[agent]) as stalled, Runner(path, agents=[agent]) as other:
         await stalled.create_task(agent, "Work", task_id="t")
-        owned = await stalled.desk.claim("t")
+        owned = await stalled.driver.ownership.claim("t")
         connection = apsw.Connection(str(path))
         connection.set_busy_timeout(5_000)
         connection.execute("UPDATE drivers SET lease = 1")  # as if it had been stopped for long
@@ -45,7 +45,7 @@ async def test_what_a_driver_recorded_after_it_was_succeeded_is_not_shown_as_sai
 
         owned.writer.record(InputReceived((Text("Never heard."),)))
         with pytest.raises(Fenced):
-            async with stalled._driving.owning.releasing(owned):
+            async with stalled.driver.ownership.releasing(owned):
                 pass
 
         shown = await stalled.result("t")

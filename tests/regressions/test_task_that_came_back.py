@@ -11,12 +11,12 @@ from treadle.errors import TaskBusy
 async def test_a_drive_that_ends_late_does_not_hide_the_newer_ownership_that_is_to_be_given_back() -> None:
     async with Runner("memory:") as runner:
         task = await runner.create_task(Agent(ScriptedModel(["Hi."])), "go")
-        desk = runner._driving.desk
-        late = desk.begin((await desk.load(task.task_id)).state, Lease(2, b""))
-        desk.unreleased[task.task_id] = 3  # it came back, and could not be given back yet
-        desk.drop_owned(late)
-        assert desk.unreleased == {task.task_id: 3}
-        desk.unreleased.clear()
+        owned = runner.driver.owned
+        late = owned.add((await runner.driver.cache.load(task.task_id)).state, Lease(2, b""))
+        owned.unreleased[task.task_id] = 3  # it came back, and could not be released yet
+        owned.remove(late)
+        assert owned.unreleased == {task.task_id: 3}
+        owned.unreleased.clear()
 
 
 @pytest.mark.anyio
@@ -24,10 +24,9 @@ async def test_a_task_that_could_not_be_given_back_is_not_taken_for_owned_once_a
     async with Runner("memory:") as runner:
         task = await runner.create_task(Agent(ScriptedModel(["Hi."])), "go")
         former = await runner.store.claim(task.task_id)
-        desk = runner._driving.desk
         await runner.store.close()  # whose it was, to the store, is as good as dead
         await runner.store.open()
         await runner.store.claim(task.task_id)
-        desk.unreleased[task.task_id] = former.epoch
+        runner.driver.owned.unreleased[task.task_id] = former.epoch
         with pytest.raises(TaskBusy):
-            await desk.claim(task.task_id)
+            await runner.driver.ownership.claim(task.task_id)

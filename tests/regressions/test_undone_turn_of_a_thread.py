@@ -43,7 +43,7 @@ async def test_a_task_keeps_the_messages_it_began_with_after_their_turn_is_undon
         await runner.delete_task(one.task_id)
     async with Runner(store, agents=[agent]) as runner:
         assert await found_by_verify_and_audit(runner) == []
-        state = (await runner.desk.load(two.task_id)).state
+        state = (await runner.driver.cache.load(two.task_id)).state
         assert said(state.history) == [("user", "one"), ("assistant", "re: one (1)")]
         await runner.resume(two)
         assert said(await runner.get_thread("talk")) == [("user", "two"), ("assistant", "re: two (1)")]

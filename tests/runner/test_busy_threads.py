@@ -101,7 +101,7 @@ async def test_the_second_task_begins_after_the_first_and_sees_its_words(runner:
     assert (awaited.holders, entered.base, ended.thread_version) == ((first.task_id,), 1, 2)
     assert [words for _, words in said(result.messages)] == ["next", "Second."]
     live = await runner.get_task(second.task_id)
-    runner.desk.forget(second.task_id)
+    runner.driver.cache.forget(second.task_id)
     assert await runner.get_task(second.task_id) == live
     await sound(runner)
 
@@ -262,7 +262,7 @@ async def test_waiting_for_a_thread_is_not_driven_time(runner: Runner) -> None:
     await asyncio.sleep(0.5)
     gate.opened.set()
     assert (await second.result()).state == "completed"
-    state = (await runner.desk.load(second.task_id)).state
+    state = (await runner.driver.cache.load(second.task_id)).state
     assert state.driven < 300_000
 
 
@@ -412,12 +412,12 @@ async def test_whoever_has_run_a_task_waits_for_its_thread_like_anybody(runner: 
 async def test_a_task_that_could_not_be_given_back_keeps_its_thread_no_longer_than_its_store_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
+    monkeypatch.setattr(ownership, "RELEASE_SECONDS", (3600.0,))
     failing: Any = Failing(MemoryStore(), lambda k: k >= 2, written=False)
     async with Runner(failing) as runner:
         with pytest.raises(StoreUnavailable):
             await runner.run(sayer("First."), "first", thread_id="talk", task_id="first")
-        assert "first" in runner.desk.unreleased
+        assert "first" in runner.driver.owned.unreleased
         failing.fails = lambda _: False
         result = await asyncio.wait_for(runner.run(sayer("Second."), "second", thread_id="talk"), 5)
         assert result.state == "completed"
@@ -487,14 +487,14 @@ async def test_a_task_that_waited_when_it_was_resumed_is_driven_time_again_once_
     first = await gate.hold(runner)
     resumed = asyncio.ensure_future(runner.resume(task))
     await in_line(runner, task.task_id)
-    before = (await runner.desk.load(task.task_id)).state.driven
+    before = (await runner.driver.cache.load(task.task_id)).state.driven
     gate.opened.set()
     await first.result()
     await own.reached.wait()
     await asyncio.sleep(0.1)
     own.opened.set()
     assert (await asyncio.wait_for(resumed, 5)).state == "completed"
-    assert (await runner.desk.load(task.task_id)).state.driven - before > 90_000
+    assert (await runner.driver.cache.load(task.task_id)).state.driven - before > 90_000
 
 
 async def test_the_thread_of_a_fork_holds_the_words_its_parent_had_waited_for(runner: Runner) -> None:

@@ -17,6 +17,7 @@ from tests.runner.cases import (
     step_to_answer,
 )
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, ToolContext, tool
+from treadle.drivers.continuing import reopen
 from treadle.errors import CallNotFound, ConfigurationError, StepFailed, TaskFinished
 from treadle.llm.scripted import call, fail, text
 
@@ -163,12 +164,12 @@ async def test_a_message_to_a_failed_task_that_somebody_has_waits_and_is_said_on
     with pytest.raises(StepFailed):
         await runner.run_step(task)
     monkeypatch.setattr(runner.store, "post", counted)
-    async with runner._driving.owning.own(task.task_id) as owned:
+    async with runner.driver.ownership.acquire(task.task_id) as owned:
         sending = asyncio.create_task(runner.send(task, "Try again."))
         await asyncio.sleep(0.05)
         assert not sending.done()
         if reopens:
-            await runner._driving.reopen(owned, "resume")
+            await reopen(runner.store, owned, "resume")
     await sending
     assert (await runner.resume(task)).final_text == "Hi."
     words = [event.parts[0].text for event in await only(runner, task, "input_received")]

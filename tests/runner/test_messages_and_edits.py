@@ -130,7 +130,7 @@ async def test_a_verdict_that_lies_unread_ends_the_undo_before_the_next_verb(
     owned: list[bool] = []
 
     def reply(request: Any) -> Any:
-        owned.append(runner.desk.is_owned(request.task_id))
+        owned.append(runner.driver.owned.is_owned(request.task_id))
         return ["Hello.", call("book"), "done"][request.turn]
 
     agent = Agent(ScriptedModel(reply), name="clerk", tools=[book])

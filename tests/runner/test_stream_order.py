@@ -21,9 +21,11 @@ async def test_a_piece_of_an_answer_is_not_told_after_what_came_after_it():
     async with Runner("memory:") as runner:
         task_id = (await runner.run(Agent(ScriptedModel([text("Hello.")])), "Hi")).task_id
         head = (await runner.get_task(task_id)).head
-        watcher = runner.desk.channels.subscribe(task_id)
+        watcher = runner.driver.owned.channels.subscribe(task_id)
         for after in (head - 2, head):
-            runner.desk.channels.of(task_id).tell_watchers(events.Delta("s1", "draft", f"{after}", after))
+            runner.driver.owned.channels.of(task_id).tell_watchers(
+                events.Delta("s1", "draft", f"{after}", after)
+            )
         watcher.missed = True
 
         async def over(given_back):
@@ -31,7 +33,7 @@ async def test_a_piece_of_an_answer_is_not_told_after_what_came_after_it():
 
         told = [
             event.text if isinstance(event, events.Delta) else event.seq
-            async for event in watch(runner.desk, task_id, watcher, after=0, deltas=True, over=over)
+            async for event in watch(runner.driver.owned, task_id, watcher, after=0, deltas=True, over=over)
         ]
     assert told == [*range(1, head + 1), f"{head}"]
 
@@ -42,7 +44,7 @@ async def test_a_piece_of_an_answer_is_not_told_when_the_answer_was_read_from_th
     async with Runner("memory:") as runner:
         task_id = (await runner.run(Agent(ScriptedModel([text("Hello.")])), "Hi")).task_id
         head = (await runner.get_task(task_id)).head
-        watcher = runner.desk.channels.subscribe(task_id)
+        watcher = runner.driver.owned.channels.subscribe(task_id)
         watcher.missed = True
         looks = 0
 
@@ -51,7 +53,7 @@ async def test_a_piece_of_an_answer_is_not_told_when_the_answer_was_read_from_th
             looks += 1
             if looks == 2:
                 for after in (head - 2, head):
-                    runner.desk.channels.of(task_id).tell_watchers(
+                    runner.driver.owned.channels.of(task_id).tell_watchers(
                         events.Delta("s1", "draft", f"{after}", after)
                     )
             watcher.look = True
@@ -59,6 +61,6 @@ async def test_a_piece_of_an_answer_is_not_told_when_the_answer_was_read_from_th
 
         told = [
             event.text if isinstance(event, events.Delta) else event.seq
-            async for event in watch(runner.desk, task_id, watcher, after=0, deltas=True, over=over)
+            async for event in watch(runner.driver.owned, task_id, watcher, after=0, deltas=True, over=over)
         ]
     assert told == [*range(1, head + 1), f"{head}"]

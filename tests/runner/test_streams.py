@@ -149,8 +149,8 @@ async def test_watching_and_leaving_never_affects_a_task(runner: Runner) -> None
     async with asyncio.timeout(2):
         seen = await asyncio.gather(*watchers[1::2])
     assert all(events == seen[0] for events in seen)
-    assert not runner.desk.channels._channels.get(handle.task_id, None) or not (
-        runner.desk.channels._channels[handle.task_id].watchers
+    assert not runner.driver.owned.channels._channels.get(handle.task_id, None) or not (
+        runner.driver.owned.channels._channels[handle.task_id].watchers
     )
 
 

@@ -63,7 +63,6 @@ def test_every_verb_of_the_runner_has_one_of_the_same_name_and_arguments() -> No
         "at_rest",
         "stopped",
         "typed_of",
-        "desk",
         "store",
         "aclose",
         "run_sync",

@@ -107,7 +107,7 @@ async def test_a_task_starts_from_what_its_thread_holds_when_it_begins_not_when_
     await runner.run(sayer("Earlier.", name="other"), "Second?", thread_id="talk")
     await runner.run_step(task)
     await runner.run(sayer("Later.", name="other"), "Third?", thread_id="talk")
-    runner.desk.forget(task.task_id)
+    runner.driver.cache.forget(task.task_id)
     await runner.resume(task)
     before = [("user", "Second?"), ("assistant", "Earlier."), ("user", "First?")]
     assert [said(request.messages)[:3] for request in agent.model.requests] == [before] * 3
@@ -378,7 +378,7 @@ async def test_a_task_that_began_before_words_were_taken_back_keeps_what_it_saw(
     task = await runner.create_task(agent, "Again?", thread_id="talk")
     await runner.run_step(task)
     await runner.undo_step(taken.task_id)
-    runner.desk.forget(task.task_id)
+    runner.driver.cache.forget(task.task_id)
     await runner.run_step(task)
     assert [len(request.messages) for request in agent.model.requests] == [7, 9]
     assert_well_formed(agent.model.requests[1].messages)

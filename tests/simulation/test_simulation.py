@@ -17,7 +17,7 @@ from tests.simulation.run import simulate
 from treadle.agents.decide import lifecycle
 from treadle.core import events as e
 from treadle.core import fold
-from treadle.drivers import task_cache
+from treadle.drivers import ownership
 from treadle.engine import perform
 from treadle.stores.memory import MemoryStore
 
@@ -63,17 +63,17 @@ def the_store_takes_a_stale_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_a_dead_driver_left_open_is_not_marked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(task_cache, "recover", lambda owned: None)
+    patch.setattr(ownership, "recover", lambda owned: None)
 
 
 def what_a_dead_driver_left_open_is_called_failed(patch: pytest.MonkeyPatch) -> None:
-    def recover(owned: task_cache.OwnedTask) -> None:
+    def recover(owned: ownership.OwnedTask) -> None:
         for call in owned.state.begun_calls():
             if call.undo_status != "begun":
                 failure = e.Failure("tool", "error", "the driver died", call.id)
                 owned.writer.record(e.ToolEnded(call.step, call.id, "error", error=failure))
 
-    patch.setattr(task_cache, "recover", recover)
+    patch.setattr(ownership, "recover", recover)
 
 
 def a_writing_tool_starts_before_its_begin_is_durable(patch: pytest.MonkeyPatch) -> None:

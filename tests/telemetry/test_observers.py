@@ -290,10 +290,10 @@ async def test_the_console_shows_at_a_glance_who_did_what_and_what_failed(tmp_pa
 async def test_without_observers_nothing_is_built():
     async with Runner("memory:") as runner:
         handle = await runner.start(agent(), "Go.")
-        owned = runner.desk.owned[handle.task_id]
+        owned = runner.driver.owned.tasks[handle.task_id]
         assert owned.channel.observed is None
         await handle.result()
-        assert (runner.desk.observing, runner.observers) == (None, ())
+        assert (runner.driver.observers, runner.observers) == (None, ())
 
 
 async def test_a_task_goes_on_where_no_thread_can_be_started_for_an_observer(monkeypatch):

@@ -31,8 +31,8 @@ agent = Agent(ScriptedModel([call("price", item="tea") + call("pay", cents=250),
               tools=[price, pay])
 """
 FORGETFUL = """
-import treadle.drivers.task_cache
-treadle.drivers.task_cache.recover = lambda owned: None
+import treadle.drivers.ownership
+treadle.drivers.ownership.recover = lambda owned: None
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.runner.cases import calculator
 from treadle import Agent, Message, Runner, ScriptedModel, ToolCall, tool
 from treadle.core import events as e
-from treadle.drivers.task_cache import TaskCache
+from treadle.drivers.commit import commit as committed
 from treadle.engine.journal_writer import encode_record
 from treadle.errors import ForkPointBusy, JournalCorrupt, TaskNotFound
 from treadle.llm.scripted import call, text
@@ -157,7 +157,7 @@ async def written(path: Path, event: e.Event, tag: str | None = None) -> None:
     event.time = 2_000_000_000_000_000
     record = encode_record([event], claim.epoch, claim.digest)
     commit = Commit("well", claim.epoch, record, release=True, format=event.format)
-    await TaskCache(store, lambda: 0).commit(commit)
+    await committed(store, commit)
     await store.close()
 
 
@@ -203,10 +203,10 @@ async def test_a_long_journal_is_read_some_megabytes_at_a_time() -> None:
 
 async def test_a_conversation_that_no_provider_would_take_is_found(store: Path) -> None:
     async with Runner(store) as runner:
-        owned = await runner.desk.claim("fork")
+        owned = await runner.driver.ownership.claim("fork")
         owned.writer.record(e.MessagesImported((Message("assistant", (ToolCall("x", "page", {}),)),)))
         await owned.writer.commit_alone(None, "running")
-        runner.desk.drop_owned(owned)
+        runner.driver.owned.remove(owned)
         found = (await runner.verify()).findings
         assert {(finding.task_id, finding.problem) for finding in found} == {("fork", "conversation")}
         assert any("no results for ['x']" in finding.text for finding in found)

@@ -253,7 +253,7 @@ class ResumeStream(EventStream):
         async def work() -> RunResult:
             return await runner.resume(row.task_id, agent=agent, options=options)
 
-        super().__init__(runner.desk, row.task_id, work)
+        super().__init__(runner.driver.owned, row.task_id, work)
         self._row_head = row.head
 
     async def _head(self) -> int:

@@ -24,8 +24,9 @@ from treadle.core.data import frozen, mutable
 from treadle.core.fold import RUNNER
 from treadle.core.observation import error_text
 from treadle.core.state import TaskState
+from treadle.drivers.continuing import lift_stop
 from treadle.drivers.driver import TaskDriver
-from treadle.drivers.task_cache import OwnedTask
+from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine import results
 from treadle.engine.drive import DRIVER_CLOSED, DriveLoop
 from treadle.engine.inbox import SURVIVED
@@ -131,14 +132,21 @@ class Adopter:
     """Adopts tasks for one runner, in the event loop it is started in, until it is stopped.
 
     Args:
-        driving: how the runner drives.
+        driver: drives the tasks.
         at_most: how many tasks at the same time.
         tell: what to do with what is done and met; by default it is logged.
     """
 
-    def __init__(self, driving: TaskDriver, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
-        self._driving = driving
-        self._began, self._began_at = driving.parts.clock(), asyncio.get_running_loop().time()
+    def __init__(self, driver: TaskDriver, *, at_most: int = AT_MOST, tell: Tell = log) -> None:
+        self._driver = driver
+        self._store = driver.store
+        self._cache = driver.cache
+        self._owned = driver.owned
+        self._ownership = driver.ownership
+        self._agents = driver.agents
+        self._commands = driver.commands
+        self._clock = driver.clock
+        self._began, self._began_at = self._clock(), asyncio.get_running_loop().time()
         self._until = self._began
         self._at_most = at_most
         self._tell = tell
@@ -163,8 +171,8 @@ class Adopter:
         self._alone_until = 0.0
         self._over: Future[None] = Future()
         self._over.set_running_or_notify_cancel()
-        driving.desk.on_news = self._news
-        driving.desk.watch_store()
+        self._owned.on_news = self._news
+        self._owned.watch_store()
         self._scanning = self._loop.create_task(self._run())
 
     async def stop(self, grace: float = 0.0) -> None:
@@ -179,11 +187,11 @@ class Adopter:
             await asyncio.wrap_future(self._over)
 
     async def _stop(self, grace: float) -> None:
-        self._driving.desk.on_news = _unheard
+        self._owned.on_news = None
         self._scanning.cancel()
         drives: list[DriveLoop] = []
         for task_id, adopting in self._adopting.items():
-            owned = self._driving.desk.owned.get(task_id)
+            owned = self._owned.tasks.get(task_id)
             if owned is not None and owned.drive is not None:
                 drives.append(owned.drive)
             else:
@@ -209,7 +217,7 @@ class Adopter:
             begun = self._loop.time()
             if begun - looked > LATE_SECONDS:
                 # What was lost meanwhile takes up room here, and may have been left by whoever took it.
-                self._driving.desk.check_owned()
+                self._owned.check()
             try:
                 await self._scan()
                 looked = begun
@@ -224,12 +232,12 @@ class Adopter:
         after, now = None, self._loop.time()
         # Also what would be due if the clock had not been set back since this adopter began.
         passed = int((now - self._began_at) * 1e6)
-        until = self._until = max(self._driving.parts.clock(), self._began + passed)
+        until = self._until = max(self._clock(), self._began + passed)
         found: set[tuple[str, int]] = set()
         if len(self._adopting) >= self._at_most:
-            await self._driving.store.orphans(1)  # who cannot look may have lost what takes up the room
+            await self._store.orphans(1)  # who cannot look may have lost what takes up the room
         while len(self._adopting) < self._at_most:
-            page = await self._driving.store.orphans(PAGE, after=after, until=until)
+            page = await self._store.orphans(PAGE, after=after, until=until)
             for row in page:
                 key = (row.task_id, row.epoch)
                 found.add(key)
@@ -248,7 +256,7 @@ class Adopter:
             after = page[-1].task_id
 
     def _takes(self, row: TaskRow) -> bool:
-        if row.task_id in self._adopting or self._driving.desk.is_owned(row.task_id):
+        if row.task_id in self._adopting or self._owned.is_owned(row.task_id):
             return False
         tries = self._tries.get(row.task_id)
         if tries is not None and tries.again > self._loop.time():
@@ -258,7 +266,7 @@ class Adopter:
             return False
         if row.parent is not None:
             return (row.task_id, row.epoch) not in self._tended
-        if self._driving.agents.knows(row.agent):
+        if self._agents.knows(row.agent):
             return True
         if row.agent not in self._unknown:
             self._unknown.add(row.agent)
@@ -300,10 +308,10 @@ class Adopter:
         That time counts after the clock was set back if the task's journal ends later than the clock stands: then the
         task was given back before. Any other may have been given back since, and is due when the clock says so.
         """
-        clock, driving = self._driving.parts.clock(), self._driving
-        if not clock < row.wanted <= self._until or await driving.store.inbox(row.task_id):
+        clock = self._clock()
+        if not clock < row.wanted <= self._until or await self._store.inbox(row.task_id):
             return False
-        if (await driving.desk.load(row.task_id)).state.time > clock:
+        if (await self._cache.load(row.task_id)).state.time > clock:
             return True
         self._tries[row.task_id] = _Tries(0, self._loop.time() + (row.wanted - clock) / 1e6)
         return None
@@ -325,7 +333,7 @@ class Adopter:
             with suppress(
                 TreadleError
             ):  # another driver has it, or the store cannot be written: the next look tells
-                async with self._driving.owning.own(row.task_id) as owned:
+                async with self._ownership.acquire(row.task_id) as owned:
                     if owned.wanted and owned.state.ended is None:
                         await self._give_up(row, owned, why)
                 self._tries.pop(row.task_id, None)
@@ -334,11 +342,11 @@ class Adopter:
         """Whether a task is to be driven now: one that drivers may die of waits for others of its kind."""
         if row.driver is None or row.epoch < SUSPECT:
             return True
-        state = (await self._driving.desk.load(row.task_id)).state
+        state = (await self._cache.load(row.task_id)).state
         if row.epoch - state.progress < SUSPECT or await self._is_excused(state):
             return True
         if self._suspect is not None and self._loop.time() < self._alone_until:
-            suspect = self._driving.desk.owned.get(self._suspect)
+            suspect = self._owned.tasks.get(self._suspect)
             if suspect is None or suspect.state.progress < suspect.writer.epoch:
                 self._say_once_that_it_waits(row)
                 return False  # the next look finds it again
@@ -348,14 +356,13 @@ class Adopter:
     async def _tend(self, row: TaskRow, parent: str) -> None:
         """See to it that a child's mail is read, and that its parent goes on with it: it is never driven alone."""
         self._tended.add((row.task_id, row.epoch))
-        driving = self._driving
         if row.driver is None and not row.wanted:
-            async with driving.owning.own(row.task_id):
+            async with self._ownership.acquire(row.task_id):
                 pass  # its mail is read as it is given back
-        above = await driving.row_or_none(parent)
+        above = await self._cache.row_or_none(parent)
         if above is None or (above.driver is not None and not above.driver.alive):
             return  # whoever takes that one up goes on with this one
-        await driving.tell_parents(row)
+        await self._commands.tell_parents(row)
 
     async def _is_excused(self, state: TaskState) -> bool:
         """Whether a task got somewhere that its own journal says nothing of."""
@@ -364,9 +371,9 @@ class Adopter:
     async def _got_anywhere(self, state: TaskState) -> bool:
         """Whether, below a task, something happened under the last ownership: its own journal says nothing of that."""
         for call in state.open_children():
-            if await self._driving.row_or_none(str(call.child)) is None:
+            if await self._cache.row_or_none(str(call.child)) is None:
                 continue
-            child = (await self._driving.desk.load(str(call.child))).state
+            child = (await self._cache.load(str(call.child))).state
             if child.progress == child.epoch or await self._got_anywhere(child):
                 return True
         return False
@@ -390,11 +397,11 @@ class Adopter:
 
     async def _has_survivor(self, task_id: str) -> bool:
         """Whether a driver that lost the task has said since that it lives."""
-        return any(item.kind == SURVIVED for item in await self._driving.store.inbox(task_id))
+        return any(item.kind == SURVIVED for item in await self._store.inbox(task_id))
 
     async def _drive(self, row: TaskRow, *, overdue: bool = False) -> None:
-        driving, since = self._driving, self._seen.get((row.task_id, row.epoch), self._loop.time())
-        async with driving.owning.own(row.task_id) as owned:
+        since = self._seen.get((row.task_id, row.epoch), self._loop.time())
+        async with self._ownership.acquire(row.task_id) as owned:
             state = owned.state
             if not owned.wanted or state.ended is not None:
                 return  # there is mail to read, or an end to leave as it is: giving it back does that
@@ -408,13 +415,13 @@ class Adopter:
                 why = f"its last {lost} drivers died, or were not heard of again, before it got any further"
                 await self._give_up(row, owned, why)
                 return
-            known = driving.agents.version_for(state, driving.agents.of(row.agent, None, row.task_id))
+            known = self._agents.version_for(state, self._agents.of(row.agent, None, row.task_id))
             if state.shutdown and not state.pausing:
-                driving.go_on(owned, RUNNER)
+                lift_stop(owned, RUNNER)
             self._seen.pop((row.task_id, row.epoch), None)
             self._say("adopted", f"task {row.task_id} adopted", row, owned, waited=self._loop.time() - since)
             try:
-                await driving.drive(owned, "undo" if state.undo is not None else "end", known, None)
+                await self._driver.drive(owned, "undo" if state.undo is not None else "end", known, None)
             except Fenced as refusal:
                 self._say("lost", str(refusal), row, owned)
                 return
@@ -424,7 +431,7 @@ class Adopter:
     async def _give_up(self, row: TaskRow, owned: OwnedTask, why: str) -> None:
         """Pause a task that is not to be driven again before a person has looked at it, and say so."""
         owned.writer.record(e.PauseRequested(RUNNER, why))
-        await self._driving.drive(owned, "attend", None, None)
+        await self._driver.drive(owned, "attend", None, None)
         text = f"task {row.task_id} is paused: {why}; find out why before you resume it"
         self._say("given_up", text, row, owned)
 
@@ -442,7 +449,3 @@ class Adopter:
         state = results.resting_word(owned.state) if owned is not None else None
         name = row.agent if row is not None else agent
         self._tell(Adoption(kind, text, task_id, name, epoch, state, waited))
-
-
-def _unheard() -> None:
-    pass

@@ -1,17 +1,17 @@
-"""Running agents that were called as tasks of their own: begin, go on with, pause, end, and what came of them.
+"""Running agents that were called as tasks of their own: begin, continue, pause and end them.
 
 A child has its own journal, named by its parent and the call that it is. So a call that was begun is never in doubt:
-whoever drives the parent goes on with that journal. A child is driven only by the drive of its parent.
+the driver of the parent goes on with that journal. A child is driven only by the drive of its parent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
@@ -21,141 +21,221 @@ from treadle.core.effects import Effect, RunAgent
 from treadle.core.events import END_STATES
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
+from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.stopping import stop
-from treadle.drivers.task_cache import OwnedTask
+from treadle.drivers.commands import TaskCommands
+from treadle.drivers.continuing import lift_stop
+from treadle.drivers.new_task import ChildOf, NewRun, TaskCreator
+from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
+from treadle.drivers.ownership import TaskOwnership
+from treadle.drivers.stopping import TaskStopper
+from treadle.drivers.task_cache import TaskCache
 from treadle.engine.broadcast import Channel, Item
+from treadle.engine.drive import Goal
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.options import from_json
 from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew
 from treadle.policy.budget import Account, own_spending, spent_by
-from treadle.ports import InboxItem, TaskExists
-
-if TYPE_CHECKING:
-    from treadle.drivers.driver import NewRun, TaskDriver
+from treadle.ports import InboxItem, JournalStore, TaskExists
 
 PARENT: Final = "parent"
-"""Who asks a child for what was asked of its parent."""
+"""The `by` of what a parent asks of its children."""
+
+
+class Drive(Protocol):
+    """Drives an owned task to a goal; `TaskDriver.drive`."""
+
+    async def __call__(
+        self, owned: OwnedTask, goal: Goal, agent: Agent[Any], context: Any, *, above: Account
+    ) -> object: ...
 
 
 @frozen
-class ChildOf:
-    """Of which task a new one is a child, by which of its calls, and how deep below the first.
+class ChildTasks:
+    """What running the children of any drive takes."""
 
-    `relay` is called before anything is said in the new task, so that those above it hear all of it.
-    """
+    store: JournalStore
+    cache: TaskCache
+    owned: OwnedTasks
+    ownership: TaskOwnership
+    commands: TaskCommands
+    stopper: TaskStopper
+    creator: TaskCreator
+    agents: AgentRegistry
+    drive: Drive
+    clock: Callable[[], int]
 
-    task_id: str
-    call: str
-    depth: int
-    relay: Callable[[OwnedTask], None]
+    async def family_of(self, owned: OwnedTask, runtime: AgentRuntime, above: Account | None) -> Family:
+        """Return the children of a drive; raises `AgentUnknown` for one that is only named and not registered."""
+        state, agent = owned.state, runtime.agent
+        agents = dict[str, Agent[Any]]()
+        for name, child in agent.subagents_by_tool.items():
+            agents[name] = self.agents.named(child, agent) if isinstance(child, str) else child
+        answers = runtime.rules.on_limit == "final_answer" and agent.custom_worker is None
+        account = Account(runtime.rules.limits, state, keeps=answers and bool(runtime.tools), above=above)
+        spent, unseen = await self.spent_below(state)
+        for child_id, spending in spent.items():
+            account.learn(child_id, spending)
+        if above is not None:
+            above.open(state.task_id, account)
+        return Family(self, account, agents, owned.channel, unseen)
+
+    async def spent_below(self, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
+        """Return what the open children of a task spent, and for how many microseconds they were driven unseen by it.
+
+        Their own journals tell: after a kill the journal of the parent is behind theirs.
+        """
+        spent, unseen = dict[str, tuple[SpentBy, ...]](), 0
+        for call in state.open_children():
+            task_id = str(call.child)
+            row = await self.cache.row_or_none(task_id)
+            if row is None:
+                continue
+            child = (await self.cache.load(task_id, row)).state
+            deeper, unseen_below = await self.spent_below(child)
+            unseen = max(unseen, child.driven + unseen_below - (state.driven - call.since))
+            parts = [part for spending in (child.children | deeper).values() for part in spending]
+            spent[task_id] = by_agent([own_spending(child), *parts])
+        return spent, unseen
+
+    async def to_next_stop(
+        self,
+        task_id: str,
+        *,
+        may_exist: bool,
+        new: Callable[[], NewRun],
+        drive: Callable[[OwnedTask], Awaitable[TaskState]],
+    ) -> TaskState:
+        """Drive a child, which is made if it does not exist, to its next stop, and return its state."""
+        while True:
+            row = await self.cache.row_or_none(task_id) if may_exist else None
+            if row is not None and row.state in END_STATES:
+                return (await self.cache.load(task_id, row)).state
+            owned = None
+            try:
+                if row is None:
+                    owned = await self.creator.create(new())
+                    async with self.ownership.releasing(owned):
+                        return await drive(owned)
+                async with self.ownership.acquire(task_id, enter=True) as owned:
+                    return await drive(owned)
+            except TaskExists:
+                if may_exist and row is None and not self.owned.is_owned(task_id):
+                    raise TaskConflict(
+                        f"task {task_id} belonged to a task that was deleted",
+                        task_id=task_id,
+                        field="task_id",
+                    ) from None
+                may_exist = True
+            except TaskBusy:
+                await self.commands.stopped(task_id)
+            except Fenced as refusal:
+                if owned is None:
+                    raise
+                await self.commands.stopped_elsewhere(owned, refusal)
+                may_exist = True
+
+    async def pause(self, task_id: str, item_id: str, reason: str | None) -> None:
+        """Post the pause of a parent to its child, under an id that makes it the same pause each time."""
+        data = {"by": PARENT, "reason": reason}
+        try:
+            await self.store.post(task_id, InboxItem(item_id, "pause", data, self.clock()))
+        except TaskNotFound:
+            return  # it is about to be made, and sees then that its parent is to pause
+        with suppress(TaskTooNew):  # a newer driver has it, and finds the pause
+            await self.commands.attend(task_id)  # it may have come to rest just before
+
+    async def stop(self, call: CallState, why: str) -> TaskState | None:
+        """Cancel the task that a call is and return its state at its end; None if it was never made."""
+        task_id = str(call.child)
+        row = await self.cache.row_or_none(task_id)
+        if row is None:
+            return None
+        if row.state not in END_STATES:
+            await self.stopper.stop(task_id, "cancel", {"by": PARENT, "reason": why})
+        return (await self.cache.load(task_id)).state
 
 
 class Family:
     """The children of one drive.
 
     Args:
-        driving: how tasks are driven here.
+        tasks: runs them.
         account: the parent's.
         agents: by the names of the tools that they are.
         channel: the parent's, whose watchers hear of its children.
+        unseen: microseconds for which children were driven before a crash and that only their own journals tell.
     """
 
     def __init__(
-        self, driving: TaskDriver, account: Account, agents: Mapping[str, Agent[Any]], channel: Channel
+        self,
+        tasks: ChildTasks,
+        account: Account,
+        agents: Mapping[str, Agent[Any]],
+        channel: Channel,
+        unseen: int,
     ) -> None:
-        self._driving = driving
+        self._tasks = tasks
         self._channel = channel
         self.account = account
         self.state = account.state
         self._agents = agents
+        self.unseen = unseen
         self.resting: set[str] = set()
-        """the calls whose tasks stopped of their own in this drive: they are left until somebody says otherwise"""
-
-        self.unseen = 0
-        """microseconds for which the tree was driven before a kill, and of which only children's journals tell"""
+        """the calls whose tasks stopped by themselves in this drive: they are left at rest until a command arrives"""
 
         self.refused: e.LimitReached | None = None
-        """why a call was refused since the model was last asked: it is asked for an answer, not for more calls"""
+        """why a call was refused since the last request: the model is asked for an answer, not for more calls"""
 
         self._states: dict[str, TaskState] = {}
         """of the children that were driven here, by call"""
 
-        self._told: dict[str, asyncio.Task[None]] = {}
-        """whom the pause of the parent was passed on to"""
+        self._pauses: dict[str, asyncio.Task[None]] = {}
+        """the pause of the parent on its way to its children, by call"""
 
     def has_agent(self, name: str) -> bool:
-        """Whether there is an agent under the name of a tool."""
+        """Whether a tool of this name is an agent."""
         return name in self._agents
 
     def without_resting(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-        """Return what is wanted without the children that rest."""
+        """Return the effects without those of children at rest."""
         return tuple([effect for effect in effects if effect.id not in self.resting])
 
     def pause(self, effects: Iterable[Effect]) -> None:
-        """Pass the pause of the parent on to children that run."""
+        """Pass the pause of the parent on to running children."""
         for effect in effects:
-            if type(effect) is RunAgent and effect.id not in self._told:
-                self._told[effect.id] = asyncio.ensure_future(self._pause(effect.call))
+            if type(effect) is RunAgent and effect.id not in self._pauses:
+                self._pauses[effect.id] = asyncio.ensure_future(self._pause(effect.call))
 
     async def _pause(self, call: CallState) -> None:
-        data = {"by": PARENT, "reason": self.state.stop_reason}
-        item = InboxItem(f"pause-{self.state.seq}", "pause", data, self._driving.parts.clock())
-        try:
-            await self._driving.store.post(str(call.child), item)
-        except TaskNotFound:
-            return  # it is about to be made, and sees then that its parent is to pause
-        with suppress(TaskTooNew):  # a newer driver has it, and finds the pause
-            await self._driving.attend(str(call.child))  # it may have come to rest just before
+        await self._tasks.pause(str(call.child), f"pause-{self.state.seq}", self.state.stop_reason)
 
     async def note_resting(self, call: CallState, state: TaskState) -> None:
-        """Note that a call's task stopped of its own; one that stopped for its parent's pause goes on with it."""
-        told = self._told.pop(call.id, None)
-        if told is not None:
-            await told  # so that the pause comes before the child is driven on, and not after
-        if told is None or not state.pausing:
+        """Note that the task of a call stopped by itself; one that stopped for its parent's pause goes on with it."""
+        pause = self._pauses.pop(call.id, None)
+        if pause is not None:
+            await pause  # so that the pause comes before the child is driven on, and not after
+        if pause is None or not state.pausing:
             self.resting.add(call.id)
 
     async def wait_for_pause(self) -> None:
-        """Return once the pause of the parent is with all its children."""
-        if self._told:
-            await asyncio.gather(*self._told.values())
+        """Return once the pause of the parent has reached all its children."""
+        if self._pauses:
+            await asyncio.gather(*self._pauses.values())
 
     async def run(self, call: CallState, told: str, context: Any) -> TaskState:
-        """Drive the task that a call is to its next stop, and return how it stands."""
-        driving, task_id, known = self._driving, str(call.child), call.attempt > 1
-        while True:
-            row = await driving.row_or_none(task_id) if known else None
-            if row is not None and row.state in END_STATES:
-                state = (await driving.desk.load(task_id, row)).state
-                self._check(state, call)
-                return state
-            owned = None
-            try:
-                if row is None:
-                    owned = await driving.create(self._new(call, told))
-                    async with driving.owning.releasing(owned):
-                        return await self._drive(owned, call, context)
-                async with driving.owning.own(task_id, enter=True) as owned:
-                    return await self._drive(owned, call, context)
-            except TaskExists:
-                if known and row is None and not driving.desk.is_owned(task_id):
-                    raise TaskConflict(
-                        f"task {task_id} belonged to a task that was deleted",
-                        task_id=task_id,
-                        field="task_id",
-                    ) from None
-                known = True
-            except TaskBusy:
-                await driving.stopped(task_id)
-            except Fenced as refusal:
-                if owned is None:
-                    raise
-                await driving.succeeded(owned, refusal)
-                known = True
+        """Drive the task that a call is to its next stop and return its state."""
+        state = await self._tasks.to_next_stop(
+            str(call.child),
+            may_exist=call.attempt > 1,
+            new=partial(self._new, call, told),
+            drive=partial(self._drive, call, context),
+        )
+        self._check(state, call)
+        return state
 
     def spent_by(self, call: CallState) -> tuple[SpentBy, ...]:
-        """Return what the task of a call spent so far, if it was driven here."""
+        """Return what the task of a call has spent so far, if it was driven here."""
         state = self._states.get(call.id)
         return spent_by(state) if state is not None else ()
 
@@ -165,15 +245,13 @@ class Family:
         return state is not None and state.ended is None
 
     def _new(self, call: CallState, told: str) -> NewRun:
-        from treadle.drivers.driver import NewRun
-
-        of = ChildOf(self.state.task_id, call.id, self.state.depth + 1, partial(self._relay, call))
+        parent = ChildOf(self.state.task_id, call.id, self.state.depth + 1, partial(self._relay, call))
         options = replace(from_json(self.state.options), limits=None, break_on=None)
         agent, task_id = self._agents[call.name], str(call.child)
-        return NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=of)
+        return NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
 
-    async def _drive(self, owned: OwnedTask, call: CallState, context: Any) -> TaskState:
-        driving, state = self._driving, owned.state
+    async def _drive(self, call: CallState, context: Any, owned: OwnedTask) -> TaskState:
+        state = owned.state
         self._check(state, call)
         self._states[call.id] = state
         if not isinstance(owned.channel.observed, ChildRelay):
@@ -185,16 +263,16 @@ class Family:
         else:
             if state.limit is not None and self.account.forbids_request(final=False) is None:
                 owned.writer.record(e.OptionsChanged(state.options, PARENT))  # it was raised since
-            driving.go_on(owned, PARENT)
-        agent = driving.agents.version_for(state, self._agents[call.name])
+            lift_stop(owned, PARENT)
+        agent = self._tasks.agents.version_for(state, self._agents[call.name])
         try:
-            await driving.drive(owned, "end", agent, context, above=self.account)
+            await self._tasks.drive(owned, "end", agent, context, above=self.account)
         finally:
             self.account.close(state.task_id)
         return state
 
     def _relay(self, call: CallState, owned: OwnedTask) -> None:
-        """Have those who watch the parent hear of what happens in a child."""
+        """Tell watchers of the parent what happens in a child."""
         agent, task_id = self._agents[call.name].name, owned.state.task_id
         owned.channel.observe(ChildRelay(owned.channel, self._channel, self.state, call, task_id, agent))
 
@@ -208,14 +286,14 @@ class Family:
 
 
 class ChildRelay:
-    """Tells the watchers of a parent what happens in a child, beside those who observe the child itself.
+    """Tells the watchers of a parent what happens in a child, beside the observers of the child itself.
 
     Args:
-        own: the child's channel; whoever observes it is told on.
+        own: the child's channel; its observers are told as before.
         up: its parent's.
         parent: as it stands; what is told comes after its last event.
         call: which of the parent's calls the child is.
-        task_id, agent: who the child is.
+        task_id, agent: the child's.
     """
 
     def __init__(
@@ -232,74 +310,27 @@ class ChildRelay:
             self._inner.publish(items)
         for item in items:
             if isinstance(item, e.Event):
-                self._pass_on(self._task_id, (), item)
+                self.pass_on(self._task_id, (), item)
 
     def tell(self, item: e.Ephemeral) -> None:
         """Tell of a delta."""
         if self._inner is not None and self._inner.deltas:
             self._inner.tell(item)
         if isinstance(item, (e.Delta, e.ModelRestarted, e.ToolProgress)):
-            self._pass_on(self._task_id, (), item)
+            self.pass_on(self._task_id, (), item)
 
-    def _pass_on(
+    def pass_on(
         self,
         task_id: str,
         path: tuple[str, ...],
         event: e.Event | e.Delta | e.ModelRestarted | e.ToolProgress,
     ) -> None:
-        call, path = self._call, (self._agent, *path)
+        """Tell the watchers of every task above of an event in a task below, by the agents on the path to it."""
+        path = (self._agent, *path)
         if self._up.watchers:
-            told = e.ChildEvent(call.step, call.id, task_id, path, event, self._parent.seq)
-            self._up.tell_watchers(told)
+            self._up.tell_watchers(
+                e.ChildEvent(self._call.step, self._call.id, task_id, path, event, self._parent.seq)
+            )
         above = self._up.observed
         if isinstance(above, ChildRelay):
-            above._pass_on(task_id, path, event)  # noqa: SLF001  of the same kind
-
-
-async def family_of(
-    driving: TaskDriver, owned: OwnedTask, kit: AgentRuntime, above: Account | None
-) -> Family:
-    """Return the children of a drive; raises `AgentUnknown` for one that is only named and not known here."""
-    state, agents = owned.state, dict[str, Agent[Any]]()
-    for name, agent in kit.agent.subagents_by_tool.items():
-        agents[name] = driving.agents.named(agent, kit.agent) if isinstance(agent, str) else agent
-    answers = kit.rules.on_limit == "final_answer" and kit.agent.custom_worker is None
-    account = Account(kit.rules.limits, state, keeps=answers and bool(kit.tools), above=above)
-    known, unseen = await spent_below(driving, state)
-    for child, told in known.items():
-        account.learn(child, told)
-    if above is not None:
-        above.open(state.task_id, account)
-    family = Family(driving, account, agents, owned.channel)
-    family.unseen = unseen
-    return family
-
-
-async def stop_child(driving: TaskDriver, call: CallState, why: str) -> TaskState | None:
-    """Cancel the task that a call is and return its state at its end; None if it was never made."""
-    task_id = str(call.child)
-    row = await driving.row_or_none(task_id)
-    if row is None:
-        return None
-    if row.state not in END_STATES:
-        await stop(driving, task_id, "cancel", {"by": PARENT, "reason": why})
-    return (await driving.desk.load(task_id)).state
-
-
-async def spent_below(driving: TaskDriver, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
-    """Return what the open children of a task spent, and for how long they were driven unseen by it.
-
-    Their own journals tell: a kill left that of their parent behind.
-    """
-    found, unseen = dict[str, tuple[SpentBy, ...]](), 0
-    for call in state.open_children():
-        task_id = str(call.child)
-        row = await driving.row_or_none(task_id)
-        if row is None:
-            continue
-        child = (await driving.desk.load(task_id, row)).state
-        deeper, below = await spent_below(driving, child)
-        unseen = max(unseen, child.driven + below - (state.driven - call.since))
-        parts = [part for known in (child.children | deeper).values() for part in known]
-        found[task_id] = by_agent([own_spending(child), *parts])
-    return found, unseen
+            above.pass_on(task_id, path, event)

@@ -1,7 +1,7 @@
-"""Compaction: a task of its own summarises a thread's older words, and its answer stands for them from then on.
+"""Compaction: a task of its own summarises a thread's older messages, and its answer stands for them from then on.
 
 The task is journalled like any other, and named by what it summarises: after a crash the same compaction goes on with
-the same task, and one that was made is not made again. Its end and the summary's place in the thread are one commit.
+the same task, and a summary that exists is not made again. Its end and its place in the thread are one commit.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any, Final
 from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.messages import Message, Text
+from treadle.core.messages import Text
 from treadle.drivers import arguments
-from treadle.drivers.driver import NewRun, TaskDriver
+from treadle.drivers.agent_registry import AgentRegistry
+from treadle.drivers.new_task import NewRun
+from treadle.drivers.task_cache import TaskCache
 from treadle.engine.options import RunOptions
 from treadle.engine.results import CompactionReport, RunResult
 from treadle.errors import AgentUnknown, ConfigurationError, ThreadNotFound
-from treadle.ports import Model, ThreadMember
+from treadle.ports import JournalStore, Memory, Model, ThreadMember
 
 INSTRUCTIONS: Final = (
     "You are given the older part of a conversation between a person and an assistant. Summarise it for the assistant, "
@@ -32,96 +34,109 @@ Run = Callable[[NewRun], Awaitable[RunResult]]
 
 
 @mutable
-class Wanted:
-    """What a caller wants of a compaction: how many of the newest turns stay as they are, and who summarises."""
+class CompactionRequest:
+    """What a caller asks for: how many of the newest turns (tasks) stay as they are, and what summarises the rest."""
 
     thread_id: str
     keep: int
-    tokens: int
+    context_tokens: int
     agent: Agent[Any] | None
     model: str | Model | None
 
     def __post_init__(self) -> None:
-        arguments.count("compact_thread: context_tokens", self.tokens)
-        if self.agent is not None:
-            arguments.agent(self.agent)
+        arguments.count("compact_thread: context_tokens", self.context_tokens)
         if self.agent is not None and self.model is not None:
             raise ConfigurationError("compact_thread takes agent= or model=, not both")
 
 
-async def compact(driving: TaskDriver, wanted: Wanted, run: Run) -> CompactionReport:
-    """Summarise all of a thread but its newest turns, in as many parts as their length needs."""
-    store, desk, memory = driving.store, driving.desk, driving.parts.memory
-    version, members = await store.thread(wanted.thread_id)
-    turns = [member for member in members if not member.covers]
-    if not turns:
-        raise ThreadNotFound(f"no task was finalized in thread {wanted.thread_id!r}")
-    before = (await desk.threads.begin(wanted.thread_id, version)).messages
-    kept = len(turns) - wanted.keep
-    target = turns[kept - 1].version if kept > 0 else 0
-    made: list[str] = []
-    complete = True
-    while complete:
-        version, members = await store.thread(wanted.thread_id)
-        summary = max((m for m in members if m.covers), key=lambda m: m.version, default=None)
-        covered = summary.covers if summary is not None else 0
-        older = [member for member in turns if covered < member.version <= target]
-        if not older:
-            break
-        previous = await desk.threads.summary(summary) if summary is not None else None
-        words = [
-            await desk.threads.turn(wanted.thread_id, member, first=member is turns[0]) for member in older
-        ]
-        text, held = memory.transcript(previous, words, wanted.tokens)
-        scope = e.SummaryRequested(older[held - 1].version, version)
-        new = await _task(driving, wanted, turns, text, scope)
-        result = await run(new)
-        made.append(result.task_id)
-        complete = result.state == "completed"
-    version, members = await store.thread(wanted.thread_id)
-    after = (await desk.threads.begin(wanted.thread_id, version)).messages
-    covers = max((member.covers for member in members), default=0)
-    return CompactionReport(
-        wanted.thread_id, complete, tuple(made), covers, *_counts(driving, before), *_counts(driving, after)
-    )
+class ThreadCompactor:
+    """Summarises threads of one store.
 
+    Args:
+        store: where the threads are.
+        cache: reads their messages.
+        agents: where the agents of their tasks are registered.
+        memory: lays out messages for the model that summarises, and counts their tokens.
+        run: runs a new task to its next stop.
+    """
 
-def _counts(driving: TaskDriver, messages: list[Message]) -> tuple[int, int]:
-    return len(messages), driving.parts.memory.tokens(messages)
+    def __init__(
+        self, store: JournalStore, cache: TaskCache, agents: AgentRegistry, memory: Memory, run: Run
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._history = cache.history
+        self._agents = agents
+        self._memory = memory
+        self._run = run
 
+    async def compact(self, request: CompactionRequest) -> CompactionReport:
+        """Summarise all of a thread but its newest turns, in as many parts as their length needs."""
+        thread_id = request.thread_id
+        version, members = await self._store.thread(thread_id)
+        turns = [member for member in members if not member.covers]
+        if not turns:
+            raise ThreadNotFound(f"no task was finalized in thread {thread_id!r}")
+        before = (await self._history.begin(thread_id, version)).messages
+        summarised = len(turns) - request.keep
+        target = turns[summarised - 1].version if summarised > 0 else 0
+        task_ids: list[str] = []
+        complete = True
+        while complete:
+            version, members = await self._store.thread(thread_id)
+            summary = max((m for m in members if m.covers), key=lambda m: m.version, default=None)
+            covered = summary.covers if summary is not None else 0
+            older = [member for member in turns if covered < member.version <= target]
+            if not older:
+                break
+            previous = await self._history.summary(summary) if summary is not None else None
+            messages = [
+                await self._history.turn(thread_id, member, first=member is turns[0]) for member in older
+            ]
+            text, fitting = self._memory.transcript(previous, messages, request.context_tokens)
+            scope = e.SummaryRequested(older[fitting - 1].version, version)
+            result = await self._run(await self._summary_task(request, turns, text, scope))
+            task_ids.append(result.task_id)
+            complete = result.state == "completed"
+        version, members = await self._store.thread(thread_id)
+        after = (await self._history.begin(thread_id, version)).messages
+        covers = max((member.covers for member in members), default=0)
+        tokens = self._memory.tokens
+        return CompactionReport(
+            thread_id,
+            complete,
+            tuple(task_ids),
+            covers,
+            len(before),
+            tokens(before),
+            len(after),
+            tokens(after),
+        )
 
-async def _task(
-    driving: TaskDriver, wanted: Wanted, turns: list[ThreadMember], text: str, scope: e.SummaryRequested
-) -> NewRun:
-    """Return the task that makes a summary: named by what it summarises, unless that one came to nothing."""
-    agent = wanted.agent or Agent(
-        wanted.model or await _model_of(driving, turns), name="summary", instructions=INSTRUCTIONS
-    )
-    digest = sha256(f"{wanted.thread_id}\0{scope.covers}\0{text}".encode()).hexdigest()[:24]
-    number = 1
-    while (row := await driving.row_or_none(f"summary-{digest}-{number}")) is not None:
-        if row.state not in ("failed", "degraded", "cancelled"):
-            break
-        number += 1
-    options = RunOptions(labels={"summary_of": wanted.thread_id})
-    return NewRun(
-        agent,
-        (Text(text),),
-        wanted.thread_id,
-        f"summary-{digest}-{number}",
-        options,
-        summarises=scope,
-    )
+    async def _summary_task(
+        self, request: CompactionRequest, turns: list[ThreadMember], text: str, scope: e.SummaryRequested
+    ) -> NewRun:
+        """Return the task that makes a summary, named by what it summarises; a task that failed gets a successor."""
+        agent = request.agent or Agent(
+            request.model or await self._model_of(turns), name="summary", instructions=INSTRUCTIONS
+        )
+        digest = sha256(f"{request.thread_id}\0{scope.covers}\0{text}".encode()).hexdigest()[:24]
+        number = 1
+        while (row := await self._cache.row_or_none(f"summary-{digest}-{number}")) is not None:
+            if row.state not in ("failed", "degraded", "cancelled"):
+                break
+            number += 1
+        task_id, options = f"summary-{digest}-{number}", RunOptions(labels={"summary_of": request.thread_id})
+        return NewRun(agent, (Text(text),), request.thread_id, task_id, options, summarises=scope)
 
-
-async def _model_of(driving: TaskDriver, turns: list[ThreadMember]) -> str | Model:
-    """Return the model of the newest turn whose agent this runner knows."""
-    for member in reversed(turns):
-        row = await driving.store.row(member.task_id, deleted=True)
-        try:
-            return driving.agents.of(row.agent, None, member.task_id).model
-        except AgentUnknown:
-            continue
-    raise ConfigurationError(
-        "compact_thread: this runner knows no agent of the thread; give model= or agent="
-    )
+    async def _model_of(self, turns: list[ThreadMember]) -> str | Model:
+        """Return the model of the newest turn whose agent is registered."""
+        for member in reversed(turns):
+            row = await self._store.row(member.task_id, deleted=True)
+            try:
+                return self._agents.of(row.agent, None, member.task_id).model
+            except AgentUnknown:
+                continue
+        raise ConfigurationError(
+            "compact_thread: this runner knows no agent of the thread; give model= or agent="
+        )

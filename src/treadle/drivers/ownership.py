@@ -1,4 +1,42 @@
-"""Owning a task for the length of a block: claim it, give it back at rest, and try again where that failed."""
+"""Owning tasks: claim a task, release it at rest, and try again where that failed.
+
+Theory of operation
+-------------------
+
+A task has at most one owner, in any process: the holder of its *lease*. The store grants a lease by a claim and counts
+the claims of a task in its *epoch*; a commit under an older epoch is refused (`Fenced`). So ownership is decided by the
+store alone, and what this module keeps of it in memory may be late but cannot do harm.
+
+    free ----claim----> owned ----release----> free
+      ^                   |
+      |                   +---- taken over (Fenced) ----> owned elsewhere: report that this driver is alive
+      |                   |
+      |                   +---- the store cannot be written ----> unreleased
+      |                                                               |
+      +------- claimed again under the same epoch, and released ------+
+
+- *free*: the row has no driver, or a driver whose lease has passed. Any process may claim it.
+- *owned*: `OwnedTasks` holds it. Its journal is written by its `JournalWriter` alone, under the epoch of the claim. A
+  caller owns it for the length of a block (`acquire`); the block may drive it or only record something in it.
+- *releasing*: the inbox is read, then the lease is given up in the commit that follows. The store refuses that
+  commit while something lies in the inbox (`InboxWaiting`), so a command that is durable is read by the present
+  owner or by a later one. What arrives between that commit and the moment at which this process removes the task from
+  `OwnedTasks` was announced to a drive that had ended: the task is claimed once more to read it.
+- *unreleased*: the release could not be written, and the row still names this process as the driver. The process
+  lives, so its lease does not pass. `OwnedTasks.unreleased` keeps the epoch; a timer claims and releases the task
+  again until it succeeds. Another claim by this process in the meantime goes on under that epoch.
+- *taken over*: this process stalled and its lease passed. The new owner counts each driver that lost the task without
+  progress as one that may have crashed because of it (see `adoption`). A driver that hears that it lost the task
+  reports to the inbox that it is alive, so that it is not counted.
+
+Invariant: while a task is in `OwnedTasks.tasks` no other code of this process claims it, and when it leaves, it was
+released, is in `unreleased`, or belongs to another owner by the store's own answer.
+
+Example: a driver records the last step of task `t` under epoch 3, and the disk is full. Its writer fails, `release`
+removes `t` from `OwnedTasks`, and 3 becomes its entry in `unreleased`. A timer calls `release_again` after 0, 0.1, 0.3
+seconds and so on. Once the disk has room, `t` is claimed under epoch 3 without asking the store for a new one, loaded
+from its journal, marked as wanted by its driver at once, and released; an adopter drives it on under epoch 4.
+"""
 
 from __future__ import annotations
 
@@ -7,149 +45,244 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
+from treadle.core import events as e
+from treadle.core.journal import check_format, check_known
 from treadle.core.state import TaskState
-from treadle.drivers.task_cache import OwnedTask, TaskCache
+from treadle.drivers.commit import commit
+from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
+from treadle.drivers.task_cache import TaskCache
+from treadle.engine import loading
 from treadle.engine.inbox import SURVIVED
-from treadle.errors import Fenced, StoreUnavailable, TreadleError, UndoUnfinished
-from treadle.ports import InboxItem
+from treadle.engine.journal_writer import Lease
+from treadle.errors import (
+    Fenced,
+    JournalCorrupt,
+    StoreUnavailable,
+    TaskBusy,
+    TaskNotFound,
+    TaskTooNew,
+    TreadleError,
+    UndoUnfinished,
+)
+from treadle.ports import AT_ONCE, Claim, Commit, InboxItem, JournalStore, TaskExists
 
-GIVING_BACK: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds between tries to give back a task whose store cannot be written; the last one again and again."""
+RELEASE_SECONDS: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Seconds between tries to release a task whose store cannot be written; the last one again and again."""
 
 
 class TaskOwnership:
-    """Owns tasks for its callers, one block at a time.
+    """Claims tasks for callers and releases them, one block at a time.
 
     Args:
-        desk: who owns what in this process.
-        attend: reads a task's inbox, and gives the task back once nothing is left in it.
+        store: grants the leases.
+        cache: loads the tasks.
+        owned: registers them.
+        read_inbox: reads the inbox of an owned task and releases the task once nothing is left in it.
         clock: microseconds since 1970, UTC.
     """
 
     def __init__(
-        self, desk: TaskCache, attend: Callable[[OwnedTask], Awaitable[Any]], clock: Callable[[], int]
+        self,
+        store: JournalStore,
+        cache: TaskCache,
+        owned: OwnedTasks,
+        read_inbox: Callable[[OwnedTask], Awaitable[Any]],
+        clock: Callable[[], int],
     ) -> None:
-        self._desk = desk
-        self._attend = attend
+        self._store = store
+        self._cache = cache
+        self._owned = owned
+        self._read_inbox = read_inbox
         self._clock = clock
-        self._giving_back: dict[
+        self._retries: dict[
             str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle | asyncio.Task[bool]]
         ] = {}
-        """the next try of each, or the one that is under way"""
+        """the next try to release each unreleased task, or the one that is running"""
+
+    # ---------------------------------------------------------------------------------------- claim
 
     @asynccontextmanager
-    async def own(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[OwnedTask]:
-        """Own a task for the length of a block; it is given back at rest, whatever happens.
+    async def acquire(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[OwnedTask]:
+        """Own a task for the length of a block; it is released at rest, whether the block raises or not.
 
         With `enter`, its thread is asked for at once, as a drive of a step or to the end will need it.
         """
-        owned = await self._claim(task_id, enter=enter)
+        owned = await self._claim_or_retry(task_id, enter=enter)
         async with self.releasing(owned):
             yield owned
 
     @asynccontextmanager
     async def acquire_outside_undo(self, task_id: str, *, enter: bool = False) -> AsyncGenerator[OwnedTask]:
-        """Own a task like `own`; raises `UndoUnfinished` while an undo has begun and not ended.
+        """Own a task like `acquire`; raises `UndoUnfinished` while an undo has begun and not ended.
 
-        What was said about such an undo may still lie unread, and is all it waited for: it is read first.
+        What such an undo waits for may lie unread in the inbox: that is read first.
         """
-        owned = await self._claim(task_id, enter=enter)
+        owned = await self._claim_or_retry(task_id, enter=enter)
         if owned.state.undo is not None:
-            async with self.releasing(owned):
-                pass
+            await self.release(owned)
             _check_no_undo(owned.state)
-            owned = await self._claim(task_id, enter=enter)
+            owned = await self._claim_or_retry(task_id, enter=enter)
         async with self.releasing(owned):
             yield owned
 
-    async def _claim(self, task_id: str, *, enter: bool = False) -> OwnedTask:
+    async def _claim_or_retry(self, task_id: str, *, enter: bool) -> OwnedTask:
         try:
-            return await self._desk.claim(task_id, enter=enter)
+            return await self.claim(task_id, enter=enter)
         except BaseException:
             self._release_later(task_id)
             raise
 
+    async def claim(self, task_id: str, *, enter: bool = False) -> OwnedTask:
+        """Become a task's owner and load it; calls that its last driver left open are marked as stopped.
+
+        With `enter`, its thread is asked for in the same transaction.
+
+        Raises `TaskNotFound`, `TaskBusy`, `TaskTooNew` or `JournalCorrupt`.
+        """
+        if self._owned.is_owned(task_id):
+            raise TaskBusy(f"task {task_id} is being driven in this process", task_id=task_id)
+        claim = await self._unreleased_claim(task_id) or await self._store.claim(task_id, enter=enter)
+        try:
+            loaded = await self._cache.take(task_id)
+            if loaded.state.seq != claim.head or loaded.digest != (claim.digest or loaded.digest):
+                loaded = await self._cache.take(task_id)
+            await self._check_format(loaded.state)
+            await self._check_fork(loaded.state)
+            lease = Lease(claim.epoch, loaded.digest, wanted=claim.wanted)
+            owned = self._owned.add(loaded.state, lease)
+        except BaseException as error:
+            await self._undo_claim(task_id, claim, error)
+            if isinstance(error, TaskExists):
+                raise TaskBusy(f"task {task_id} is being made in this process", task_id=task_id) from error
+            raise
+        owned.position, owned.wanted = claim.place, claim.wanted
+        recover(owned)
+        return owned
+
+    async def _undo_claim(self, task_id: str, claim: Claim, error: BaseException) -> None:
+        """Release a task that could not be loaded: the next claim is to find it free, or under the same epoch."""
+        self._owned.unreleased[task_id] = claim.epoch
+        back = Commit(task_id, claim.epoch, release=True, leave=True, wanted=claim.wanted)
+        if isinstance(error, TaskTooNew):
+            back.format = error.needs  # from now on the row says so
+        if (await commit(self._store, back)).released:
+            self._owned.unreleased.pop(task_id, None)
+
+    async def _check_format(self, state: TaskState) -> None:
+        """Raise `TaskTooNew` if this version may not drive a task, or one of its unfinished children."""
+        check_known(state)
+        for call in state.open_children():
+            with suppress(TaskNotFound):  # it was never made
+                row = await self._store.row(str(call.child))
+                check_format(state.task_id, row.format, f"its child, task {row.task_id}, is at work")
+                await self._check_format((await self._cache.load(row.task_id, row)).state)
+
+    async def _check_fork(self, state: TaskState) -> None:
+        """Raise `JournalCorrupt` if a task is a fork by its journal, and its row names another base or none."""
+        if state.forked_from is None:
+            return
+        if (differs := loading.contradicts(await self._store.row(state.task_id), state)) is not None:
+            raise JournalCorrupt(
+                f"task {state.task_id}: {differs}", task_id=state.task_id, seq=state.fork_seq + 1
+            )
+
+    async def _unreleased_claim(self, task_id: str) -> Claim | None:
+        """Return the claim under which this process still holds a task that it could not release."""
+        epoch = self._owned.unreleased.pop(task_id, None)
+        if epoch is None:
+            return None
+        try:
+            row = await self._store.row(task_id)
+        except TaskNotFound:
+            raise
+        except BaseException:
+            self._owned.unreleased[task_id] = epoch
+            raise
+        if row.driver is None or row.epoch != epoch:
+            return None
+        return Claim(epoch, row.head, b"", wanted=AT_ONCE)
+
+    # -------------------------------------------------------------------------------------- release
+
     @asynccontextmanager
     async def releasing(self, owned: OwnedTask) -> AsyncGenerator[None]:
-        """Give an owned task back at the end of a block, once its inbox is read."""
+        """Release an owned task at the end of a block, once its inbox is read."""
         try:
             yield
         finally:
-            await self.give_back(owned)
+            await self.release(owned)
 
-    async def give_back(self, owned: OwnedTask) -> None:
-        """Give an owned task back, once its inbox is read."""
-        if owned.writer.loop.is_closed():
-            self._desk.drop_owned(owned)  # nothing can be awaited any more
+    async def release(self, owned: OwnedTask) -> None:
+        """Release an owned task, once its inbox is read."""
+        task_id, writer = owned.state.task_id, owned.writer
+        if writer.loop.is_closed():
+            self._owned.remove(owned)  # nothing can be awaited any more
             return
         try:
-            if not owned.writer.released and owned.writer.failure is None:
-                await self._attend(owned)
+            if not writer.released and writer.failure is None:
+                await self._read_inbox(owned)
         finally:
-            self._desk.drop_owned(owned)
-            self._release_later(owned.state.task_id)
-            if isinstance(owned.writer.failure, Fenced):
+            self._owned.remove(owned)
+            self._release_later(task_id)
+            if isinstance(writer.failure, Fenced):
                 await self._report_alive(owned)
-            elif owned.writer.released and owned.drive is not None and owned.drive.inbox_unread:
-                await self._read_late(owned.state.task_id)
+            elif writer.released and owned.drive is not None and owned.drive.inbox_unread:
+                with suppress(TreadleError):  # the next owner reads what arrived during the release
+                    if await self._store.inbox(task_id):
+                        await self._claim_and_release(task_id)
 
-    async def _read_late(self, task_id: str) -> None:
-        """Read what reached a task between its release in the store and the moment at which this process knew of it."""
-        with suppress(TreadleError):  # the next owner reads it
-            if await self._desk.store.inbox(task_id):
-                async with self.own(task_id):
-                    pass
+    async def _claim_and_release(self, task_id: str) -> None:
+        async with self.acquire(task_id):
+            pass
 
     async def _report_alive(self, owned: OwnedTask) -> None:
-        """Say of a task that was taken from this driver, to whoever drives it now, that it did not die of it."""
+        """Report to the new driver of a task that was taken over that this driver is alive."""
         task_id, epoch = owned.state.task_id, owned.writer.epoch
-        with suppress(TreadleError):  # unheard, it counts as dead
-            row = await self._desk.store.row(task_id)
+        with suppress(TreadleError):  # without the report it counts as crashed
+            row = await self._store.row(task_id)
             if row.driver is not None and row.epoch > epoch:
                 item = InboxItem(f"{SURVIVED}-{epoch}", SURVIVED, {"epoch": epoch}, self._clock())
-                await self._desk.store.post(task_id, item)
+                await self._store.post(task_id, item)
 
     def _release_later(self, task_id: str, tries: int = 0) -> None:
-        """See to it that a task which could not be given back is, as soon as its store can be written again."""
-        if task_id not in self._desk.unreleased or (tries == 0 and task_id in self._giving_back):
+        """Release an unreleased task as soon as its store can be written again."""
+        if task_id not in self._owned.unreleased or (tries == 0 and task_id in self._retries):
             return
-        seconds = GIVING_BACK[min(tries, len(GIVING_BACK) - 1)]
+        seconds = RELEASE_SECONDS[min(tries, len(RELEASE_SECONDS) - 1)]
         loop = asyncio.get_running_loop()
-        self._giving_back[task_id] = loop, loop.call_later(seconds, self._try_again, task_id, tries)
 
-    def _try_again(self, task_id: str, tries: int) -> None:
+        def retry() -> None:
+            work = loop.create_task(self.release_again(task_id))
+            self._retries[task_id] = loop, work
+            work.add_done_callback(tried)
+
         def tried(work: asyncio.Task[bool]) -> None:
             if not work.cancelled() and work.exception() is None and not work.result():
                 self._release_later(task_id, tries + 1)
             else:
-                self._giving_back.pop(task_id, None)
+                self._retries.pop(task_id, None)
 
-        loop = asyncio.get_running_loop()
-        work = loop.create_task(self.given_back(task_id))
-        self._giving_back[task_id] = loop, work
-        work.add_done_callback(tried)
+        self._retries[task_id] = loop, loop.call_later(seconds, retry)
 
-    async def given_back(self, task_id: str) -> bool:
-        """Try to give back a task that could not be before; False if the store still cannot be written."""
-        if self._desk.is_owned(task_id) or task_id not in self._desk.unreleased:
+    async def release_again(self, task_id: str) -> bool:
+        """Try to release an unreleased task; False if the store still cannot be written."""
+        if self._owned.is_owned(task_id) or task_id not in self._owned.unreleased:
             return True
         try:
-            async with self.own(task_id):
-                pass
+            await self._claim_and_release(task_id)
         except StoreUnavailable:
             return False
         except TreadleError:
-            return True  # no try would succeed: whoever asks for the task is told why
+            return True  # no further try would succeed; a caller that asks for the task hears the reason
         return True
 
     async def close(self) -> None:
-        """Try for a last time to give back what could not be, and stop trying."""
-        for loop, later in list(self._giving_back.values()):
-            with suppress(RuntimeError):  # its loop is closed, and it with it
-                loop.call_soon_threadsafe(later.cancel)
-        for task_id in list(self._desk.unreleased):
-            await self.given_back(task_id)
-        self._desk.close()
+        """Try to release every unreleased task for a last time, and stop trying."""
+        for loop, retry in list(self._retries.values()):
+            with suppress(RuntimeError):  # its loop is closed, and the retry with it
+                loop.call_soon_threadsafe(retry.cancel)
+        for task_id in list(self._owned.unreleased):
+            await self.release_again(task_id)
 
 
 def _check_no_undo(state: TaskState) -> None:
@@ -160,3 +293,13 @@ def _check_no_undo(state: TaskState) -> None:
             "or settle the compensation it waits for",
             task_id=state.task_id,
         )
+
+
+def recover(owned: OwnedTask) -> None:
+    """Mark what the last driver left open: reads are free to run again; of writes the outcome is unknown."""
+    state, writer = owned.state, owned.writer
+    for step, request in state.begun_model_calls():
+        writer.record(e.ModelStopped(step.id, "crash", request.id))
+    for call in state.begun_calls():
+        call_id = call.id if call.undo_status != "begun" else f"{call.id}-undo"
+        writer.record(e.ToolStopped(call.step, call_id, "crash"))

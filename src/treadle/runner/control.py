@@ -17,7 +17,7 @@ from treadle.core.steps import CallState
 from treadle.core.stop_requests import StopKind
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.stopping import stop
+from treadle.drivers.continuing import reopen
 from treadle.engine import results
 from treadle.engine.results import RunResult, StepInfo
 from treadle.errors import (
@@ -55,9 +55,9 @@ class ControlVerbs(ViewVerbs):
         """
         if role not in ("user", "observation", "system"):
             raise ConfigurationError(f"send: role must be 'user', 'observation' or 'system', got {role!r}")
-        parts = self._driving.parts.load_parts(parts_of(message))
+        parts = self._load_parts(parts_of(message))
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
+        row = await self._cache.row(task_id)
         if row.state in END_STATES and row.state != "failed":
             raise TaskFinished(
                 f"task {task_id} is {row.state}; fork it to go on", task_id=task_id, state=row.state
@@ -68,11 +68,11 @@ class ControlVerbs(ViewVerbs):
         while True:
             if row.state == "failed":
                 await self._take_up(task_id, by)
-            item_id = await self._driving.command(task_id, "send", data)
-            now = await self._driving.row(task_id)
-            if now.state not in END_STATES and await self._driving.is_unread(task_id, item_id):
+            item_id = await self._commands.send(task_id, "send", data)
+            now = await self._cache.row(task_id)
+            if now.state not in END_STATES and await self._commands.is_unread(task_id, item_id):
                 return  # it does not end before that is read
-            if await self._driving.answer(task_id, item_id, after=row.head) is not None:
+            if await self._commands.answer(task_id, item_id, after=row.head) is not None:
                 return
             row = now  # it had ended before it could read this
             if row.state in END_STATES and row.state != "failed":
@@ -81,24 +81,24 @@ class ControlVerbs(ViewVerbs):
 
     async def _take_up(self, task_id: str, by: str | None) -> None:
         """Return once a failed task is taken up again, by whoever comes first."""
-        while (await self._driving.row(task_id)).state == "failed":
+        while (await self._cache.row(task_id)).state == "failed":
             try:
-                async with self._driving.owning.own(task_id) as owned:
+                async with self._ownership.acquire(task_id) as owned:
                     if owned.state.ended == "failed":
-                        await self._driving.reopen(owned, "send", by)
+                        await reopen(self._store, owned, "send", by)
             except TaskBusy:
-                await self._driving.stopped(task_id, or_left="failed")
+                await self._commands.stopped(task_id, or_left="failed")
 
     @verb
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
         """Replace the words that the next step will read; both versions are kept. Returns the step."""
-        parts = self._driving.parts.load_parts(parts_of(input))
-        async with self._driving.owning.acquire_outside_undo(await self._existing(task)) as owned:
+        parts = self._load_parts(parts_of(input))
+        async with self._ownership.acquire_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
             if state.ended is not None:
-                await self._driving.reopen(owned, "edit_step", by)
+                await reopen(self._store, owned, "edit_step", by)
             if state.answered:
                 raise finished(state, "has answered; undo its last step, or give input to go on")
             owned.writer.record(e.InputEdited(parts, words_to_read(state), by))
@@ -117,7 +117,7 @@ class ControlVerbs(ViewVerbs):
             ConfigurationError: the arguments do not fit the schema.
             CallNotFound: there is no such call, or it has begun.
         """
-        async with self._driving.owning.acquire_outside_undo(await self._existing(task)) as owned:
+        async with self._ownership.acquire_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
@@ -130,7 +130,7 @@ class ControlVerbs(ViewVerbs):
     def _check_arguments(self, state: TaskState, call: CallState, arguments: dict[str, Json]) -> None:
         """Raise `ConfigurationError` for arguments that do not fit a tool, if the task's agent is known here."""
         try:
-            agent = self._driving.agents.of(state.agent, None, state.task_id)
+            agent = self._agents.of(state.agent, None, state.task_id)
         except AgentUnknown:
             return
         tool = next((tool for tool in agent.tools if tool.spec.name == call.name), None)
@@ -156,7 +156,7 @@ class ControlVerbs(ViewVerbs):
             TaskFinished: it has, beside others, and the task was ended nevertheless.
             UndoUnfinished: an undo has begun and not ended.
         """
-        async with self._driving.owning.acquire_outside_undo(await self._existing(task)) as owned:
+        async with self._ownership.acquire_outside_undo(await self._existing(task)) as owned:
             state = owned.state
             failed = [one for one in state.under_way() if one.status == "failed" and step in (None, one.id)]
             if not failed:
@@ -165,7 +165,7 @@ class ControlVerbs(ViewVerbs):
             if state.ended is not None and state.ended != "failed":
                 raise finished(state, f"is {state.ended}")
             if state.ended is not None:
-                await self._driving.reopen(owned, "skip_step", by)
+                await reopen(self._store, owned, "skip_step", by)
             owned.writer.record(e.StepSkipped(failed[0].id, by))
 
     @verb
@@ -185,11 +185,11 @@ class ControlVerbs(ViewVerbs):
 
     async def _control(self, task: Ref, kind: StopKind, reason: str | None, by: str | None) -> RunResult:
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
-        state = await stop(self._driving, task_id, kind, {"reason": reason, "by": by})
+        row = await self._cache.row(task_id)
+        state = await self._stopper.stop(task_id, kind, {"reason": reason, "by": by})
         result = self._result_of(state, results.resting_word(state))
         if row.parent is not None and row.state not in END_STATES and kind == "cancel":
-            await self._driving.tell_parents(row)
+            await self._commands.tell_parents(row)
         return result
 
     @verb
@@ -223,15 +223,15 @@ class ControlVerbs(ViewVerbs):
         }
         data["output"], data["by"] = verdict.output if isinstance(verdict, Happened) else None, by
         seq = state.seq
-        item_id = await self._driving.command(state.task_id, "settle", data)
+        item_id = await self._commands.send(state.task_id, "settle", data)
         # It is durable: whoever drives the task reads it when he comes to it.
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
-                answer = await self._driving.answer(state.task_id, item_id, after=seq)
+                answer = await self._commands.answer(state.task_id, item_id, after=seq)
             if isinstance(answer, e.CommandRejected):  # somebody else was faster
                 await self._check_settled(await self._state(task), request_id, verdict)
         if state.parent is not None:
-            await self._driving.tell_parents(await self._driving.row(state.task_id))
+            await self._commands.tell_parents(await self._cache.row(state.task_id))
 
     async def _check_settled(
         self, state: TaskState, request_id: str, verdict: Happened | NotHappened
@@ -243,7 +243,7 @@ class ControlVerbs(ViewVerbs):
             return
         # An undo that has ended took the call away with its step; the journal still tells how it was settled.
         settled: e.OutcomeSettled | None = None
-        for _, found in unfold(state.task_id, await self._driving.store.read(state.task_id)):
+        for _, found in unfold(state.task_id, await self._store.read(state.task_id)):
             for event in found:
                 if isinstance(event, e.OutcomeSettled) and event.call == request_id:
                     settled = event

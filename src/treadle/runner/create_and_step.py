@@ -10,9 +10,11 @@ from treadle.agents.agent import Agent
 from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
+from treadle.drivers.agent_version import record_agent
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.driver import NewRun
-from treadle.drivers.task_cache import OwnedTask
+from treadle.drivers.continuing import check_not_a_child, lift_stop, reopen
+from treadle.drivers.new_task import NewRun
+from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine import results
 from treadle.engine.drive import DriveLoop
 from treadle.engine.options import RunOptions, from_json
@@ -63,9 +65,9 @@ class StepVerbs(ViewVerbs):
         owned = await self._create_or_none(new, drives=False)
         if owned is None:
             return await self.get_task(str(task_id))
-        async with self._driving.owning.releasing(owned):
+        async with self._ownership.releasing(owned):
             if context is not None:
-                self._driving.introduce(owned, agent, context, from_json(owned.state.options))
+                record_agent(owned, agent, context, from_json(owned.state.options))
             await owned.writer.durable()
         return await self.get_task(owned.state.task_id)
 
@@ -105,20 +107,20 @@ class StepVerbs(ViewVerbs):
         only: frozenset[str] | None = None,
     ) -> TaskStepOutput:
         parts = parts_of(given) if given is not None else ()
-        row = await self._driving.row(task_id)
-        self._driving.check_alone(task_id, row.parent)
-        known = self._driving.agents.of(row.agent, agent, task_id)
-        async with self._driving.owning.acquire_outside_undo(task_id, enter=True) as owned:
-            known = agent or self._driving.agents.version_for(owned.state, known)
+        row = await self._cache.row(task_id)
+        check_not_a_child(task_id, row.parent)
+        known = self._agents.of(row.agent, agent, task_id)
+        async with self._ownership.acquire_outside_undo(task_id, enter=True) as owned:
+            known = agent or self._agents.version_for(owned.state, known)
             if owned.state.ended in (None, "failed"):
-                await self._driving.agents.check_prices(known, owned.state)
+                await self._agents.check_prices(known, owned.state)
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
-                owned.writer.record(e.InputReceived(self._driving.parts.load_parts(parts)))
+                owned.writer.record(e.InputReceived(self._load_parts(parts)))
             if known.custom_worker is not None and known.custom_worker.runs_functions and only is None:
                 wanted = [step] if step is not None else _may_run(owned.state)[:1]
                 only = frozenset(wanted) or None
-            drive = await self._driving.drive(owned, "step", known, context, only)
+            drive = await self.driver.drive(owned, "step", known, context, only)
         return _outcome_of_step(owned.state, drive, only)
 
     async def _ready_for_a_step(self, owned: OwnedTask, has_input: bool, step: str | None) -> None:
@@ -132,8 +134,8 @@ class StepVerbs(ViewVerbs):
         if state.pausing:
             raise _parked(state, "paused")
         if state.ended is not None:
-            await self._driving.reopen(owned, "run_step")
-        self._driving.go_on(owned)
+            await reopen(self._store, owned, "run_step")
+        lift_stop(owned)
 
     @on_instances
     def stream_step(
@@ -148,7 +150,7 @@ class StepVerbs(ViewVerbs):
         """Run one step like `run_step`, with its events on the way; `stream.output` is what `run_step` returns."""
         task_id = id_of(task)
         return StepStream(
-            self._driving.desk, task_id, lambda: self._step(task_id, input, None, agent, context), raw=raw
+            self._owned, task_id, lambda: self._step(task_id, input, None, agent, context), raw=raw
         )
 
     @verb
@@ -177,10 +179,10 @@ class StepVerbs(ViewVerbs):
             TaskUnfinished: the task has not answered.
         """
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
+        row = await self._cache.row(task_id)
         if row.state in ("completed", "degraded"):
             return await self.result(task_id)
-        async with self._driving.owning.acquire_outside_undo(task_id) as owned:
+        async with self._ownership.acquire_outside_undo(task_id) as owned:
             state = owned.state
             if state.ended in ("completed", "degraded"):  # just before it was owned here
                 return self._result_of(state, state.ended)
@@ -188,17 +190,17 @@ class StepVerbs(ViewVerbs):
                 word = results.resting_word(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
-            agent = self._driving.agents.looking_at_answers(state)
-            await self._driving.drive(owned, "finalize", agent, None)
+            agent = self._agents.looking_at_answers(state)
+            await self.driver.drive(owned, "finalize", agent, None)
         return self._result_of(state, results.resting_word(state))
 
     async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> OwnedTask | None:
         """Return a new task, or None when the caller's task id is known already."""
         while new.task_id is None or await self._known(new) is None:
             try:
-                return await self._driving.create(new, drives=drives)
+                return await self._creator.create(new, drives=drives)
             except TaskExists:
-                if self.desk.is_owned(str(new.task_id)):
+                if self._owned.is_owned(str(new.task_id)):
                     await asyncio.sleep(0.001)  # another thread is about to write it
                 elif await self._known(new) is None:
                     message = (
@@ -211,13 +213,13 @@ class StepVerbs(ViewVerbs):
         """Return the row of a task that exists, after checking that it is the same task."""
         task_id = str(new.task_id)
         await self._store.open()
-        row = await self._driving.row_or_none(task_id)
+        row = await self._cache.row_or_none(task_id)
         if row is None:
             return None
-        state = (await self._driving.desk.load(task_id)).state
+        state = (await self._cache.load(task_id)).state
         fits = {
             "agent": row.agent == new.agent.name,
-            "input": state.input == self._driving.parts.load_parts(new.input),
+            "input": state.input == self._load_parts(new.input),
             "thread": new.thread_id is None or row.thread_id == new.thread_id,
         }
         for field, same in fits.items():

@@ -50,7 +50,9 @@ class RunHandle:
             raw: and also what its provider sends, as it sends it, in requests that begin from now on.
         """
         at_rest = partial(self._runner.at_rest, self.task_id)
-        return watch(self._runner.desk, self.task_id, after=after, deltas=deltas, raw=raw, over=at_rest)
+        return watch(
+            self._runner.driver.owned, self.task_id, after=after, deltas=deltas, raw=raw, over=at_rest
+        )
 
     async def partials(self) -> AsyncGenerator[Json, None]:
         """Yield the answer that is being written, each time that there is more of it; see `EventStream.partials`.

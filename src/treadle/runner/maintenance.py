@@ -35,7 +35,7 @@ class MaintenanceVerbs(ViewVerbs):
         async with self._store.snapshot() as snapshot:
             report = await verifying.verify(snapshot, task_id)
         for damaged in {finding.task_id for finding in report.findings}:
-            self._driving.desk.forget(damaged)
+            self._cache.forget(damaged)
         return report
 
     @verb

@@ -15,8 +15,10 @@ from treadle.core.events import END_STATES
 from treadle.drivers import arguments
 from treadle.drivers.adoption import AT_MOST, Adopter, Tell, log
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.driver import Dependencies, NewRun, new_id
-from treadle.drivers.task_cache import OwnedTask
+from treadle.drivers.continuing import change_options, check_not_a_child, lift_stop, reopen, take_from_inbox
+from treadle.drivers.driver import Dependencies
+from treadle.drivers.new_task import NewRun, new_id
+from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine import results
 from treadle.engine.abandoned import AbandonedCall, still_running
 from treadle.engine.observers import ObserverReport
@@ -61,7 +63,7 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
     @property
     def observers(self) -> tuple[ObserverReport, ...]:
         """How this runner's observers do: what they were told, what was dropped, and how often they raised."""
-        return self._driving.observing.reports() if self._driving.observing is not None else ()
+        return self.driver.observers.reports() if self.driver.observers is not None else ()
 
     async def enter(self) -> None:
         """Open the store: what a `with` block begins with."""
@@ -73,10 +75,10 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
         Observers are told the rest, for at most 2 seconds.
         """
         await self.drain()
-        await self._driving.owning.close()
+        await self.driver.close()
         await self._store.close()
-        if self._driving.observing is not None:
-            await self._driving.observing.aclose()
+        if self.driver.observers is not None:
+            await self.driver.observers.aclose()
 
     @verb
     async def drain(self, grace: float = 0.0) -> None:
@@ -88,11 +90,10 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
             grace: seconds for which calls in flight may end, while nothing new starts; then they are stopped.
         """
         arguments.seconds("drain: grace", grace)
-        desk = self._driving.desk
         stopping = [
-            self._driving.stop(owned, grace)
-            for owned in list(desk.owned.values())
-            if desk.is_owned(owned.state.task_id)
+            self.driver.stop(owned, grace)
+            for owned in list(self._owned.tasks.values())
+            if self._owned.is_owned(owned.state.task_id)
         ]
         if self._adopter is not None:
             stopping.append(self._adopter.stop(grace))
@@ -108,7 +109,7 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
             tell: gets what is done and met, in the event loop; by default that goes to the log `treadle.adopting`.
         """
         arguments.count("begin_adopting: at_most", at_most)
-        self._adopter = Adopter(self._driving, at_most=at_most, tell=tell)
+        self._adopter = Adopter(self.driver, at_most=at_most, tell=tell)
 
     @verb
     async def run(
@@ -168,11 +169,11 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
             ENCLOSING_TASKS.set(())  # whoever started it does not wait for it
         try:
             try:  # no context manager: every run comes this way
-                await self._driving.drive(owned, "end", agent, context)
+                await self.driver.drive(owned, "end", agent, context)
             finally:
-                await self._driving.owning.give_back(owned)
+                await self._ownership.release(owned)
         except Fenced as refusal:
-            row = await self._driving.succeeded(owned, refusal)
+            row = await self._commands.stopped_elsewhere(owned, refusal)
             if await self._is_left(row):
                 return await self._go_on(row.task_id, agent, context, again=False)
             return await self.result(row.task_id)
@@ -182,7 +183,7 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
         if detached:
             ENCLOSING_TASKS.set(())
         task_id = str(new.task_id)
-        row = await self._driving.row(task_id)
+        row = await self._cache.row(task_id)
         if results.word_of(row) in (*UNFINISHED, "interrupted"):
             return await self._go_on(task_id, new.agent, context, new.options, again=False)
         return await self.result(task_id)
@@ -210,7 +211,7 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
             if task_id is not None:
                 return await self._run(new, context)
             # The id was made here, so nobody else can know it.
-            owned = await self._driving.create(
+            owned = await self._creator.create(
                 NewRun(agent, new.input, thread_id, None, options), new.task_id
             )
             return await self._drive_to_end(owned, agent, context)
@@ -219,11 +220,11 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
             return await self.result(str(new.task_id))
 
         return EventStream(
-            self._driving.desk,
+            self._owned,
             str(new.task_id),
             work,
             standing,
-            lambda: self._driving.agents.typed_of(agent),
+            lambda: self._agents.typed_of(agent),
             raw=raw,
         )
 
@@ -278,7 +279,7 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
         """
         task_id = id_of(task)
         arguments.options(options)
-        await self._driving.row(task_id)
+        await self._cache.row(task_id)
         before = [item for item in await self._store.inbox(task_id) if item.kind in ("pause", "interrupt")]
         return await self._go_on(task_id, agent, context, options, by, before)
 
@@ -298,35 +299,35 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
         With `again`, a task that has ended may be taken up in a new attempt, and one that is paused goes on.
         """
         while True:
-            row = await self._driving.row(task_id)
-            if self.desk.is_driven(row):
-                is_here = self.desk.is_owned(task_id)
-                paused = await self._driving.paused_below(task_id) if again else set[tuple[str, int]]()
+            row = await self._cache.row(task_id)
+            if self._owned.is_driven(row):
+                is_here = self._owned.is_owned(task_id)
+                paused = await self._commands.paused_below(task_id) if again else set[tuple[str, int]]()
                 row = await self._resumed_elsewhere(task_id, by)
                 if not await self._is_left(row, is_here=is_here, paused=paused):
                     return await self.result(task_id)
             if _stays(row.state, options, again=again):
                 return await self.result(task_id)
-            self._driving.check_alone(task_id, row.parent)
-            known = self._driving.agents.of(row.agent, agent, task_id)
+            check_not_a_child(task_id, row.parent)
+            known = self._agents.of(row.agent, agent, task_id)
             owned = None
             try:
-                async with self._driving.owning.acquire_outside_undo(task_id, enter=True) as owned:
+                async with self._ownership.acquire_outside_undo(task_id, enter=True) as owned:
                     if _stays(owned.state.ended, options, again=again) or (owned.state.pausing and not again):
                         # Somebody else ended or paused it just before it was owned here.
                         return self._result_of(owned.state, results.resting_word(owned.state))
                     if before and owned.state.ended is None:
-                        await self._driving.hear(owned, before)
+                        await take_from_inbox(self._store, owned, before)
                     return await self._resume(owned, known, agent, context, options, by)
             except Fenced as refusal:
                 if owned is None:
                     continue
-                row = await self._driving.succeeded(owned, refusal)
+                row = await self._commands.stopped_elsewhere(owned, refusal)
                 if not await self._is_left(row):
                     return await self.result(task_id)
             except TaskBusy:
-                now = await self._driving.row(task_id)
-                if now.epoch == row.epoch and not self.desk.is_driven(now):
+                now = await self._cache.row(task_id)
+                if now.epoch == row.epoch and not self._owned.is_driven(now):
                     raise
                 # Somebody else was faster, and may have had it for a moment only.
 
@@ -343,16 +344,16 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
         if row.driver is not None or row.state in UNFINISHED or await self._store.inbox(row.task_id):
             return True
         if row.state == "interrupted" and not is_here:  # a runner that shuts down drives nothing on
-            return (await self.desk.load(row.task_id, row)).state.shutdown
-        return bool(paused) and not paused.isdisjoint(await self._driving.paused_below(row.task_id))
+            return (await self._cache.load(row.task_id, row)).state.shutdown
+        return bool(paused) and not paused.isdisjoint(await self._commands.paused_below(row.task_id))
 
     async def _resumed_elsewhere(self, task_id: str, by: str | None) -> TaskRow:
         """Return the row of a task once its driver stops; one that is about to stop since it was asked to goes on."""
-        state = (await self.desk.load(task_id)).state
+        state = (await self._cache.load(task_id)).state
         asked = [item.kind for item in await self._store.inbox(task_id)]
         if state.pausing or state.interrupting or "pause" in asked or "interrupt" in asked:
-            await self._driving.command(task_id, "resume", {"by": by})
-        return await self._driving.stopped(task_id)
+            await self._commands.send(task_id, "resume", {"by": by})
+        return await self._commands.stopped(task_id)
 
     async def _resume(
         self,
@@ -364,13 +365,13 @@ class TaskRunner(StepVerbs, ControlVerbs, UndoForkVerbs, MaintenanceVerbs, Threa
         by: str | None,
     ) -> RunResult:
         state = owned.state
-        known = agent or self._driving.agents.version_for(state, known)
-        await self._driving.agents.check_prices(known, state, options)
+        known = agent or self._agents.version_for(state, known)
+        await self._agents.check_prices(known, state, options)
         if state.ended is not None:
-            await self._driving.reopen(owned, "resume", by)
-        self._driving.set_options(owned, options)
-        self._driving.go_on(owned, by)
-        await self._driving.drive(owned, "end", known, context)
+            await reopen(self._store, owned, "resume", by)
+        change_options(owned, options)
+        lift_stop(owned, by)
+        await self.driver.drive(owned, "end", known, context)
         return self._result_of(state, results.resting_word(state))
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from treadle.core.events import Ephemeral, Event, RawChunk
 from treadle.core.journal import unfold
 from treadle.core.messages import Json
-from treadle.drivers.task_cache import TaskCache
+from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Stopped, Watcher
 from treadle.engine.results import RunResult, TaskStepOutput
 from treadle.errors import TaskNotFound, TaskUnfinished
-from treadle.ports import Record
+from treadle.ports import JournalStore, Record
 
 if TYPE_CHECKING:
     from treadle.engine.typed_answers import TypedAnswers
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 async def watch(
-    desk: TaskCache,
+    tasks: OwnedTasks,
     task_id: str,
     watcher: Watcher | None = None,
     *,
@@ -42,7 +42,7 @@ async def watch(
     whether it is known to have been given back here.
     """
     behind = watcher is None
-    watcher = watcher if watcher is not None else desk.channels.subscribe(task_id, deltas=deltas, raw=raw)
+    watcher = watcher if watcher is not None else tasks.channels.subscribe(task_id, deltas=deltas, raw=raw)
     last = after
     held: deque[Ephemeral] = deque()
     stopped, final = False, None
@@ -73,7 +73,9 @@ async def watch(
                     yield held.popleft()
             if behind or watcher.missed or (ended and last != final):
                 watcher.missed = behind = False
-                for _, found in unfold(task_id, await _read(desk, task_id, last), after=last, previous=None):
+                for _, found in unfold(
+                    task_id, await _read(tasks.store, task_id, last), after=last, previous=None
+                ):
                     for event in found:
                         last = event.seq
                         yield event
@@ -84,15 +86,15 @@ async def watch(
             if ended:
                 return
             if not stopped:
-                await watcher.wait(desk.patience(task_id))
+                await watcher.wait(tasks.patience(task_id))
     finally:
-        desk.channels.unsubscribe(task_id, watcher)
+        tasks.channels.unsubscribe(task_id, watcher)
 
 
-async def _read(desk: TaskCache, task_id: str, after: int) -> list[Record]:
+async def _read(store: JournalStore, task_id: str, after: int) -> list[Record]:
     """Return a task's records after an event; none if it was never made, which whoever made it is told."""
     try:
-        return await desk.store.read(task_id, after=after)
+        return await store.read(task_id, after=after)
     except TaskNotFound:
         return []
 
@@ -102,14 +104,14 @@ class Stream(Generic[R]):
 
     def __init__(
         self,
-        desk: TaskCache,
+        tasks: OwnedTasks,
         task_id: str,
         work: Callable[[], Awaitable[R]],
         standing: Callable[[], Awaitable[R]] | None = None,
         *,
         raw: bool = False,
     ) -> None:
-        self._desk = desk
+        self._tasks = tasks
         self._raw = raw
         self.task_id = task_id
         self._work = work
@@ -120,9 +122,9 @@ class Stream(Generic[R]):
         self._events: AsyncGenerator[Event | Ephemeral, None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._desk.store.open()
+        await self._tasks.store.open()
         after = await self._head()
-        self._watcher = watcher = self._desk.channels.subscribe(self.task_id, raw=self._raw)
+        self._watcher = watcher = self._tasks.channels.subscribe(self.task_id, raw=self._raw)
 
         async def work() -> R:
             return await self._work()
@@ -135,7 +137,7 @@ class Stream(Generic[R]):
                 task.exception()  # seen, also where the caller was cancelled while it left and heard of nothing
 
         self._task.add_done_callback(ended)
-        self._events = watch(self._desk, self.task_id, watcher, after=after, deltas=True, over=self._over)
+        self._events = watch(self._tasks, self.task_id, watcher, after=after, deltas=True, over=self._over)
         return self
 
     async def _head(self) -> int:
@@ -169,7 +171,7 @@ class Stream(Generic[R]):
                     cancelled = again
             await self._events.aclose()
         finally:
-            self._desk.channels.unsubscribe(self.task_id, self._watcher)
+            self._tasks.channels.unsubscribe(self.task_id, self._watcher)
         if cancelled is not None:
             raise cancelled
         if self._task.cancelled():
@@ -197,7 +199,7 @@ class EventStream(Stream[RunResult]):
 
     def __init__(
         self,
-        desk: TaskCache,
+        tasks: OwnedTasks,
         task_id: str,
         work: Callable[[], Awaitable[RunResult]],
         standing: Callable[[], Awaitable[RunResult]] | None = None,
@@ -205,7 +207,7 @@ class EventStream(Stream[RunResult]):
         *,
         raw: bool = False,
     ) -> None:
-        super().__init__(desk, task_id, work, standing, raw=raw)
+        super().__init__(tasks, task_id, work, standing, raw=raw)
         self._typed = typed
 
     def partials(self) -> AsyncGenerator[Json, None]:
@@ -231,7 +233,7 @@ class StepStream(Stream[TaskStepOutput]):
     """One step with its events; `output` when they have ended."""
 
     async def _head(self) -> int:
-        return (await self._desk.store.row(self.task_id)).head
+        return (await self._tasks.store.row(self.task_id)).head
 
     @property
     def output(self) -> TaskStepOutput:

@@ -12,9 +12,10 @@ from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
-from treadle.drivers import arguments, compaction
-from treadle.drivers.compaction import Wanted
-from treadle.drivers.driver import NewRun, new_id
+from treadle.drivers import arguments
+from treadle.drivers.commit import commit
+from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
+from treadle.drivers.new_task import NewRun, new_id
 from treadle.engine.journal_writer import encode_record
 from treadle.engine.results import CompactionReport, PruneReport, RunResult, ThreadPage, ThreadSummary
 from treadle.errors import ConfigurationError, TaskBusy, TaskNotFound, ThreadNotFound
@@ -68,9 +69,12 @@ class ThreadVerbs(ViewVerbs):
             ThreadNotFound: no task was finalized in it.
         """
         arguments.thread(thread_id)
-        wanted = Wanted(thread_id, keep, context_tokens, agent, model)
+        request = CompactionRequest(thread_id, keep, context_tokens, agent, model)
         await self._store.open()
-        return await compaction.compact(self._driving, wanted, lambda new: self._run(new, None))
+        compactor = ThreadCompactor(
+            self._store, self._cache, self._agents, self._memory, lambda new: self._run(new, None)
+        )
+        return await compactor.compact(request)
 
     @verb
     async def import_thread(self, thread_id: str, messages: Sequence[Message]) -> str:
@@ -87,7 +91,7 @@ class ThreadVerbs(ViewVerbs):
         words = _well_formed(messages)
         await self._store.open()
         version, _ = await self._store.thread(thread_id)
-        task_id, now = new_id(), self._driving.parts.clock()
+        task_id, now = new_id(), self._clock()
         while True:
             new = NewTask(task_id, IMPORTED, thread_id, now)
             events: list[e.Event] = [
@@ -100,8 +104,8 @@ class ThreadVerbs(ViewVerbs):
             record = encode_record(events, 1, b"")
             change = ThreadChange("add", thread_id, version)
             try:
-                await self._driving.desk.commit(
-                    Commit(task_id, 1, record, new, "completed", release=True, thread=change)
+                await commit(
+                    self._store, Commit(task_id, 1, record, new, "completed", release=True, thread=change)
                 )
             except ThreadMoved as moved:
                 version = moved.version
@@ -124,10 +128,10 @@ class ThreadVerbs(ViewVerbs):
         for row in rows:
             await self._check_not_awaited(row)
         for row in rows:
-            await self._driving.owning.given_back(row.task_id)
-            self._driving.desk.forget(row.task_id)
+            await self._ownership.release_again(row.task_id)
+            self._cache.forget(row.task_id)
         await self._store.delete_thread(thread_id)
-        self._driving.desk.threads.forget(thread_id)
+        self._cache.history.forget(thread_id)
 
     @verb
     async def prune(
@@ -157,7 +161,7 @@ class ThreadVerbs(ViewVerbs):
         for state in states:
             arguments.page(state, 1, None)
         await self._store.open()
-        before = self._driving.parts.clock() - int(seconds * 1e6)
+        before = self._clock() - int(seconds * 1e6)
         threads: dict[str, list[TaskRow]] = {}
         for row in await self._rows_of(None):
             threads.setdefault(row.thread_id, []).append(row)
@@ -192,7 +196,7 @@ class ThreadVerbs(ViewVerbs):
 
     async def _is_old(self, row: TaskRow, before: int, states: Sequence[str], labels: dict[str, str]) -> bool:
         fits = row.word in states and all(row.labels.get(key) == value for key, value in labels.items())
-        if not fits or row.created >= before or self._driving.desk.is_driven(row):
+        if not fits or row.created >= before or self._owned.is_driven(row):
             return False
         try:
             await self._check_not_awaited(row)

@@ -11,7 +11,9 @@ from treadle.core.journal import check_format, check_known, unfold
 from treadle.core.messages import Json
 from treadle.drivers import arguments, fork_point
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.driver import new_id
+from treadle.drivers.commit import commit
+from treadle.drivers.continuing import check_not_a_child, lift_stop, options_of_fork, reopen
+from treadle.drivers.new_task import new_id
 from treadle.engine import undo_plan
 from treadle.engine.journal_writer import encode_record
 from treadle.engine.options import RunOptions
@@ -58,8 +60,8 @@ class UndoForkVerbs(ViewVerbs):
             AlreadyFinalized: newer words follow the task's in its thread.
         """
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
-        self._driving.check_alone(task_id, row.parent)
+        row = await self._cache.row(task_id)
+        check_not_a_child(task_id, row.parent)
         if row.state == "cancelled":
             raise _cancelled(task_id)
         while True:
@@ -75,8 +77,8 @@ class UndoForkVerbs(ViewVerbs):
     ) -> UndoReport | None:
         """Have a task's driver undo; None if it was not there any more, or had not the code of a compensation."""
         data: dict[str, Json] = {"to": to, "step": step, "force": force, "by": by}
-        item_id = await self._driving.command(task_id, "undo", data)
-        answer = await self._driving.answer(task_id, item_id)
+        item_id = await self._commands.send(task_id, "undo", data)
+        answer = await self._commands.answer(task_id, item_id)
         if isinstance(answer, e.CommandRejected):
             then = await fork_point.state_at(self._store, task_id, answer.seq - 1)
             if then.cancelling:
@@ -85,8 +87,8 @@ class UndoForkVerbs(ViewVerbs):
                 then, to, step=step, force=force, by=by
             )  # raises what says best why it could not be done
             raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
-        await self._driving.carried_out(task_id, item_id)
-        answer = answer or await self._driving.answer(task_id, item_id)
+        await self._commands.carried_out(task_id, item_id)
+        answer = answer or await self._commands.answer(task_id, item_id)
         if not isinstance(answer, e.UndoRequested):
             return None
         done = undo_plan.report(await self._state(task_id), answer)
@@ -103,20 +105,20 @@ class UndoForkVerbs(ViewVerbs):
         by: str | None,
     ) -> UndoReport:
         task_id = row.task_id
-        async with self._driving.owning.own(task_id) as owned:
+        async with self._ownership.acquire(task_id) as owned:
             state = owned.state
             if state.ended == "cancelled":  # just before it was owned here
                 raise _cancelled(task_id)
             plan = undo_plan.plan(state, to, step=step, force=force, by=by)
             known = None
             if plan.needs_agent:
-                known = self._driving.agents.of(row.agent, agent, task_id)
-                known = agent or self._driving.agents.version_for(state, known)
+                known = self._agents.of(row.agent, agent, task_id)
+                known = agent or self._agents.version_for(state, known)
             if state.ended is not None:
-                await self._driving.reopen(owned, "undo", by)
-            self._driving.go_on(owned, by)
+                await reopen(self._store, owned, "undo", by)
+            lift_stop(owned, by)
             owned.writer.record(plan.event)
-            await self._driving.drive(owned, "undo", known, context)
+            await self.driver.drive(owned, "undo", known, context)
         done = undo_plan.report(state, plan.event)
         if not done.complete and owned.state.ended == "cancelled":
             raise _cancelled(task_id)
@@ -152,9 +154,9 @@ class UndoForkVerbs(ViewVerbs):
             StepNotFound, CallNotFound: there is no such place.
         """
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
+        row = await self._cache.row(task_id)
         check_format(task_id, row.format)
-        state = (await self._driving.desk.load(task_id)).state
+        state = (await self._cache.load(task_id)).state
         check_known(state)
         replaced = arguments.replacements(replace)
         point = await fork_point.fork_point(self._store, state, at, replaced)
@@ -164,18 +166,18 @@ class UndoForkVerbs(ViewVerbs):
         if isinstance(at, int):
             await fork_point.check_rest(self._store, task_id, seq)
         if agent is not None:
-            self._driving.agents.know(agent)
+            self._agents.know(agent)
         name = agent.name if agent is not None else row.agent
         fingerprint = agent.fingerprint if agent is not None else state.fingerprint
         thread = thread_id or new_id()
-        kept = self._driving.kept_options(state, options)
+        kept = options_of_fork(state, options)
         first: list[e.Event] = [e.TaskForked(task_id, name, thread, fingerprint, kept)]
         first += point.then
         for call_id, value in replaced.items():
             call = state.find_call(call_id)
             first.append(e.ResultReplaced(call_id, value, call.output if call is not None else None))
         if input is not None:
-            first.append(e.InputReceived(self._driving.parts.load_parts(parts_of(input))))
+            first.append(e.InputReceived(self._load_parts(parts_of(input))))
         fork_id = await self._write_fork(row, seq, thread, name, first)
         return await self.get_task(fork_id)
 
@@ -183,12 +185,12 @@ class UndoForkVerbs(ViewVerbs):
         """Write a fork's row and first record: nothing of the parent's journal is copied or folded."""
         cut = (await self._store.read(row.task_id, after=seq - 1, upto=seq))[-1]
         ((_, shared),) = unfold(row.task_id, [cut], after=seq - 1, previous=None)
-        now = max(shared[-1].time, self._driving.parts.clock())  # the clock may have been set back since
+        now = max(shared[-1].time, self._clock())  # the clock may have been set back since
         new = NewTask(new_id(), agent, thread, now, base=row.task_id, base_seq=seq, labels=row.labels)
         for offset, event in enumerate(first, 1):
             event.seq, event.time = seq + offset, now
         record = encode_record(first, 1, codec.branch_digest(cut.digest, seq))
-        await self._driving.desk.commit(Commit(new.task_id, 1, record, new, "created", release=True))
+        await commit(self._store, Commit(new.task_id, 1, record, new, "created", release=True))
         return new.task_id
 
     @verb

@@ -14,7 +14,6 @@ from treadle.core.state import TaskState
 from treadle.core.steps import StepState
 from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, TaskDriver
-from treadle.drivers.task_cache import TaskCache
 from treadle.engine import results
 from treadle.engine.artifacts import artifact_named
 from treadle.engine.results import RunResult, StepInfo, Task, TaskPage, TaskStepOutput, ThreadMessages
@@ -45,13 +44,18 @@ class ViewVerbs:
     """The verbs that look, and what every group of verbs stands on: where tasks lie and how they are driven."""
 
     def __init__(self, parts: Dependencies) -> None:
-        self._driving = TaskDriver(parts)
+        self.driver = driver = TaskDriver(parts)
         self._store = parts.store
-
-    @property
-    def desk(self) -> TaskCache:
-        """Where this runner's open tasks lie."""
-        return self._driving.desk
+        self._clock = parts.clock
+        self._load_parts = parts.load_parts
+        self._memory = parts.memory
+        self._cache = driver.cache
+        self._owned = driver.owned
+        self._ownership = driver.ownership
+        self._agents = driver.agents
+        self._creator = driver.creator
+        self._commands = driver.commands
+        self._stopper = driver.stopper
 
     @property
     def store(self) -> JournalStore:
@@ -60,37 +64,37 @@ class ViewVerbs:
 
     async def at_rest(self, task_id: str, given_back: bool = False) -> bool:
         """Whether nobody drives the task; of one that was just given back here the store need not be asked."""
-        if self.desk.is_owned(task_id):
+        if self._owned.is_owned(task_id):
             return False
-        return given_back or not self.desk.is_driven(await self._driving.row(task_id))
+        return given_back or not self._owned.is_driven(await self._cache.row(task_id))
 
     async def stopped(self, task_id: str) -> RunResult:
         """Return how a task stands once nobody drives it."""
-        await self._driving.stopped(task_id)
+        await self._commands.stopped(task_id)
         return await self.result(task_id)
 
     @verb
     async def result(self, task: Ref) -> RunResult:
         """Return how a task stands now, from its journal, without driving it."""
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
-        loaded = await self._driving.desk.load(task_id, row)
+        row = await self._cache.row(task_id)
+        loaded = await self._cache.load(task_id, row)
         return self._result_of(loaded.state, results.word_of(row))
 
     async def typed_of(self, task: Ref) -> TypedAnswers | None:
         """Return how a task's answers are asked for and read; None when they are text. Raises `AgentUnknown`."""
-        row = await self._driving.row(id_of(task))
-        return self._driving.agents.typed_of(self._driving.agents.of(row.agent, None, row.task_id))
+        row = await self._cache.row(id_of(task))
+        return self._agents.typed_of(self._agents.of(row.agent, None, row.task_id))
 
     def _result_of(self, state: TaskState, word: results.StateWord) -> RunResult:
-        return results.run_result(state, word, self._driving.agents.output_type_of(state))
+        return results.run_result(state, word, self._agents.output_type_of(state))
 
     @verb
     async def get_task(self, task: Ref) -> Task:
         """Return a snapshot of a task; raises `TaskNotFound`."""
         task_id = id_of(task)
-        row = await self._driving.row(task_id)
-        return results.snapshot((await self._driving.desk.load(task_id, row)).state, row)
+        row = await self._cache.row(task_id)
+        return results.snapshot((await self._cache.load(task_id, row)).state, row)
 
     @verb
     async def list_tasks(
@@ -116,8 +120,8 @@ class ViewVerbs:
         return TaskPage(tuple(results.summary(row) for row in rows[:limit]), more)
 
     async def _state(self, task: Ref) -> TaskState:
-        row = await self._driving.row(id_of(task))
-        return (await self._driving.desk.load(row.task_id, row)).state
+        row = await self._cache.row(id_of(task))
+        return (await self._cache.load(row.task_id, row)).state
 
     @verb
     async def get_upcoming_steps(self, task: Ref) -> tuple[StepInfo, ...]:
@@ -156,7 +160,7 @@ class ViewVerbs:
         A task of the thread whose journal cannot be read is left out; the `damaged` of what is returned names it.
         """
         await self._store.open()
-        words = await self._driving.desk.threads.words(thread_id)
+        words = await self._cache.history.words(thread_id)
         return ThreadMessages(words.messages, words.damaged)
 
     @verb
@@ -166,23 +170,23 @@ class ViewVerbs:
         Raises `TaskBusy` if it is driven, or is a child that its parent has not done with.
         """
         task_id = id_of(task)
-        await self._check_not_awaited(await self._driving.row(task_id))
-        await self._driving.owning.given_back(task_id)
+        await self._check_not_awaited(await self._cache.row(task_id))
+        await self._ownership.release_again(task_id)
         await self._store.delete(task_id)
-        self._driving.desk.forget(task_id)
+        self._cache.forget(task_id)
 
     async def _check_not_awaited(self, row: TaskRow) -> None:
         """Raise `TaskBusy` for a child that its parent has not done with: without it, it would be begun anew."""
-        if row.parent is None or await self._driving.row_or_none(row.parent) is None:
+        if row.parent is None or await self._cache.row_or_none(row.parent) is None:
             return
-        state = (await self._driving.desk.load(row.parent)).state
+        state = (await self._cache.load(row.parent)).state
         if state.ended is None and any(call.child == row.task_id for call in state.open_children()):
             whose = f"task {row.task_id} is a child of task {row.parent}"
             message = f"{whose}, which waits for it: delete or cancel that one"
             raise TaskBusy(message, task_id=row.task_id)
 
     async def _existing(self, task: Ref) -> str:
-        return (await self._driving.row(id_of(task))).task_id
+        return (await self._cache.row(id_of(task))).task_id
 
 
 # --------------------------------------------------------------------------------- the next step

@@ -86,7 +86,7 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
         JournalCorrupt: its journal was changed, lost or cut.
     """
     events = await journal_of(runner.store, task_id)
-    state = (await runner.desk.load(task_id)).state
+    state = (await runner.driver.cache.load(task_id)).state
     known = agent is not None and agent.fingerprint == state.fingerprint
     return Recording(
         task_id,

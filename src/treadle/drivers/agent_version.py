@@ -1,0 +1,55 @@
+"""Which version of its agent a task goes on with, and with which instructions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.agents.agent import Agent
+from treadle.agents.context import RunContext
+from treadle.core import events as e
+from treadle.core.codec import flaw
+from treadle.core.state import TaskState
+from treadle.drivers.owned_tasks import OwnedTask
+from treadle.engine.options import RunOptions
+from treadle.errors import ConfigurationError, VersionRefused
+
+
+def record_agent(owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions) -> None:
+    """Record the agent's version and instructions, where they differ from those of the task."""
+    state, record = owned.state, owned.writer.record
+    changed = bool(state.fingerprint) and state.fingerprint != agent.fingerprint
+    if changed:
+        if options.on_version_change == "refuse":
+            message = (
+                f"task {state.task_id} began with version {state.fingerprint} of agent {agent.name!r} and this is "
+                f"version {agent.fingerprint}; options say on_version_change='refuse'"
+            )
+            raise VersionRefused(message, task_id=state.task_id)
+        _check_kind_of_worker(state, agent)
+        record(e.VersionChanged(agent.fingerprint, state.fingerprint))
+    if state.instructions is not None and not changed:
+        return
+    text = agent.instructions
+    if not isinstance(text, str):
+        text = text(RunContext(state.task_id, state.thread, state.input, context))
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"Agent {agent.name!r}: instructions must return text, got {text!r}")
+    elif not text and state.instructions is None:
+        return
+    if (beyond := flaw(text)) is not None:
+        raise ConfigurationError(f"Agent {agent.name!r}: instructions cannot be stored: they are {beyond}")
+    if text != state.instructions:
+        record(e.InstructionsSet(text))
+
+
+def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
+    """Raise `VersionRefused` if a task has steps that this agent's worker could not go on from."""
+    runs_functions = agent.custom_worker is not None and agent.custom_worker.runs_functions
+    has_functions = state.graph is not None
+    if runs_functions != has_functions and (has_functions or state.steps or state.step is not None):
+        theirs, ours = ("are", "does not run") if has_functions else ("are not", "runs")
+        message = (
+            f"task {state.task_id}: its steps {theirs} functions, and the worker of agent {agent.name!r} {ours} such; "
+            "go on with the agent it began with, or begin a new task in its thread"
+        )
+        raise VersionRefused(message, task_id=state.task_id)

@@ -1,0 +1,80 @@
+"""What is recorded in an owned task before it is driven on: a new attempt, a lifted stop, other options, its inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from treadle.core import events as e
+from treadle.core.messages import Json
+from treadle.core.state import TaskState
+from treadle.drivers import arguments
+from treadle.drivers.owned_tasks import OwnedTask
+from treadle.engine.inbox import as_event
+from treadle.engine.options import RunOptions, from_json, to_json, was_raised
+from treadle.errors import ChildTask
+from treadle.ports import InboxItem, JournalStore, ThreadChange
+
+
+def check_not_a_child(task_id: str, parent: str | None) -> None:
+    """Raise `ChildTask` for a task that is driven with its parent only."""
+    if parent is not None:
+        raise ChildTask(
+            f"task {task_id} is a child of task {parent} and goes on with it, never alone: resume, undo or fork "
+            "that one; to try another path from here, fork this one",
+            task_id=task_id,
+            parent=parent,
+        )
+
+
+async def reopen(store: JournalStore, owned: OwnedTask, reason: str, by: str | None = None) -> None:
+    """Take up an ended task in a new attempt; its messages leave its thread in the same transaction.
+
+    Raises `AlreadyFinalized` when newer messages follow its own, and `ChildTask`.
+    """
+    state = owned.state
+    check_not_a_child(state.task_id, state.parent)
+    for item in await store.inbox(state.task_id):
+        owned.writer.dismiss(item.item_id)  # it was meant for the attempt that has ended
+    change = ThreadChange("remove", state.thread) if state.thread_version else None
+    event = e.TaskReopened(state.attempt + 1, reason, by)
+    await owned.writer.commit_alone(event, "running", thread=change, release=False)
+
+
+async def take_from_inbox(store: JournalStore, owned: OwnedTask, items: Sequence[InboxItem]) -> None:
+    """Record items of a task's inbox before it is driven; items that were read meanwhile are left out."""
+    unread = {item.item_id for item in await store.inbox(owned.state.task_id)}
+    for item in items:
+        if item.item_id in unread:
+            owned.writer.record(as_event(owned.state, item), item.item_id)
+
+
+def lift_stop(owned: OwnedTask, by: str | None = None) -> None:
+    """Lift a pause or an interrupt."""
+    if owned.state.pausing or owned.state.interrupting:
+        owned.writer.record(e.Resumed(by))
+
+
+def change_options(owned: OwnedTask, options: RunOptions | None) -> None:
+    """Record the options of a resume: they come before the stored ones, also where they loosen them."""
+    if options is None:
+        return
+    stored = owned.state.options
+    document = dict(to_json(options.over(from_json(stored))) or {})
+    if options.limits is not None:
+        document["limits"] = (to_json(options) or {})["limits"]
+    if options.limits is not None or was_raised(stored):
+        document["raised"] = True
+    if document != (stored or {}):
+        owned.writer.record(e.OptionsChanged(document or None))
+
+
+def options_of_fork(state: TaskState, options: RunOptions | None) -> Json:
+    """Return the stored options of a fork: those of its parent under the caller's."""
+    if arguments.options(options) is None:
+        return state.options
+    assert options is not None
+    document: dict[str, Any] = dict(to_json(options.over(from_json(state.options))) or {})
+    if was_raised(state.options):
+        document["raised"] = True
+    return document or None

@@ -1,0 +1,180 @@
+"""New tasks: what a caller asks for, and how a task is made in the store with its first commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from treadle.agents.agent import Agent
+from treadle.core import events as e
+from treadle.core.data import frozen, mutable
+from treadle.core.messages import Content, Json
+from treadle.core.state import start
+from treadle.drivers import arguments
+from treadle.drivers.agent_registry import AgentRegistry
+from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
+from treadle.drivers.ownership import TaskOwnership
+from treadle.drivers.task_cache import TaskCache
+from treadle.engine.journal_writer import Lease
+from treadle.engine.options import RunOptions, limits_of, to_json
+from treadle.errors import ThreadBusy
+from treadle.ports import JournalStore, NewTask, OnBusyThread, TaskExists
+
+
+@cache
+def _uuid7() -> Callable[[], object]:
+    from uuid_utils import uuid7
+
+    return uuid7
+
+
+def new_id() -> str:
+    """Return an id that sorts by time."""
+    return str(_uuid7()())
+
+
+@frozen
+class ChildOf:
+    """Of which task a new one is a child, by which of its calls, and how deep below the root.
+
+    `relay` is called before anything is recorded in the new task, so that watchers of its parent hear all of it.
+    """
+
+    task_id: str
+    call: str
+    depth: int
+    relay: Callable[[OwnedTask], None]
+
+
+@mutable
+class NewRun:
+    """What a caller asks for with a new task."""
+
+    agent: Agent[Any]
+    input: tuple[Content, ...]
+    thread_id: str | None = None
+    task_id: str | None = None
+    options: RunOptions | None = None
+    extra_state: Json = None
+    summarises: e.SummaryRequested | None = None
+    """what it is a summary of"""
+
+    child_of: ChildOf | None = None
+
+    def __post_init__(self) -> None:
+        arguments.agent(self.agent)
+        arguments.options(self.options)
+        arguments.json_value("extra_state", self.extra_state)
+        if self.thread_id is not None:
+            arguments.thread(self.thread_id)
+
+
+class TaskCreator:
+    """Creates tasks that this process owns.
+
+    Args:
+        store: where they are made.
+        cache: begins a task with the messages of its thread.
+        owned: registers them.
+        ownership: releases a task that could not be made whole.
+        agents: where their agents are registered.
+        load_parts: reads the local files of an input.
+        options: defaults for every task.
+        clock: microseconds since 1970, UTC.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        cache: TaskCache,
+        owned: OwnedTasks,
+        ownership: TaskOwnership,
+        agents: AgentRegistry,
+        load_parts: Callable[[tuple[Content, ...]], tuple[Content, ...]],
+        options: RunOptions,
+        clock: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._owned = owned
+        self._ownership = ownership
+        self._agents = agents
+        self._load_parts = load_parts
+        self._clock = clock
+        self._options = options
+        self._stored_options = to_json(options)
+
+    async def create(self, new: NewRun, unused_id: str | None = None, *, drives: bool = True) -> OwnedTask:
+        """Return a new task that this process owns; it is made in the store with its first commit.
+
+        With `unused_id` the caller has just made the id, so that no other task can have it. With `drives` the agent's
+        model is resolved before the task is made. Raises `TaskExists` only for an id in `new`.
+        """
+        agent, parent = new.agent, new.child_of
+        if drives:
+            self._agents.preload(agent)
+        await self._store.open()
+        options = self._options if new.options is None else new.options.over(self._options)
+        if parent is not None:
+            options = new.options or RunOptions()  # its parent's, which hold those of the runner
+        if drives:
+            self._agents.model_of(agent)
+            await self._agents.check_limits(agent, limits_of(agent, options))
+        self._agents.know(agent)
+        parts = self._load_parts(new.input)
+        task_id = new.task_id or unused_id or new_id()
+        state = start(task_id)
+        base = 0
+        if new.thread_id is not None and new.summarises is None:
+            base = await self._cache.begin_with_history(state, new.thread_id)
+        thread = new.thread_id or (task_id if parent is not None else new_id())
+        row = NewTask(task_id, agent.name, thread, self._clock(), labels=options.labels)
+        if parent is not None:
+            row.parent = parent.task_id
+        enter: OnBusyThread | None = None
+        if drives and new.summarises is None:
+            # A thread that is made with its task holds no other.
+            enter = "parallel" if new.thread_id is None else options.on_busy_thread or "enqueue"
+        owned = self._owned.add(state, Lease(1, b"", row, enter))
+        owned.entered = enter == "parallel"
+        if parent is not None:
+            parent.relay(owned)
+        stored = self._stored_options if options is self._options else to_json(options)
+        created = e.TaskCreated(agent.name, parts, thread, base, agent.fingerprint, stored, new.extra_state)
+        if new.task_id is not None:
+            created.incarnation = os.urandom(4).hex()  # a task of this id may have been deleted
+        if parent is not None:
+            created.parent, created.parent_call, created.depth = parent.task_id, parent.call, parent.depth
+        owned.writer.record(created)
+        if new.summarises is not None:
+            owned.writer.record(new.summarises)
+        waits = enter not in (
+            None,
+            "parallel",
+        )  # then its place in the queue tells with which version it begins
+        if new.task_id is not None or waits or base:
+            await self._make(owned, 0 if waits else base)
+            owned.position = owned.writer.place
+        return owned
+
+    async def _make(self, owned: OwnedTask, base: int) -> None:
+        """Return once a new task is in the store; if the caller is cancelled meanwhile, it is left there at rest.
+
+        With `base`, check whether something was taken out of its thread since that version was read: a deletion keeps
+        nothing for a task that was not there yet. Then the task begins with what the thread holds now.
+        """
+        state = owned.state
+        try:
+            await owned.writer.durable()
+            if base:
+                version, added = await self._store.thread(state.thread, since=base)
+                if len(added) != version - base:
+                    version = await self._cache.begin_with_history(state, state.thread)
+                    owned.writer.record(e.ThreadEntered(version))
+        except BaseException:
+            with suppress(TaskExists, ThreadBusy):
+                await self._ownership.release(owned)
+            raise

@@ -1,0 +1,205 @@
+"""The tasks that this process owns, and the wake-ups of what waits for any task: watchers, threads, the adopter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from threading import RLock
+from typing import Final
+
+from treadle.core.data import mutable
+from treadle.core.state import TaskState
+from treadle.drivers.task_cache import CachedTask, TaskCache
+from treadle.engine.broadcast import Channel, Channels, Stopped, Watcher
+from treadle.engine.drive import DriveLoop
+from treadle.engine.journal_writer import JournalWriter, Lease
+from treadle.engine.observers import ObserverSet, TaskObservation
+from treadle.engine.thread_queue import ThreadQueue
+from treadle.errors import Fenced, StoreUnavailable, ThreadBusy
+from treadle.ports import JournalStore, QueuePosition, TaskExists, TaskRow
+
+DRIVER_LOOK: Final = 0.5
+"""Seconds after which a waiter for a task checks that the process which drives it is alive."""
+
+
+@mutable
+class OwnedTask:
+    """A task that this process owns: to record in, to drive, and in the end to release."""
+
+    state: TaskState
+    writer: JournalWriter
+    channel: Channel
+    drive: DriveLoop | None = None
+    position: QueuePosition | None = None
+    """in the queue of its thread, as the claim found it"""
+
+    entered: bool = False
+    """whether it has its thread"""
+
+    wanted: int = 0
+    """from when the task was to be driven on, as the claim found it; 0 if it was to stay at rest"""
+
+
+class TaskWatch:
+    """Waits until a task may have changed; see `OwnedTasks.watching`."""
+
+    def __init__(self, tasks: OwnedTasks, task_id: str, watcher: Watcher) -> None:
+        self._tasks = tasks
+        self._task_id = task_id
+        self._watcher = watcher
+
+    def skip(self) -> None:
+        """Disregard changes until now: the caller is about to read the task."""
+        self._watcher.skip()
+
+    async def changed(self) -> None:
+        """Return when the task changed, or after a while in which its driver may have crashed."""
+        await self._watcher.wait(self._tasks.patience(self._task_id))
+
+
+class OwnedTasks:
+    """Registers the tasks that this process owns in one store, and wakes what waits for tasks.
+
+    Safe to use from several event loops and threads.
+
+    Args:
+        store: where the tasks are.
+        cache: keeps the state of a task that was released.
+        clock: microseconds since 1970, UTC.
+        observers: are told what happens to the tasks.
+    """
+
+    def __init__(
+        self, store: JournalStore, cache: TaskCache, clock: Callable[[], int], observers: ObserverSet | None
+    ) -> None:
+        self.store = store
+        self.tasks: dict[str, OwnedTask] = {}
+        self.unreleased: dict[str, int] = {}
+        """the epochs of tasks that could not be released, since the store could not be written"""
+
+        self.channels = Channels()
+        self.thread_queue = ThreadQueue()
+        self.on_news: Callable[[], None] | None = None
+        """called, from any thread, when another process wrote or a task was released here"""
+
+        self._cache = cache
+        self._clock = clock
+        self._observers = observers
+        self._lock = RLock()
+        self._unwatch: Callable[[], None] | None = None
+
+    def add(self, state: TaskState, lease: Lease) -> OwnedTask:
+        """Register a task that this process owns from now on; raises `TaskExists` if it is registered already."""
+        self.watch_store()  # first: a task whose store cannot be watched must not stay owned
+        with self._lock:
+            if self.is_owned(state.task_id):
+                raise TaskExists(state.task_id)
+            if lease.create is not None:
+                self._cache.forget(
+                    state.task_id
+                )  # a task of this id may have been deleted by another process
+            channel = self.channels.of(state.task_id)
+            if self._observers is not None:
+                channel.observe(TaskObservation(self._observers, state, lease.epoch))
+            owned = OwnedTask(state, JournalWriter(self.store, channel, state, lease, self._clock), channel)
+            self.tasks[state.task_id] = owned
+        return owned
+
+    def remove(self, owned: OwnedTask) -> None:
+        """Remove a task that this process drives no longer, and wake what waits for it.
+
+        Its state is cached if the journal holds all of it.
+        """
+        task_id, writer = owned.state.task_id, owned.writer
+        if self.tasks.get(task_id) is not owned:
+            return  # it was removed when its event loop was found closed
+        del self.tasks[task_id]
+        if not writer.released and not isinstance(writer.failure, (Fenced, TaskExists, ThreadBusy)):
+            # After a stall the task may have been driven elsewhere, and be owned here again under a newer epoch.
+            self.unreleased[task_id] = max(self.unreleased.get(task_id, 0), writer.epoch)
+        if writer.released and owned.state.ended is None:
+            self._cache.keep(CachedTask(owned.state, writer.digest))
+        owned.channel.publish((Stopped(owned.state.seq if writer.released else None),))
+        if owned.channel.observed is not None:
+            owned.channel.observe(None)
+        self.channels.drop(task_id)
+        self.thread_queue.wake_next(owned.state.thread)
+        self._notify()
+
+    def is_owned(self, task_id: str) -> bool:
+        """Whether this process drives a task; one whose event loop was closed under it is removed here."""
+        owned = self.tasks.get(task_id)
+        if owned is not None and owned.writer.loop.is_closed():
+            self.remove(owned)
+            return False
+        return owned is not None
+
+    def is_driven(self, row: TaskRow) -> bool:
+        """Whether a task has a live driver, in this process or another."""
+        if self.is_owned(row.task_id):
+            return True
+        return row.driver is not None and row.driver.alive and row.task_id not in self.unreleased
+
+    def check(self) -> None:
+        """Have the store confirm every lease of this process; a drive that lost its lease stops."""
+        for owned in list(self.tasks.values()):
+            if not owned.writer.is_new:
+                with suppress(RuntimeError):  # its loop is closed
+                    owned.writer.loop.call_soon_threadsafe(owned.writer.check)
+
+    def read_inbox_soon(self, task_id: str) -> bool:
+        """Let the task's driver read its inbox, from any thread; False if this process does not drive it."""
+        owned = self.tasks.get(task_id) if self.is_owned(task_id) else None
+        if owned is None:
+            return False
+        if owned.drive is not None:  # a drive that is still to begin reads the inbox then
+            owned.drive.read_inbox_soon()
+        return True
+
+    # ------------------------------------------------------------------------------------- wake-ups
+
+    @contextmanager
+    def watching(self, task_id: str) -> Generator[TaskWatch]:
+        """Watch a task for the length of a block: `skip`, read the task, then wait with `changed`."""
+        watcher = self.channels.subscribe(task_id, deltas=False)
+        try:
+            yield TaskWatch(self, task_id, watcher)
+        finally:
+            self.channels.unsubscribe(task_id, watcher)
+
+    def patience(self, task_id: str) -> float | None:
+        """Return the seconds to wait for news of a task before looking at it again; None: news always comes.
+
+        The store tells of a task that another process drives, but not when that process is killed. Nor does an event
+        loop in another thread tell that it was closed.
+        """
+        if self.is_owned(task_id) and self.tasks[task_id].writer.loop is asyncio.get_running_loop():
+            return None
+        with suppress(
+            StoreUnavailable
+        ):  # a watcher of a closed store hears from its own task that it is over
+            self.watch_store()
+        return DRIVER_LOOK
+
+    def watch_store(self) -> None:
+        """Hear what other processes write from now on."""
+        if self._unwatch is None:
+            self._unwatch = self.store.watch(self._store_changed)
+
+    def _store_changed(self, with_mail: Sequence[str]) -> None:
+        for task_id in with_mail:
+            self.read_inbox_soon(task_id)
+        self.channels.wake_all(besides=self.tasks)
+        self.thread_queue.wake_next_of_all()
+        self._notify()
+
+    def _notify(self) -> None:
+        if self.on_news is not None:
+            self.on_news()
+
+    def close(self) -> None:
+        """Stop watching the store."""
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
