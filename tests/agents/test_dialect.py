@@ -93,7 +93,7 @@ def test_a_conversation_is_put_into_words_message_by_message_and_never_copied() 
 
 
 def said(dialect: TextDialect, *parts: Any) -> str:
-    return Transcript([Message("assistant", parts)], dialect.turn)[0].text
+    return Transcript([Message("assistant", parts)], dialect.write_turn)[0].text
 
 
 def test_turns_are_written_as_the_model_would_have_written_them() -> None:

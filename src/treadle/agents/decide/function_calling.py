@@ -20,6 +20,7 @@ from treadle.agents.decide.lifecycle import (
     settle,
 )
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
+from treadle.agents.finish_reasons import REASONS
 from treadle.core import events as e
 from treadle.core.effects import CallModel, Decision, Effect, Wait
 from treadle.core.ends import withheld_end
@@ -30,14 +31,6 @@ from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import Limits, spent_before_a_call
 from treadle.policy.progress import in_circles, newest_calls
-
-_CUT = {
-    "length": "the answer was cut off at the longest length the model may write",
-    "content_filter": "the provider filtered the answer",
-    "refusal": "the model refused",
-    "error": "the answer ended with an error",
-    "unknown": "the model stopped for a reason that is not known",
-}
 
 
 def decide(state: TaskState, rules: Rules) -> Decision:
@@ -156,7 +149,7 @@ def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
             return answered
     elif not step.calls:
         last = not state.unread
-        return e.StepCompleted(step.id, last, step.text, reason=_CUT.get(step.model_call.finish))
+        return e.StepCompleted(step.id, last, step.text, reason=REASONS.get(step.model_call.finish))
     failure = _unreadable(state, rules, step) or _failed_call(rules, step)
     if failure is not None:
         return failure
@@ -195,7 +188,7 @@ def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Dec
     """Return what follows from an answer that is to be of a type; None if another step is to give it."""
     typed = step.typed
     if typed is None:
-        why = _CUT.get(step.model_call.finish) if not step.calls else None
+        why = REASONS.get(step.model_call.finish) if not step.calls else None
         return e.StepCompleted(step.id, not state.unread, reason=why) if why is not None else None
     if typed.problem is None:
         direct = typed.call is not None

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from treadle.agents.dialects.incremental import remaining_deltas
 from treadle.agents.dialects.transcript import ModelTurn, Transcript
+from treadle.agents.finish_reasons import WITHHELD
 from treadle.core.data import frozen
 from treadle.core.messages import IN_WORDS, UNSEEN, Json, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import (
@@ -38,7 +39,6 @@ UNREADABLE: Final = "unreadable"
 """The name of a call of which not even the tool's name could be read."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_WITHHELD: Final = ("refusal", "content_filter", "error")
 
 
 @frozen(kw_only=True)
@@ -254,7 +254,7 @@ class TextDialect:
         read = self._read(text)
         said = self.answer_text(read.answer, request) if read.answer is not None else ""
         last = request.tool_choice == "none"
-        if read.problem is not None and (last or answer.finish in _WITHHELD):
+        if read.problem is not None and (last or answer.finish in WITHHELD):
             # Asking again is of no use: these are the model's last words.
             said = read.thought or ("" if read.name else text.strip())
             read = Reading(thinking=read.thinking, answer="")

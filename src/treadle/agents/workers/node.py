@@ -7,6 +7,7 @@ from string import Formatter
 from typing import Any, Final, Generic, Protocol, cast
 
 from treadle.agents.agent import Agent
+from treadle.agents.finish_reasons import early_finish
 from treadle.agents.workers.step_context import StepContext
 from treadle.agents.workers.worker import is_async
 from treadle.core.data import frozen
@@ -14,19 +15,12 @@ from treadle.core.messages import Json, Message, Text, content
 from treadle.core.model import ModelSettings
 from treadle.core.observation import answer_text
 from treadle.core.render import results
-from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, WorkerError
+from treadle.errors import ConfigurationError, ModelError, WorkerError
 from treadle.policy.limits import Limits
 from treadle.ports import C, Model, Tool
 
 TASK_INPUT: Final = "input"
 """What the task's input is called in a template."""
-
-_CUT: Final[dict[str, tuple[ModelErrorKind, str]]] = {
-    "length": ("truncated", "the answer was cut off at the longest length the model may write"),
-    "content_filter": ("refused", "the provider filtered the answer"),
-    "refusal": ("refused", "the model refused"),
-    "error": ("unknown", "the answer ended in an error"),
-}
 
 
 @frozen
@@ -187,9 +181,9 @@ class AskModel:
                 after_conversation=ask.after_conversation,
                 key=f"pipeline:{turn}",
             )
-            if answer.finish in _CUT:
-                kind, why = _CUT[answer.finish]
-                raise ModelError(f"node {ctx.name!r}: {why}", kind=kind)
+            early = early_finish(answer.finish, f"node {ctx.name!r}: ")
+            if early is not None:
+                raise early
             if not answer.message.tool_calls:
                 return answer.message.text
             if turn < ask.rounds:

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from treadle.agents.context import RunContext
 from treadle.agents.decide.lifecycle import may_have_acted
 from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS
+from treadle.agents.finish_reasons import early_finish
 from treadle.agents.workers import plans
 from treadle.agents.workers.plans import Answer, Plan, SubTask, UnusablePlan
 from treadle.agents.workers.step_context import StepContext
@@ -27,7 +28,7 @@ from treadle.core.model import ModelAnswer
 from treadle.core.observation import as_text
 from treadle.core.render import results
 from treadle.core.steps import CallState
-from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, WorkerError
+from treadle.errors import ConfigurationError, ModelError, WorkerError
 
 PLANNING: Final = """\
 You solve a task by planning it: you write sub-tasks, others carry them out, you are sent what they came to, and you \
@@ -62,13 +63,7 @@ FORMAT: Final = (
 FIRST: Final = "plan"
 GIVEN_UP: Final = "somebody gave it up"
 
-_WITHHELD: Final[dict[str, tuple[ModelErrorKind, str]]] = {
-    "refusal": ("refused", "the model refused"),
-    "content_filter": ("refused", "the provider filtered the answer"),
-    "error": ("unknown", "the answer ended with an error"),
-}
 _LONGEST_CALL: Final = 300
-_CUT: Final = "the answer was cut off at the longest length the model may write"
 
 
 class PlanRefine:
@@ -245,17 +240,18 @@ def _answer(ctx: StepContext[Any], value: Json) -> Json:
 
 def _whole(answer: ModelAnswer) -> str:
     """Return the words of an answer; raises `ModelError` if the model does not want to give it."""
-    withheld = _WITHHELD.get(answer.finish)
-    if withheld is not None:
-        raise ModelError(withheld[1], kind=withheld[0])
+    early = early_finish(answer.finish)
+    if early is not None and answer.finish != "length":
+        raise early
     return answer.message.text.strip()
 
 
 def _result(answer: ModelAnswer) -> str:
     """Return the result of a sub-task; raises `ModelError` if the answer is none."""
-    text = _whole(answer)
-    if answer.finish == "length":
-        raise ModelError(_CUT, kind="truncated")
+    early = early_finish(answer.finish)
+    if early is not None:
+        raise early
+    text = answer.message.text.strip()
     if not text:
         raise ModelError("the model said nothing", kind="unparsable")
     return text
