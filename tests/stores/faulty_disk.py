@@ -119,14 +119,11 @@ class OneConnectionStore(SQLiteStore):
     def _new_writer(self) -> Writer:
         return _OneConnection(self.path)
 
-    async def _ask(self, question: Callable[..., Any], *about: Any) -> Any:
-        return await self._submit(self._active(), "ask", (question, about))
+    async def _query(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await self._submit(self._active(), "ask", (function, arguments))
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        def pages(connection: Connection) -> list[Record]:
-            return [r for page in reading.pages(connection, task_id, after, upto) for r in page]
-
-        return await self._ask(pages)
+        return await self._query(reading.records, task_id, after, upto)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from weakref import finalize
 
 from treadle.errors import StoreUnavailable
 from treadle.ports import (
+    AT_ONCE,
     Claim,
     Commit,
     CommitDone,
@@ -22,6 +23,7 @@ from treadle.ports import (
     TaskRow,
     ThreadMember,
 )
+from treadle.stores.query_reader import QueryReader
 from treadle.stores.writer_thread import NOTHING, Item, WriterThread
 
 W = TypeVar("W", bound=WriterThread)
@@ -30,7 +32,7 @@ DISOWN_AGAIN: Final = (0.1, 10.0)
 """Seconds before the second and between the last of many tries to give a claim back."""
 
 
-class WriteBehindStore(JournalStore, Generic[W]):
+class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     """A `JournalStore` that queues what it is to write; a subclass makes the writer and reads."""
 
     def __init__(self) -> None:
@@ -137,6 +139,10 @@ class WriteBehindStore(JournalStore, Generic[W]):
     async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
         """Insert a thread; see `JournalStore.restore_thread`."""
         await self._submit(self._active(), "restore_thread", (thread_id, version, members))
+
+    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
+        """Return tasks that no process drives and one should; see `JournalStore.orphans`."""
+        return await self._query(self.queries.orphans, limit, after, until)
 
     def _submit(self, writer: W, operation: str, argument: Any = None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()

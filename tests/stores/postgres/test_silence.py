@@ -174,7 +174,7 @@ async def test_a_statement_that_the_server_is_at_work_on_for_too_long_is_ended_b
     )
     await store.open()
     with pytest.raises(StoreUnavailable, match="statement timeout"):
-        await store._ask(lambda connection: connection.execute("SELECT pg_sleep(20)"))
+        await store._query(lambda connection: connection.execute("SELECT pg_sleep(20)"))
     with psycopg.connect(postgres.url) as connection:
         asked = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(20)' AND state = 'active'"
         assert connection.execute(asked).fetchone() == (0,)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from treadle.core.data import mutable
 from treadle.ports import InboxItem, NewTask, Record
-from treadle.stores.postgres.schema import Connection
+from treadle.stores.postgres.schema import BoundedConnection
 
 _CREATE: Final = """INSERT INTO tasks(id, key, agent, thread, state, created, epoch, driver, parent, base, base_seq,
 labels, mark_seq, mark_digest, turn, wanted, format)
@@ -104,7 +104,7 @@ class Batch:
         """Take note of a new inbox item."""
         self._posts.append((row, item.item_id, item.kind, item.created, json.dumps(item.data)))
 
-    def send(self, connection: Connection, threads: set[str]) -> None:
+    def send(self, connection: BoundedConnection, threads: set[str]) -> None:
         """Send all that was taken note of; rows that others may insert too go in one order.
 
         Args:

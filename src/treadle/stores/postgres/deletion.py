@@ -7,7 +7,7 @@ from typing import Final, Literal
 from treadle.errors import ThreadNotFound
 from treadle.stores import rules
 from treadle.stores.postgres import reading
-from treadle.stores.postgres.schema import Connection
+from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.rules import Membership
 
 _FAMILY: Final = """WITH RECURSIVE family(id, key) AS (
@@ -40,7 +40,7 @@ _DROP_BLOBS: Final = """DELETE FROM blobs b WHERE digest = ANY(%s)
 AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.digest = b.digest)"""
 
 
-def delete(connection: Connection, key: str, mine: int | None) -> None:
+def delete(connection: BoundedConnection, key: str, mine: int | None) -> None:
     """Take a task and its children off the list, then drop all that nobody refers to any more.
 
     Args:
@@ -52,7 +52,7 @@ def delete(connection: Connection, key: str, mine: int | None) -> None:
         raise rules.task_not_found(key)
 
 
-def delete_thread(connection: Connection, thread: str, mine: int | None) -> None:
+def delete_thread(connection: BoundedConnection, thread: str, mine: int | None) -> None:
     """Take all tasks of a thread off the list, with their children, then drop all that nobody refers to any more.
 
     Args:
@@ -65,7 +65,9 @@ def delete_thread(connection: Connection, thread: str, mine: int | None) -> None
         raise ThreadNotFound(f"no thread {thread!r} in this store")
 
 
-def _delete(connection: Connection, root: Literal["key", "thread"], name: str, mine: int | None) -> bool:
+def _delete(
+    connection: BoundedConnection, root: Literal["key", "thread"], name: str, mine: int | None
+) -> bool:
     """Delete the tasks whose key or thread is this one; False when none is listed."""
     rows: list[int] = []
     sql = _FAMILY.format(root=root)
@@ -85,7 +87,7 @@ def _delete(connection: Connection, root: Literal["key", "thread"], name: str, m
     return bool(rows)
 
 
-def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
+def _drop_threads(connection: BoundedConnection, threads: set[str]) -> list[int]:
     """Forget those threads that nobody needs any more; return the rows of those who were members of them."""
     freed: list[int] = []
     for thread in threads:
@@ -99,7 +101,7 @@ def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
     return freed
 
 
-def _collect(connection: Connection, waiting: list[int]) -> None:
+def _collect(connection: BoundedConnection, waiting: list[int]) -> None:
     """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
     while waiting:
         row = waiting.pop()
@@ -119,7 +121,7 @@ def _collect(connection: Connection, waiting: list[int]) -> None:
         waiting += _taken_out_of(connection, {thread})
 
 
-def _memberships(connection: Connection, row: int) -> list[Membership]:
+def _memberships(connection: BoundedConnection, row: int) -> list[Membership]:
     found: list[Membership] = []
     for thread, version, seq, taken_out in connection.execute(_MEMBERSHIPS, (row,)).fetchall():
         below = 0
@@ -130,12 +132,12 @@ def _memberships(connection: Connection, row: int) -> list[Membership]:
     return found
 
 
-def _taken_out_of(connection: Connection, threads: set[str]) -> list[int]:
+def _taken_out_of(connection: BoundedConnection, threads: set[str]) -> list[int]:
     """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
     return [row for (row,) in connection.execute(_TAKEN_OUT, (list(threads),)).fetchall()]
 
 
-def _drop_records(connection: Connection, row: int, keep: int) -> None:
+def _drop_records(connection: BoundedConnection, row: int, keep: int) -> None:
     """Delete the records behind event `keep`, and the blobs only they referred to."""
     blobs = [digest for (digest,) in connection.execute(_REFERRED, (row, keep))]
     connection.execute(_DROP_RECORDS, (row, keep))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from treadle.ports import InboxItem, Record, TaskRow, ThreadMember, ThreadMoved
 from treadle.stores import rules
 from treadle.stores.postgres import deletion
-from treadle.stores.postgres.schema import Connection
+from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.writer_thread import Item
 
 OPERATIONS: Final = ("delete", "delete_thread", "restore", "restore_thread")
@@ -35,7 +35,7 @@ _THREAD: Final = """INSERT INTO threads VALUES (%s, %s)
 ON CONFLICT (key) DO UPDATE SET version = excluded.version WHERE threads.version = 0 RETURNING key"""
 
 
-def run(connection: Connection, item: Item, mine: int | None) -> None:
+def run(connection: BoundedConnection, item: Item, mine: int | None) -> None:
     """Run an operation; raises what refuses it, and then the transaction is to be rolled back.
 
     Args:
@@ -55,7 +55,7 @@ def run(connection: Connection, item: Item, mine: int | None) -> None:
 
 
 def _restore(
-    connection: Connection, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem]
+    connection: BoundedConnection, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem]
 ) -> None:
     if _find(connection, row.task_id) is not None:
         raise rules.task_exists(row.task_id)
@@ -81,7 +81,9 @@ def _restore(
         cursor.executemany(_POST, [(task, i.item_id, i.kind, i.created, json.dumps(i.data)) for i in inbox])
 
 
-def _restore_thread(connection: Connection, key: str, version: int, members: Sequence[ThreadMember]) -> None:
+def _restore_thread(
+    connection: BoundedConnection, key: str, version: int, members: Sequence[ThreadMember]
+) -> None:
     known = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
     if known is not None and known[0]:
         raise ThreadMoved(known[0])
@@ -92,12 +94,12 @@ def _restore_thread(connection: Connection, key: str, version: int, members: Seq
         cursor.executemany("INSERT INTO members VALUES (%s, %s, %s, %s, %s, %s)", values)
 
 
-def _find(connection: Connection, key: str) -> Any:
+def _find(connection: BoundedConnection, key: str) -> Any:
     """A task's row number and last event, also of a deleted one; None when it is not there."""
     return connection.execute(_FIND, (key,)).fetchone()
 
 
-def _known(connection: Connection, key: str) -> Any:
+def _known(connection: BoundedConnection, key: str) -> Any:
     found = _find(connection, key)
     if found is None:
         raise rules.task_not_found(key)

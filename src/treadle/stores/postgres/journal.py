@@ -31,7 +31,7 @@ from treadle.ports import (
 from treadle.stores import rules
 from treadle.stores.postgres import reading
 from treadle.stores.postgres.batch import Batch, Head
-from treadle.stores.postgres.schema import Connection
+from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.processes import BEATS, Process
 from treadle.stores.rules import IN_PARALLEL, QueuedTask, QueueEntry
 from treadle.stores.writer_thread import NOTHING, Item
@@ -108,7 +108,7 @@ class TaskLocked(TaskBusy):
 
 
 @mutable
-class Owner:
+class LeaseHolder:
     """A process as it owns tasks, between transactions.
 
     Args:
@@ -131,7 +131,7 @@ class Owner:
         return 0 <= time.time() - self.beat < self.lease_seconds / BEATS
 
 
-def beat(connection: Connection, owner: Owner) -> int:
+def beat(connection: BoundedConnection, owner: LeaseHolder) -> int:
     """Begin a whole lease, and return the row of this process."""
     p = owner.process
     values = (p.key, p.host, p.boot, p.pid, p.started, owner.lease_seconds)
@@ -140,12 +140,12 @@ def beat(connection: Connection, owner: Owner) -> int:
     return int(found[0])
 
 
-def owned_by(connection: Connection, driver: int) -> set[str]:
+def owned_by(connection: BoundedConnection, driver: int) -> set[str]:
     """Return the tasks that a driver owns."""
     return {str(key) for (key,) in connection.execute(_OWNED, (driver,))}
 
 
-def forget_dead(connection: Connection) -> None:
+def forget_dead(connection: BoundedConnection) -> None:
     """Forget drivers whose lease has passed and who own nothing, in a transaction of its own."""
     dead = [driver for (driver,) in connection.execute(_DEAD)]
     if dead:
@@ -163,7 +163,7 @@ class Group:
         channel: the name of the schema's channel and locks.
     """
 
-    def __init__(self, connection: Connection, owner: Owner, channel: str) -> None:
+    def __init__(self, connection: BoundedConnection, owner: LeaseHolder, channel: str) -> None:
         self._connection = connection
         self._owner = owner
         self._channel = channel

@@ -19,7 +19,14 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from treadle.errors import StoreUnavailable, TreadleError
-from treadle.stores.postgres.schema import CLOSING_SECONDS, Address, Connection, connect, pause, unavailable
+from treadle.stores.postgres.schema import (
+    CLOSING_SECONDS,
+    Address,
+    BoundedConnection,
+    connect,
+    pause,
+    unavailable,
+)
 
 T = TypeVar("T")
 
@@ -84,7 +91,7 @@ class Readers:
     # ------------------------------------------------------------------------------------- in each thread
 
     def _serve(self, asked: _Asked | None) -> None:
-        connection: Connection | None = None
+        connection: BoundedConnection | None = None
         mine: SimpleQueue[_Asked | None] = SimpleQueue()
         while asked is not None:
             if asked.answer.set_running_or_notify_cancel():
@@ -112,7 +119,7 @@ class Readers:
                     return None
             return mine.get()  # it was asked just now
 
-    def _answer(self, connection: Connection | None, asked: _Asked) -> Connection | None:
+    def _answer(self, connection: BoundedConnection | None, asked: _Asked) -> BoundedConnection | None:
         """Answer a question; return the session to go on with."""
         lost: float | None = None
         while True:
@@ -158,7 +165,7 @@ def _may_be_asked_again(error: Exception) -> bool:
     return isinstance(error, (psycopg.OperationalError, StoreUnavailable))
 
 
-def _usable(connection: Connection | None) -> Connection | None:
+def _usable(connection: BoundedConnection | None) -> BoundedConnection | None:
     """Bring a session out of its transaction; None when it is lost."""
     if connection is not None:
         with suppress(psycopg.Error):

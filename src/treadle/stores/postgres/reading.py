@@ -16,7 +16,7 @@ from treadle.core.events import END_STATES
 from treadle.errors import JournalCorrupt
 from treadle.ports import Driver, InboxItem, JournalEnd, Record, TaskFilter, TaskRow, ThreadMember, ThreadRow
 from treadle.stores import rules
-from treadle.stores.postgres.schema import Connection
+from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.processes import alive
 
 _FAR: Final = 2**62
@@ -60,7 +60,7 @@ _DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORD
 
 
 @contextmanager
-def one_state(connection: Connection) -> Generator[None]:
+def one_state(connection: BoundedConnection) -> Generator[None]:
     """Let all statements of a block see the same state, as those of a snapshot do; who meets an error rolls back."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         yield
@@ -70,7 +70,7 @@ def one_state(connection: Connection) -> Generator[None]:
     connection.execute("COMMIT")
 
 
-def records(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
+def records(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record]:
     """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
     found = _journal(connection, key, after, upto)
     if found is None:
@@ -79,7 +79,7 @@ def records(connection: Connection, key: str, after: int, upto: int | None) -> l
     return found
 
 
-def _journal(connection: Connection, key: str, after: int, upto: int | None) -> list[Record] | None:
+def _journal(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record] | None:
     """Read a task by one statement; None if it is a fork, or one that holds large values."""
     found = connection.execute(_JOURNAL, (after, upto, upto, key), binary=True).fetchall()
     if not found:
@@ -96,7 +96,7 @@ def _journal(connection: Connection, key: str, after: int, upto: int | None) -> 
     return part
 
 
-def _joined(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
+def _joined(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record]:
     """Read a task and what it shares with those it was forked from."""
     parts = _chain(connection, key)
     found: list[Record] = []
@@ -116,7 +116,7 @@ def _joined(connection: Connection, key: str, after: int, upto: int | None) -> l
     return found
 
 
-def _chain(connection: Connection, key: str) -> list[tuple[int, int, int | None, int | None]]:
+def _chain(connection: BoundedConnection, key: str) -> list[tuple[int, int, int | None, int | None]]:
     """Return task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
     found = connection.execute(_LINK + " WHERE key = %s", (key,)).fetchone()
     if found is None:
@@ -132,7 +132,7 @@ def _chain(connection: Connection, key: str) -> list[tuple[int, int, int | None,
     return parts
 
 
-def _part(connection: Connection, key: str, task: int, after: int, until: int | None) -> list[Record]:
+def _part(connection: BoundedConnection, key: str, task: int, after: int, until: int | None) -> list[Record]:
     """Read the records of one task that hold events `after` + 1 to `until`."""
     with connection.cursor(binary=True) as cursor:
         cursor.execute(_RECORDS, (task, after, until, until))
@@ -152,7 +152,7 @@ def _part(connection: Connection, key: str, task: int, after: int, until: int | 
     return part
 
 
-def digest_at(connection: Connection, task: int, seq: int) -> bytes:
+def digest_at(connection: BoundedConnection, task: int, seq: int) -> bytes:
     """Return the digest of the record that holds event `seq` of a task, looking through its bases."""
     while seq:
         found = connection.execute("SELECT base, base_seq FROM tasks WHERE id = %s", (task,)).fetchone()
@@ -166,7 +166,7 @@ def digest_at(connection: Connection, task: int, seq: int) -> bytes:
     return b""
 
 
-def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
+def row(connection: BoundedConnection, key: str, deleted: bool = False) -> TaskRow:
     """Return a task's row; raises `TaskNotFound`."""
     found = connection.execute(_COLUMNS + " WHERE t.key = %s AND t.deleted <= %s", (key, deleted)).fetchone()
     if found is None:
@@ -174,7 +174,7 @@ def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
     return _row(found)
 
 
-def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
+def rows(connection: BoundedConnection, wanted: TaskFilter) -> list[TaskRow]:
     """Return the listed tasks that match, newest id first."""
     terms: dict[LiteralString, Any] = {
         term: value for name, term in _FILTERS.items() if (value := getattr(wanted, name)) is not None
@@ -183,7 +183,9 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
         return _fitting(connection, wanted, terms)
 
 
-def _fitting(connection: Connection, wanted: TaskFilter, terms: dict[LiteralString, Any]) -> list[TaskRow]:
+def _fitting(
+    connection: BoundedConnection, wanted: TaskFilter, terms: dict[LiteralString, Any]
+) -> list[TaskRow]:
     fitting: list[TaskRow] = []
     limit = max(wanted.limit, 0)
     # An owned task's word is known only here, so a page of the database may hold fewer that fit.
@@ -202,7 +204,7 @@ def _fitting(connection: Connection, wanted: TaskFilter, terms: dict[LiteralStri
     return fitting[:limit]
 
 
-def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
+def orphans(connection: BoundedConnection, limit: int, after: str | None, until: int) -> list[TaskRow]:
     """Return the tasks that nobody drives and somebody should, by id upward."""
     ends = list(END_STATES)
     with one_state(connection):
@@ -239,7 +241,7 @@ def is_alive(host: str, boot: str, pid: int, started: int, lasts: bool) -> bool:
     return alive(host, boot, pid, started, _FAR if lasts else 0)
 
 
-def inbox(connection: Connection, key: str) -> list[InboxItem]:
+def inbox(connection: BoundedConnection, key: str) -> list[InboxItem]:
     """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
     found = connection.execute(_INBOX, (key,)).fetchall()
     if not found:
@@ -247,7 +249,7 @@ def inbox(connection: Connection, key: str) -> list[InboxItem]:
     return [InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in found if item is not None]
 
 
-def tasks_with_mail(connection: Connection) -> tuple[str, ...]:
+def tasks_with_mail(connection: BoundedConnection) -> tuple[str, ...]:
     """Return the ids of the tasks whose inbox holds something not yet taken."""
     found = connection.execute(
         "SELECT key FROM tasks WHERE id IN (SELECT task FROM inbox WHERE NOT taken) AND NOT deleted"
@@ -256,7 +258,7 @@ def tasks_with_mail(connection: Connection) -> tuple[str, ...]:
 
 
 def thread(
-    connection: Connection, key: str, version: int | None, since: int = 0
+    connection: BoundedConnection, key: str, version: int | None, since: int = 0
 ) -> tuple[int, list[ThreadMember]]:
     """Return a thread's version and the members added since another, now or at an earlier version."""
     with one_state(connection):
@@ -266,6 +268,6 @@ def thread(
     return at, [ThreadMember(*member) for member in members]
 
 
-def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:
+def threads(connection: BoundedConnection, limit: int, after: str | None) -> list[ThreadRow]:
     """Return the threads that have a version, by id upward."""
     return [ThreadRow(*found) for found in connection.execute(_LISTED, (after or "", max(limit, 0)))]

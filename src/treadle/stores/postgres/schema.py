@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import cache
 from importlib import resources
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -81,7 +82,7 @@ class Unanswered(psycopg.OperationalError):
     """A server said nothing for too long; the session is closed."""
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A session that waits for each answer for a bounded time: a network may drop everything without a word.
 
     `silence` returns for how many seconds the server may say nothing now. Past it the statement ends with `Unanswered`
@@ -219,14 +220,14 @@ def _join(netloc: str, path: str, query: list[tuple[str, str]]) -> str:
     )
 
 
-def connect(to: Address, name: str, *, for_reading: bool = False) -> Connection:
+def connect(to: Address, name: str, *, for_reading: bool = False) -> BoundedConnection:
     """Open a session with all settings that a store relies on.
 
     Raises:
         StoreUnavailable: the server is not reached, refuses, or would lose acknowledged commits.
     """
     try:
-        connection = Connection.connect(to.conninfo(name), autocommit=True, row_factory=tuple_row)
+        connection = BoundedConnection.connect(to.conninfo(name), autocommit=True, row_factory=tuple_row)
     except psycopg.Error as error:
         raise unavailable(to, error) from error
     connection.silence = lambda: to.answer_seconds
@@ -238,7 +239,7 @@ def connect(to: Address, name: str, *, for_reading: bool = False) -> Connection:
     return connection
 
 
-def settle(to: Address, connection: Connection, *, for_reading: bool = False) -> None:
+def settle(to: Address, connection: BoundedConnection, *, for_reading: bool = False) -> None:
     """Set what a session relies on, and check what the server says of itself."""
     idle = IDLE_SECONDS[1] if for_reading else to.idle_seconds  # who reads keeps nobody waiting
     settings = {
@@ -331,7 +332,7 @@ def look(url: str) -> dict[str, Any]:
         connection.close()
 
 
-def _may_write(to: Address, connection: Connection, version: int) -> bool:
+def _may_write(to: Address, connection: BoundedConnection, version: int) -> bool:
     """Whether a role may add to a schema's tables, or make them."""
     asked = connection.execute(
         """SELECT CASE WHEN %(version)s > 0 THEN has_table_privilege(%(table)s, 'INSERT')
@@ -346,7 +347,7 @@ def _may_write(to: Address, connection: Connection, version: int) -> bool:
 # ----------------------------------------------------------------------------------------------- format
 
 
-def migrate(to: Address, connection: Connection) -> None:
+def migrate(to: Address, connection: BoundedConnection) -> None:
     """Make the schema and its tables, or bring their format up to date, if need be.
 
     Raises:
@@ -366,7 +367,7 @@ def migrate(to: Address, connection: Connection) -> None:
         connection.is_patient = False
 
 
-def _migrate(to: Address, connection: Connection) -> None:
+def _migrate(to: Address, connection: BoundedConnection) -> None:
     steps = _steps()
     if (version := _format(to, connection)) >= max(steps):
         _check_not_newer(to, connection, version)
@@ -390,7 +391,7 @@ def _migrate(to: Address, connection: Connection) -> None:
             connection.execute("UPDATE treadle_format SET version = %s", (number,))
 
 
-def take_long(to: Address, connection: Connection) -> None:
+def take_long(to: Address, connection: BoundedConnection) -> None:
     """Let the statements of a transaction that has just begun take longer than others."""
     connection.is_patient = True
     connection.execute("SELECT set_config('statement_timeout', %s, true)", (_statement_timeout(to, LONG),))
@@ -401,7 +402,7 @@ def _statement_timeout(to: Address, times: int = 1) -> str:
     return str(round(0.8 * times * to.answer_seconds * 1_000))
 
 
-def _check_not_newer(to: Address, connection: Connection, version: int) -> None:
+def _check_not_newer(to: Address, connection: BoundedConnection, version: int) -> None:
     """Raise `StoreFormatError` if a newer version of Treadle made tables that this version cannot use."""
     known = max(_steps())
     if version <= known:
@@ -414,7 +415,7 @@ def _check_not_newer(to: Address, connection: Connection, version: int) -> None:
         )
 
 
-def _format(to: Address, connection: Connection) -> int:
+def _format(to: Address, connection: BoundedConnection) -> int:
     """The format of the schema's tables; 0 for a schema that is missing or empty."""
     found = connection.execute(
         """SELECT relname = 'treadle_format' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -433,7 +434,7 @@ def _format(to: Address, connection: Connection) -> int:
     return 0 if version is None else int(version[0])
 
 
-def _make_schema(to: Address, connection: Connection) -> None:
+def _make_schema(to: Address, connection: BoundedConnection) -> None:
     there = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (to.schema,)).fetchone()
     if there is None:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(to.schema)))
@@ -441,7 +442,8 @@ def _make_schema(to: Address, connection: Connection) -> None:
     connection.execute("INSERT INTO treadle_format VALUES (0)")
 
 
-def _steps() -> dict[int, str]:
-    """The migrations by the format they lead to."""
+@cache
+def _steps() -> Mapping[int, str]:
+    """Return the migrations by the format they lead to; read once in a process."""
     folder = resources.files("treadle.stores.postgres.migrations")
     return {int(f.name[:4]): f.read_text() for f in folder.iterdir() if f.name.endswith(".sql")}

@@ -13,7 +13,7 @@ import psycopg
 
 from treadle.errors import TreadleError
 from treadle.stores.postgres.readers import DAMAGE
-from treadle.stores.postgres.schema import Address, Connection, connect, unavailable
+from treadle.stores.postgres.schema import Address, BoundedConnection, connect, unavailable
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class SnapshotSession:
         self._asked.put(None)
 
     def _serve(self) -> None:
-        connection: Connection | None = None
+        connection: BoundedConnection | None = None
         try:
             connection = connect(self._to, "treadle snapshot", for_reading=True)
             for statement in _BEGIN:
@@ -70,7 +70,7 @@ class SnapshotSession:
 
     def _answer(
         self,
-        connection: Connection,
+        connection: BoundedConnection,
         question: Callable[..., Any],
         about: tuple[Any, ...],
         answer: Future[Any],

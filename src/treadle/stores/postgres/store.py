@@ -1,7 +1,7 @@
 """A journal store in a schema of a PostgreSQL database, for drivers on several hosts.
 
-Writes go through the writer thread (`postgres_writer`); reads run in threads of their own (`postgres_readers`). Both
-outlive a restart of the server.
+Writes go through the writer thread (`postgres/writer.py`), reads through threads of their own (`postgres/readers.py`).
+Both go on after a restart of the server.
 """
 
 from __future__ import annotations
@@ -21,23 +21,14 @@ try:
 except ImportError as error:
     raise MissingExtra("postgres", "a store at postgresql://...") from error
 
-from treadle.ports import (
-    AT_ONCE,
-    Claim,
-    InboxItem,
-    JournalReader,
-    Record,
-    TaskFilter,
-    TaskRow,
-    ThreadMember,
-    ThreadRow,
-)
+from treadle.ports import Claim, JournalReader
 from treadle.stores.postgres import reading
 from treadle.stores.postgres.journal import TaskLocked
 from treadle.stores.postgres.readers import Readers
 from treadle.stores.postgres.schema import Address, address
 from treadle.stores.postgres.snapshot import SnapshotSession
 from treadle.stores.postgres.writer import PostgresWriter
+from treadle.stores.query_reader import QueryReader
 from treadle.stores.write_behind import WriteBehindStore
 
 T = TypeVar("T")
@@ -47,50 +38,19 @@ CLAIM_SECONDS: Final = 0.5
 """For how long a task is asked for whose row another transaction holds; a finder comes again."""
 
 
-class _Asking:
-    """What is read by one question to a session each."""
+class PostgresSnapshot(QueryReader):
+    """Reads in one transaction, on a session of its own."""
 
-    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
-        raise NotImplementedError
-
-    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
-        return await self._ask(reading.records, task_id, after, upto)
-
-    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
-        """Return a task's row; see `JournalStore.row`."""
-        return await self._ask(reading.row, task_id, deleted)
-
-    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest task id first."""
-        return await self._ask(reading.rows, wanted)
-
-    async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items not yet taken, in order of arrival."""
-        return await self._ask(reading.inbox, task_id)
-
-    async def thread(
-        self, thread_id: str, *, version: int | None = None, since: int = 0
-    ) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members; see `JournalStore.thread`."""
-        return await self._ask(reading.thread, thread_id, version, since)
-
-    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
-        """Return the threads that have a version; see `JournalStore.threads`."""
-        return await self._ask(reading.threads, limit, after)
-
-
-class _Snapshot(_Asking):
-    """Reads in one transaction on a session of its own."""
+    queries = reading
 
     def __init__(self, session: SnapshotSession) -> None:
         self._session = session
 
-    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
-        return await asyncio.wrap_future(self._session.ask(question, *about))
+    async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.wrap_future(self._session.ask(function, *arguments))
 
 
-class PostgresStore(_Asking, WriteBehindStore[PostgresWriter]):
+class PostgresStore(WriteBehindStore[PostgresWriter]):
     """A `JournalStore` in PostgreSQL.
 
     Args:
@@ -102,6 +62,8 @@ class PostgresStore(_Asking, WriteBehindStore[PostgresWriter]):
 
     A process uses one session to write and to listen, and up to four to read, which it closes when they idle.
     """
+
+    queries = reading
 
     def __init__(
         self,
@@ -116,7 +78,7 @@ class PostgresStore(_Asking, WriteBehindStore[PostgresWriter]):
         self._patience = patience
         self._readers: Readers | None = None
         self.new_writer: Callable[[Address, float], PostgresWriter] = PostgresWriter
-        """Makes what writes; a test may put one there that is watched."""
+        """Makes the writer; a test may put an instrumented one here."""
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
@@ -161,10 +123,6 @@ class PostgresStore(_Asking, WriteBehindStore[PostgresWriter]):
 
     # ------------------------------------------------------------------------------------------ reading
 
-    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
-        """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
-        return await self._ask(reading.orphans, limit, after, until)
-
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
         """Lend a reader of one moment; see `JournalStore.snapshot`."""
@@ -172,7 +130,7 @@ class PostgresStore(_Asking, WriteBehindStore[PostgresWriter]):
         session = SnapshotSession(self._to)
         try:
             await asyncio.wrap_future(session.begun)
-            yield _Snapshot(session)
+            yield PostgresSnapshot(session)
         finally:
             session.close()
 
@@ -180,9 +138,9 @@ class PostgresStore(_Asking, WriteBehindStore[PostgresWriter]):
         writer = self._writer
         return writer is not None and writer.is_given_up
 
-    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+    async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
         await self._settled()
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
             readers = self._readers = Readers(self._to, self._patience, self._is_given_up)
-        return await asyncio.wrap_future(readers.ask(question, *about))
+        return await asyncio.wrap_future(readers.ask(function, *arguments))

@@ -27,7 +27,7 @@ from treadle.stores.postgres.journal import (
     BEGIN,
     STALLED,
     Group,
-    Owner,
+    LeaseHolder,
     TaskLocked,
     beat,
     forget_dead,
@@ -37,7 +37,7 @@ from treadle.stores.postgres.schema import (
     CLOSING_SECONDS,
     SESSION_FAULTS,
     Address,
-    Connection,
+    BoundedConnection,
     connect,
     is_passing,
     migrate,
@@ -88,9 +88,9 @@ class PostgresWriter(WriterThread):
     def __init__(self, to: Address, patience: float) -> None:
         self._to = to
         self._patience = patience
-        self._owner = Owner(this_process(), to.lease_seconds)
+        self._owner = LeaseHolder(this_process(), to.lease_seconds)
         self._name = f"treadle writer {self._owner.process.key}"
-        self._connection: Connection | None = None
+        self._connection: BoundedConnection | None = None
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._listening = False
         self._bell, self._rope = socket.socketpair()
@@ -198,7 +198,7 @@ class PostgresWriter(WriterThread):
         ) as error:  # whoever writes next is told; a look that failed is made again
             self._drop_if_broken(error)
 
-    def _keep_lease(self, connection: Connection) -> None:
+    def _keep_lease(self, connection: BoundedConnection) -> None:
         """Prolong the lease of this process if that is due, while it owns anything."""
         owner = self._owner
         if not owner.held or owner.is_fresh:
@@ -209,7 +209,7 @@ class PostgresWriter(WriterThread):
         owner.held &= owned_by(connection, owner.row)
         forget_dead(connection)
 
-    def _take_back(self, connection: Connection) -> None:
+    def _take_back(self, connection: BoundedConnection) -> None:
         """Give up what this process may own since a claim whose answer was lost: nobody here knows that it does."""
         lost = [Item("disown", (key, claim.epoch)) for key, claim in self._unanswered.items()]
         if lost and time.monotonic() >= self._next_try:
@@ -220,7 +220,7 @@ class PostgresWriter(WriterThread):
 
     # --------------------------------------------------------------------------------------------- hearing
 
-    def _attend(self, connection: Connection) -> None:
+    def _attend(self, connection: BoundedConnection) -> None:
         """Listen while somebody watches. What was said before is not heard, so all is looked at once."""
         if self._watchers and not self._listening:
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._to.channel)))
@@ -231,7 +231,7 @@ class PostgresWriter(WriterThread):
             connection.execute("UNLISTEN *")
             self._listening = False
 
-    def _hear(self, connection: Connection) -> None:
+    def _hear(self, connection: BoundedConnection) -> None:
         """Take in what arrived while nothing was asked."""
         try:
             connection.pgconn.consume_input()
@@ -248,7 +248,7 @@ class PostgresWriter(WriterThread):
             self._heard = True
             self._heard_mail = self._heard_mail or payload == _MAIL
 
-    def _wake(self, connection: Connection) -> None:
+    def _wake(self, connection: BoundedConnection) -> None:
         waiting = reading.tasks_with_mail(connection) if self._heard_mail else ()
         if self._heard_mail:
             self._looked = time.monotonic()
@@ -293,7 +293,7 @@ class PostgresWriter(WriterThread):
             raise
         self._connection, self._listening, self._away_since = connection, False, None
 
-    def _session(self) -> Connection:
+    def _session(self) -> BoundedConnection:
         """The session, made anew if need be; raises `StoreUnavailable` when it cannot be had now."""
         if self._connection is None:
             self._connect()
@@ -417,7 +417,7 @@ class PostgresWriter(WriterThread):
         return [self._typed(error)] * len(items)
 
     def _prepare(
-        self, connection: Connection, items: list[Item], unsure: list[Any] | None
+        self, connection: BoundedConnection, items: list[Item], unsure: list[Any] | None
     ) -> tuple[list[Any], Callable[[], None]]:
         """Begin a transaction and check all items; return their results, and what commits them."""
         if items[0].operation in exclusive.OPERATIONS:
@@ -450,7 +450,7 @@ class PostgresWriter(WriterThread):
         return found
 
     def _prepare_alone(
-        self, connection: Connection, item: Item, *, again: bool
+        self, connection: BoundedConnection, item: Item, *, again: bool
     ) -> tuple[list[Any], Callable[[], None]]:
         connection.execute(BEGIN)
         take_long(self._to, connection)
@@ -477,7 +477,7 @@ class PostgresWriter(WriterThread):
         self._owed = due if self._owed is None else min(self._owed, due)
         self._owed_mail = self._owed_mail or mail
 
-    def _tell_others(self, connection: Connection) -> None:
+    def _tell_others(self, connection: BoundedConnection) -> None:
         """Tell others what was written, if that is due; what a lost session did not tell, the next one does."""
         now = time.monotonic()
         if self._owed is not None and now >= self._owed:

@@ -10,7 +10,7 @@ from treadle.stores.sqlite.schema import Connection
 _FAMILY = """WITH RECURSIVE family(id) AS (
   {roots} UNION SELECT t.id FROM family f JOIN tasks p ON p.id = f.id JOIN tasks t ON t.parent = p.key
   WHERE t.deleted = 0
-) SELECT id, key, driver, thread FROM tasks WHERE id IN family"""
+) SELECT id, key, driver FROM tasks WHERE id IN family"""
 _FORK_POINTS = "SELECT base_seq FROM tasks WHERE base = ?"
 _MEMBERSHIPS = """SELECT h.id, h.key, m.version, m.seq, m.gone IS NOT NULL
 FROM members m JOIN threads h ON h.id = m.thread WHERE m.task = ?"""
@@ -32,28 +32,27 @@ mark_seq = NULL, mark_digest = NULL, turn = NULL WHERE id = ?"""
 
 
 @mutable
-class Member:
-    """A task that is to go."""
+class FamilyTask:
+    """A task that a deletion takes off the list."""
 
     row: int
     key: str
     driver: int | None
-    thread: str
 
 
-def family(connection: Connection, row: int) -> list[Member]:
+def family(connection: Connection, row: int) -> list[FamilyTask]:
     """Return a task, its listed children, theirs, and so on."""
     sql = _FAMILY.format(roots="VALUES (?)")
-    return [Member(*found) for found in connection.execute(sql, (row,))]
+    return [FamilyTask(*found) for found in connection.execute(sql, (row,))]
 
 
-def family_of_thread(connection: Connection, thread: str) -> list[Member]:
+def family_of_thread(connection: Connection, thread: str) -> list[FamilyTask]:
     """Return the listed tasks of a thread, their listed children, theirs, and so on."""
     sql = _FAMILY.format(roots="SELECT id FROM tasks WHERE thread = ? AND deleted = 0")
-    return [Member(*found) for found in connection.execute(sql, (thread,))]
+    return [FamilyTask(*found) for found in connection.execute(sql, (thread,))]
 
 
-def delete(connection: Connection, members: list[Member], thread: str | None = None) -> None:
+def delete(connection: Connection, members: list[FamilyTask], thread: str | None = None) -> None:
     """Take tasks off the list, then drop all that nobody refers to any more; also of a thread that is to go."""
     threads = {key for m in members for (key,) in connection.execute(_BASES, (m.row,))}
     for member in members:

@@ -461,7 +461,7 @@ class Journal:
             raise ThreadNotFound(f"no thread {key!r} in this store")
         self._delete(family, key)
 
-    def _delete(self, family: list[deletion.Member], thread: str | None = None) -> None:
+    def _delete(self, family: list[deletion.FamilyTask], thread: str | None = None) -> None:
         for member in family:
             if member.driver is not None:
                 self._refuse_if_alive(member.key, member.driver)

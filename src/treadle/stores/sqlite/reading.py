@@ -61,6 +61,11 @@ def pages(connection: Connection, key: str, after: int, upto: int | None) -> Ite
     rules.check_read(key, seen, parts[0][3], upto)
 
 
+def records(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
+    """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
+    return [record for page in pages(connection, key, after, upto) for record in page]
+
+
 def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | None, int | None]]:
     """Yield task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
     found = connection.execute(f"{_LINK} WHERE key = ?", (key,)).fetchone()

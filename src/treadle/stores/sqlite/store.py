@@ -1,7 +1,7 @@
 """A journal store in one SQLite file: the default. Durable against a killed process and a power cut.
 
-Writes go through the writer thread (`sqlite_writer`), reads run where they are asked: a point read costs some 30 us,
-a hop to a thread more than that, and long reads let the event loop breathe between pages.
+Writes go through the writer thread (`sqlite/writer.py`). Reads run in the calling thread: a point read
+takes about 30 us, and a hop to another thread takes longer. Long reads let the event loop run between pages.
 """
 
 from __future__ import annotations
@@ -17,17 +17,9 @@ from typing import Any, TypeVar
 import apsw
 
 from treadle.errors import ConfigurationError, TreadleError
-from treadle.ports import (
-    AT_ONCE,
-    InboxItem,
-    JournalReader,
-    Record,
-    TaskFilter,
-    TaskRow,
-    ThreadMember,
-    ThreadRow,
-)
+from treadle.ports import JournalReader, Record
 from treadle.stores.processes import LEASE_SECONDS, checked_lease
+from treadle.stores.query_reader import QueryReader
 from treadle.stores.sqlite import reading
 from treadle.stores.sqlite.schema import Connection, connect_reader, is_fixed, unavailable
 from treadle.stores.sqlite.writer import Writer, refuse_inherited
@@ -36,37 +28,10 @@ from treadle.stores.write_behind import WriteBehindStore
 T = TypeVar("T")
 
 
-class _Asking:
-    """What is read by one question to a connection each."""
+class SQLiteSnapshot(QueryReader):
+    """Reads in one transaction, on a connection of its own."""
 
-    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
-        raise NotImplementedError
-
-    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
-        """Return a task's row; see `JournalStore.row`."""
-        return await self._ask(reading.row, task_id, deleted)
-
-    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest task id first."""
-        return await self._ask(reading.rows, wanted)
-
-    async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items not yet taken, in order of arrival."""
-        return await self._ask(reading.inbox, task_id)
-
-    async def thread(
-        self, thread_id: str, *, version: int | None = None, since: int = 0
-    ) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members; see `JournalStore.thread`."""
-        return await self._ask(reading.thread, thread_id, version, since)
-
-    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
-        """Return the threads that have a version; see `JournalStore.threads`."""
-        return await self._ask(reading.threads, limit, after)
-
-
-class _Snapshot(_Asking):
-    """Reads in a transaction on a connection of its own."""
+    queries = reading
 
     def __init__(self, path: Path, connection: Connection) -> None:
         self._path = path
@@ -74,16 +39,22 @@ class _Snapshot(_Asking):
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
-        found: list[Record] = []
         with _typed_errors(self._path):
-            for page in reading.pages(self._connection, task_id, after, upto):
-                found += page
-                await asyncio.sleep(0)
-        return found
+            return await _read_pages(self._connection, task_id, after, upto)
 
-    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+    async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
         with _typed_errors(self._path):
-            return question(self._connection, *about)
+            return function(self._connection, *arguments)
+
+
+async def _read_pages(connection: Connection, task_id: str, after: int, upto: int | None) -> list[Record]:
+    """Read the records of a task; let the event loop run between pages."""
+    records: list[Record] = []
+    for page in reading.pages(connection, task_id, after, upto):
+        records += page
+        if len(page) == reading.PAGE:
+            await asyncio.sleep(0)
+    return records
 
 
 @contextmanager
@@ -96,7 +67,7 @@ def _typed_errors(path: Path) -> Generator[None]:
         raise unavailable(path, error) from error
 
 
-class SQLiteStore(_Asking, WriteBehindStore[Writer]):
+class SQLiteStore(WriteBehindStore[Writer]):
     """A `JournalStore` in a SQLite file.
 
     Args:
@@ -108,6 +79,8 @@ class SQLiteStore(_Asking, WriteBehindStore[Writer]):
     Do not open the same file with the standard library's `sqlite3` in a process that holds it through this store:
     closing one drops the other's locks.
     """
+
+    queries = reading
 
     def __init__(self, path: str | os.PathLike[str], *, lease_seconds: float = LEASE_SECONDS) -> None:
         if not str(path) or str(path) == ":memory:":
@@ -143,21 +116,12 @@ class SQLiteStore(_Asking, WriteBehindStore[Writer]):
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
         await self._settled()
-        found: list[Record] = []
         with self._reader() as connection:
             connection.execute("BEGIN")
             try:
-                for page in reading.pages(connection, task_id, after, upto):
-                    found += page
-                    if len(page) == reading.PAGE:
-                        await asyncio.sleep(0)
+                return await _read_pages(connection, task_id, after, upto)
             finally:
                 connection.execute("COMMIT")
-        return found
-
-    async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
-        """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
-        return await self._ask(reading.orphans, limit, after, until)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
@@ -169,14 +133,14 @@ class SQLiteStore(_Asking, WriteBehindStore[Writer]):
             with _typed_errors(self._path):
                 connection.execute("BEGIN")
                 connection.execute("SELECT 1 FROM tasks LIMIT 1").fetchall()  # only now it stands still
-            yield _Snapshot(self._path, connection)
+            yield SQLiteSnapshot(self._path, connection)
         finally:
             connection.close()
 
-    async def _ask(self, question: Callable[..., T], *about: Any) -> T:
+    async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
         await self._settled()
         with self._reader() as connection:
-            return question(connection, *about)
+            return function(connection, *arguments)
 
     @contextmanager
     def _reader(self) -> Generator[Connection]:

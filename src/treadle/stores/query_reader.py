@@ -1,0 +1,71 @@
+"""The reading half of a store in a database: each method of `JournalReader` is one query, run where the store says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from treadle.ports import (
+    InboxItem,
+    JournalReader,
+    Record,
+    TaskFilter,
+    TaskRow,
+    ThreadMember,
+    ThreadRow,
+)
+
+T = TypeVar("T")
+
+
+class Queries(Protocol):
+    """The queries of a database, each a function of a connection: what a module `reading` of a store holds."""
+
+    def records(self, connection: Any, key: str, after: int, upto: int | None, /) -> list[Record]: ...
+    def row(self, connection: Any, key: str, deleted: bool, /) -> TaskRow: ...
+    def rows(self, connection: Any, wanted: TaskFilter, /) -> list[TaskRow]: ...
+    def orphans(self, connection: Any, limit: int, after: str | None, until: int, /) -> list[TaskRow]: ...
+    def inbox(self, connection: Any, key: str, /) -> list[InboxItem]: ...
+    def thread(
+        self, connection: Any, key: str, version: int | None, since: int, /
+    ) -> tuple[int, list[ThreadMember]]: ...
+    def threads(self, connection: Any, limit: int, after: str | None, /) -> list[ThreadRow]: ...
+
+
+class QueryReader(JournalReader):
+    """A `JournalReader` whose methods are `queries`; a subclass runs them.
+
+    A store is one, and so is each snapshot of it.
+    """
+
+    queries: Queries
+
+    async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return what a query returns, called with a connection and the arguments."""
+        raise NotImplementedError
+
+    async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Return the records that hold events `after` + 1 to `upto`; see `JournalReader.read`."""
+        return await self._query(self.queries.records, task_id, after, upto)
+
+    async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
+        """Return a task's row; see `JournalReader.row`."""
+        return await self._query(self.queries.row, task_id, deleted)
+
+    async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
+        """Return matching rows, newest task id first."""
+        return await self._query(self.queries.rows, wanted)
+
+    async def inbox(self, task_id: str) -> list[InboxItem]:
+        """Return the items not yet taken, in order of arrival."""
+        return await self._query(self.queries.inbox, task_id)
+
+    async def thread(
+        self, thread_id: str, *, version: int | None = None, since: int = 0
+    ) -> tuple[int, list[ThreadMember]]:
+        """Return a thread's version and its members; see `JournalReader.thread`."""
+        return await self._query(self.queries.thread, thread_id, version, since)
+
+    async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
+        """Return the threads that have a version; see `JournalReader.threads`."""
+        return await self._query(self.queries.threads, limit, after)
