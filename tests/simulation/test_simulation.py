@@ -18,7 +18,7 @@ from treadle.agents.decide import lifecycle
 from treadle.core import events as e
 from treadle.core import fold
 from treadle.drivers import ownership
-from treadle.engine import perform
+from treadle.engine.tool_calls import ToolCallInFlight
 from treadle.stores.memory import MemoryStore
 
 RUNS = 400
@@ -77,16 +77,16 @@ def what_a_dead_driver_left_open_is_called_failed(patch: pytest.MonkeyPatch) -> 
 
 
 def a_writing_tool_starts_before_its_begin_is_durable(patch: pytest.MonkeyPatch) -> None:
-    call_tool = perform.call_tool
+    run = ToolCallInFlight.run
 
     async def at_once() -> None:
         """Wait for nothing."""
 
-    async def hasty(stage: Any, *rest: Any) -> Any:
-        stage.durable = at_once
-        return await call_tool(stage, *rest)
+    async def hasty(in_flight: ToolCallInFlight) -> Any:
+        in_flight.context.durable = at_once
+        return await run(in_flight)
 
-    patch.setattr(perform, "call_tool", hasty)
+    patch.setattr(ToolCallInFlight, "run", hasty)
 
 
 def a_cancel_is_not_looked_at_while_there_is_work(patch: pytest.MonkeyPatch) -> None:

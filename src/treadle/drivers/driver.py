@@ -28,9 +28,9 @@ from treadle.drivers.task_cache import TaskCache
 from treadle.engine.drive import DRIVER_CLOSED, DriveLoop, DriveSpec, Goal, idle
 from treadle.engine.effect_context import AgentRuntime, EffectContext
 from treadle.engine.metering import Pricing, no_price
+from treadle.engine.model_requests import standing_instructions
 from treadle.engine.observers import ObserverSet
 from treadle.engine.options import RunOptions, from_json, rules_for
-from treadle.engine.perform import standing_instructions
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
 from treadle.errors import TaskNotFound
 from treadle.policy.budget import Account

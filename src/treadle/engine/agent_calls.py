@@ -1,65 +1,150 @@
-"""Calls of agents as effects: run the task that a call is, or stop it, and tell how the call ended."""
+"""Calls of agents as effects: run the task that a call is, or stop it, and return how the call ended."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 from treadle.agents.decide.lifecycle import may_have_acted
 from treadle.core import events as e
-from treadle.core.children import SpentBy
+from treadle.core.children import SpentBy, child_id
 from treadle.core.effects import RunAgent, StopAgent
+from treadle.core.ends import failed_end
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
-from treadle.engine.effect_context import EffectContext, EffectInFlight, StopChild, being_cancelled
-from treadle.engine.perform import tool_end
+from treadle.engine.effect_context import StopChild, Subagents
+from treadle.engine.effect_in_flight import EffectInFlight
+from treadle.engine.journal_writer import Recorder
 from treadle.engine.results import all_steps, pending_of, resting_word
+from treadle.engine.tool_calls import tool_end, validated_arguments
+from treadle.engine.tree_limits import allows_call, refuse_call
 from treadle.errors import StoreError, TaskTooNew
 from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
 
 
-async def run_agent(
-    context: EffectContext, in_flight: EffectInFlight, effect: RunAgent, told: str
-) -> list[e.Event]:
-    """Run the agent that a call wants, and return the call's end, or that its task is at rest."""
-    end = await _run_agent(context, in_flight, effect, told)
-    if context.subagents is not None and context.subagents.unseen:
-        end.unseen, context.subagents.unseen = context.subagents.unseen, 0
-    return [end]
+class AgentCallInFlight(EffectInFlight[RunAgent]):
+    """A call of an agent: the task that the call is runs to its next stop."""
+
+    __slots__ = ("_input", "_stop")
+
+    has_own_grace: ClassVar[bool] = True
+    ends_before_undo: ClassVar[bool] = False  # its task is undone as a whole
+
+    _input: str
+    """what the agent is asked"""
+
+    _stop: StopAgent | None
+    """what ends the call, if its agent cannot be called any more"""
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return self.effect.call.name
+
+    def begin(self, record: Recorder) -> bool:
+        """Record that the call begins; or its end, if a limit is reached or its arguments are invalid."""
+        context, effect, call = self.context, self.effect, self.effect.call
+        subagents, self._stop = context.subagents, None
+        if subagents is None or (call.child is not None and not subagents.has_agent(call.name)):
+            why = "the agent that called it cannot call it any more"
+            self._stop = StopAgent(effect.id, call, "cancelled", why)
+            return True
+        if not allows_call(subagents, call, record):
+            return False
+        arguments = validated_arguments(context, call, record)
+        if arguments is None:
+            return False
+        self._input = arguments
+        refused = subagents.account.refuses_child() if call.child is None else None
+        if refused is not None:
+            refuse_call(call, refused, record)
+            return False
+        child = call.child or child_id(context.state.task_id, call.id)
+        record(e.ToolStarted(call.step, effect.id, "agent", call.attempt + 1, child=child))
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """Run the task of the call, and return the call's end, or that its task is at rest."""
+        if self._stop is not None:
+            return await _stop_agent(self.stop_child, self._stop)
+        subagents = self.context.subagents
+        assert subagents is not None, "begin asked for them"
+        end = await self._run(subagents)
+        if subagents.unseen:
+            end.unseen, subagents.unseen = subagents.unseen, 0
+        return [end]
+
+    async def _run(self, subagents: Subagents) -> e.ToolEnded | e.ToolStopped:
+        context, call = self.context, self.effect.call
+        try:
+            # If the answer that asked for it were lost, its place, and so the child's name, might go to another call.
+            await context.durable()
+            self.enter()
+            state = await subagents.run(call, self._input, context.user_context)
+        except asyncio.CancelledError:
+            if self.cancelled_itself():
+                return _failed(call, "it cancelled itself", "cancelled", ())
+            return self._stopped(subagents.spent_by(call))
+        except Exception as error:  # noqa: BLE001  what keeps an agent from running is its call's error
+            if not isinstance(error, (StoreError, TaskTooNew)) and not subagents.is_open(call):
+                return _failed(call, error_text(error), "error", subagents.spent_by(call))
+            # The child exists and has not ended: a later drive goes on with it.
+            subagents.resting.add(call.id)
+            why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
+            return e.ToolStopped(call.step, call.id, "parked", why, subagents.spent_by(call))
+        if state.ended is not None:
+            return _end(call, state, context.runtime.max_chars)
+        await subagents.note_resting(call, state)
+        return e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))
+
+    def _stopped(self, spent: tuple[SpentBy, ...] = ()) -> e.ToolStopped:
+        call = self.effect.call
+        return e.ToolStopped(call.step, call.id, self.cancel_reason or "interrupted", spent=spent)
+
+    def cut_off(self) -> list[e.Event]:
+        """Return that the call was stopped."""
+        return [self._stopped()]
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the call failed."""
+        call = self.effect.call
+        return [failed_end(call, e.Failure("tool", "error", text, call.id))]
 
 
-async def _run_agent(
-    context: EffectContext, in_flight: EffectInFlight, effect: RunAgent, told: str
-) -> e.ToolEnded | e.ToolStopped:
-    call, subagents = effect.call, context.subagents
-    assert subagents is not None, "agents are wanted only by those who have them"
-    spent: tuple[SpentBy, ...] = ()
-    try:
-        # Were the answer that asked for it lost, the same place, and so the child's name, might go to another call.
-        await context.durable()
-        in_flight.enter()
-        state = await subagents.run(call, told, context.user_context)
-    except asyncio.CancelledError:
-        if in_flight.cancel_reason is None and not being_cancelled():
-            return _failed(call, "it cancelled itself", "cancelled", spent)
-        return e.ToolStopped(
-            call.step, call.id, in_flight.cancel_reason or "interrupted", spent=subagents.spent_by(call)
-        )
-    except Exception as error:  # noqa: BLE001  whatever keeps an agent from running is its call's error
-        if not isinstance(error, (StoreError, TaskTooNew)) and not subagents.is_open(call):
-            return _failed(call, error_text(error), "error", subagents.spent_by(call))
-        # Its task is there and has not ended: whoever puts right what keeps it goes on with it.
-        subagents.resting.add(call.id)
-        why = e.Failure("subagent", "error", f"{call.name} cannot go on: {error_text(error)}", call.id)
-        return e.ToolStopped(call.step, call.id, "parked", why, subagents.spent_by(call))
-    if state.ended is not None:
-        return _end(call, state, context.runtime.max_chars)
-    await subagents.note_resting(call, state)
-    return e.ToolStopped(call.step, call.id, "parked", _waits_for(call, state), spent_by(state))
+class AgentStopInFlight(EffectInFlight[StopAgent]):
+    """The stop of an agent that was called: the task that the call is is cancelled."""
+
+    __slots__ = ()
+
+    has_own_grace: ClassVar[bool] = True
+    survives_cancel: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return self.effect.call.name
+
+    def begin(self, record: Recorder) -> bool:
+        """Begin without an event: a stop that is lost is wanted again."""
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """End the task that the call is, and return the call's end."""
+        return await _stop_agent(self.stop_child, self.effect)
+
+    def cut_off(self) -> list[e.Event]:
+        """Return nothing: the stop is wanted again."""
+        return []
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the call failed."""
+        call = self.effect.call
+        return [failed_end(call, e.Failure("tool", "error", text, call.id))]
 
 
-async def stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]:
+async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]:
     """End the task that a call is, for good, and return the call's end."""
     call = effect.call
     end = e.ToolEnded(call.step, call.id, "cancelled" if call.attempt else effect.outcome)
@@ -102,7 +187,7 @@ def _failed(call: CallState, text: str, outcome: e.Outcome, spent: tuple[SpentBy
 
 
 def _waits_for(call: CallState, state: TaskState) -> e.Failure:
-    """Return why a child is at rest, in words."""
+    """Return why a child is at rest, as a message for people."""
     word = resting_word(state)
     what = "; ".join(item.text for item in pending_of(state)) or state.stop_reason
     text = f"{call.name} (task {state.task_id}) is {word}{f': {what}' if what else ''}"

@@ -15,29 +15,19 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from treadle.agents.decide import lifecycle
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.effects import (
-    CallModel,
-    Decision,
-    Effect,
-    Reconcile,
-    RunAgent,
-    RunFunction,
-    StopAgent,
-    Wait,
-)
+from treadle.core.effects import Decision, Effect, RunFunction, Wait
 from treadle.core.fold import RUNNER
 from treadle.core.schedule import UNNEEDED
-from treadle.core.state import TaskState
-from treadle.core.steps import StepState
-from treadle.engine import perform
+from treadle.core.state import StepState, TaskState
 from treadle.engine.broadcast import Channel
-from treadle.engine.effect_context import EffectContext, EffectInFlight, StopChild
+from treadle.engine.effect_context import EffectContext, StopChild
+from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.in_flight import EffectsInFlight
 from treadle.engine.inbox import as_event
 from treadle.engine.journal_writer import JournalWriter, Recorder
@@ -328,7 +318,7 @@ class DriveLoop:
     def _ends_children(self) -> tuple[Effect, ...]:
         """Return what ends children for good, if it is under way: that goes on while the task is being cancelled."""
         running = self._effects.running.values()
-        return tuple([in_flight.effect for in_flight in running if type(in_flight.effect) is StopAgent])
+        return tuple([in_flight.effect for in_flight in running if in_flight.survives_cancel])
 
     def _is_called(self) -> bool:
         """Whether the inbox, the clock or somebody who wants the task interrupted is to be heard first."""
@@ -360,11 +350,8 @@ class DriveLoop:
 
     async def _make_way_for_undo(self) -> None:
         """Let the calls in flight end, so that what is undone is known; a model call is worth nothing any more."""
-        worthless = (CallModel, RunFunction, RunAgent)
         calls = [
-            in_flight.effect
-            for in_flight in self._effects.running.values()
-            if type(in_flight.effect) not in worthless
+            in_flight.effect for in_flight in self._effects.running.values() if in_flight.ends_before_undo
         ]
         if self._effects.running:
             await self._run_effects(tuple(calls))
@@ -566,18 +553,18 @@ class DriveLoop:
         """Start a lone effect and wait for its end; afterwards the drive may be in the hands of another carrier."""
         if self._is_called() or self._loop_task is None:
             return
-        prepared = self._effects.prepare(effect)
-        if prepared is None:
+        in_flight = self._effects.begin(effect)
+        if in_flight is None:
             return
         if len(self._writer.pending) >= MAX_UNSUBMITTED:
             self._writer.flush()
         # What is recorded is submitted once the effect really waits: one that is over at once shares the next commit.
-        ends = await self._effects.run_inline(*prepared, self._loop_task, self._writer.flush)
+        ends = await self._effects.run_inline(in_flight, self._loop_task, self._writer.flush)
         if ends is not None:
             for event in ends:
                 self._record(event)
-            if type(effect) is not CallModel:
-                # Tools are anybody's code: what one leaves behind, such as a timer, is not to hit what comes after it.
+            if in_flight.runs_foreign_code:
+                # What a tool leaves behind in its asyncio task, such as a timer, must not hit what comes after it.
                 self._spawn_loop_task()
 
     async def _next_end(self) -> None:
@@ -592,7 +579,7 @@ class DriveLoop:
         finished, effects.finished = effects.finished, []
         for in_flight in finished:
             del effects.running[in_flight.effect.id]
-            if self._is_overtaken(in_flight.effect):
+            if in_flight.is_overtaken(self.state):
                 continue
             for event in self._ends_of(in_flight):
                 self._record(event)
@@ -608,21 +595,14 @@ class DriveLoop:
             if timer is not None:
                 timer.cancel()
 
-    def _is_overtaken(self, effect: Effect) -> bool:
-        """Whether somebody settled a call while its tool was still looking, or gave up a step before its end."""
-        if type(effect) is Reconcile:
-            return effect.call.status != "lost"
-        graph = self.state.graph
-        return type(effect) is RunFunction and graph is not None and not graph.needs(effect.id)
-
-    def _ends_of(self, in_flight: EffectInFlight) -> list[e.Event]:
+    def _ends_of(self, in_flight: EffectInFlight[Any]) -> list[e.Event]:
         """Return the ends of an effect; one that was stopped by nobody but itself has failed, and is not repeated."""
         ends = in_flight.ends or []
         first = ends[0] if ends else None
         asked = in_flight.cancel_reason is not None or self.state.interrupting or self.state.cancelling
         is_stop = isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted"
         if not asked and (is_stop or not ends):  # a look at a lost call that is stopped leaves no event
-            return perform.broken(in_flight, asyncio.CancelledError("it cancelled itself"))
+            return in_flight.broken("CancelledError: it cancelled itself")
         return ends
 
     def _submit_soon(self) -> None:

@@ -1,17 +1,16 @@
-"""What the effects of one drive share: the agent under its options, what effects run with, and an effect in flight."""
+"""What the effects of one drive share: the agent under its options, the task, and the children of the task."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.agents.agent import Agent
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
-from treadle.core.effects import CallModel, ConsultWorker, Effect, RunFunction
+from treadle.core.effects import Effect
 from treadle.core.messages import Message
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
@@ -25,10 +24,6 @@ from treadle.ports import Model, Tool
 if TYPE_CHECKING:
     from treadle.engine.step_requests import StepRequests
     from treadle.engine.typed_answers import TypedAnswers
-
-CancelReason = Literal["interrupted", "timeout", "abandoned"]
-"""Why an effect in flight was stopped."""
-
 
 StopChild = Callable[[CallState, str], Awaitable[TaskState | None]]
 """Cancels the task that a call is, for a reason, and returns its state at its end; None if it was never made."""
@@ -150,38 +145,3 @@ class EffectContext:
             return False
         self.streamed.discard(request)
         return True
-
-
-@mutable
-class EffectInFlight:
-    """An effect in flight: `entered` tells whether code that may act was reached, `cancel_reason` why it is stopped."""
-
-    effect: Effect
-    task: asyncio.Task[None] | None = None
-    entered: bool = False
-    cancel_reason: CancelReason | None = None
-    ends: list[e.Event] | None = None
-    timer: asyncio.TimerHandle | None = None
-    on_entry: Callable[[], None] | None = None
-
-    def enter(self) -> None:
-        """Say that code that may act is reached now; its time counts from here, not from its wait for the disk."""
-        self.entered = True
-        if self.on_entry is not None:
-            self.on_entry()
-
-    @property
-    def name(self) -> str:
-        """What people call the effect."""
-        effect = self.effect
-        if isinstance(effect, CallModel):
-            return "the model"
-        if isinstance(effect, RunFunction):
-            return f"the step {effect.node.plan.name}"
-        return "the worker" if isinstance(effect, ConsultWorker) else effect.call.name
-
-
-def being_cancelled() -> bool:
-    """Whether the running asyncio task was asked to stop, as opposed to a `CancelledError` of its own making."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

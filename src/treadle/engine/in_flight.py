@@ -12,31 +12,18 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
 from functools import partial
 from types import coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from treadle.core import events as e
-from treadle.core.children import child_id
-from treadle.core.effects import (
-    CallModel,
-    CallTool,
-    ConsultWorker,
-    Effect,
-    RunAgent,
-    RunFunction,
-    StopAgent,
-    UndoCall,
-)
-from treadle.core.ends import withheld_end
-from treadle.core.messages import copied
-from treadle.core.model_answer import SURPLUS, problem_clause
-from treadle.core.observation import error_text, not_offered_text, unknown_tool_text
-from treadle.engine import abandoned, agent_calls, perform, tool_selection
-from treadle.engine.effect_context import CancelReason, EffectContext, EffectInFlight, StopChild, Subagents
+from treadle.core.effects import CallModel, CallTool, Effect, Reconcile, RunAgent, StopAgent, UndoCall
+from treadle.core.observation import error_text
+from treadle.engine import abandoned
+from treadle.engine.agent_calls import AgentCallInFlight, AgentStopInFlight
+from treadle.engine.effect_context import EffectContext, StopChild
+from treadle.engine.effect_in_flight import CancelReason, EffectInFlight
 from treadle.engine.journal_writer import Recorder
-from treadle.errors import ToolArgumentsInvalid
-
-if TYPE_CHECKING:
-    from treadle.core.steps import CallState
+from treadle.engine.model_calls import ModelCallInFlight
+from treadle.engine.tool_calls import CompensationInFlight, ReconciliationInFlight, ToolCallInFlight
 
 T = TypeVar("T")
 
@@ -46,8 +33,27 @@ GRACE: Final = 2.0
 INSIST: Final = 0.2
 """Seconds between the second cancel and giving up."""
 
-Work = Callable[[], Coroutine[Any, Any, list[e.Event]]]
-"""Performs an effect and returns its end."""
+
+class _Kinds(dict[type, type[EffectInFlight[Any]]]):
+    """For each effect the class that performs it. Those of step functions are imported when one is first wanted."""
+
+    def __missing__(self, effect: type) -> type[EffectInFlight[Any]]:
+        from treadle.engine import step_functions
+
+        self |= step_functions.KINDS
+        return step_functions.KINDS[effect]
+
+
+KINDS: Final = _Kinds(
+    {
+        CallModel: ModelCallInFlight,
+        CallTool: ToolCallInFlight,
+        UndoCall: CompensationInFlight,
+        Reconcile: ReconciliationInFlight,
+        RunAgent: AgentCallInFlight,
+        StopAgent: AgentStopInFlight,
+    }
+)
 
 
 class EffectsInFlight:
@@ -69,175 +75,47 @@ class EffectsInFlight:
         spawn_loop_task: Callable[[], None],
         stop_child: StopChild,
     ) -> None:
-        self._stage = context
+        self._context = context
         self._stop_child = stop_child
         self._record = record
         self._wake = wake
         self._spawn_loop_task = spawn_loop_task
         self._loop = asyncio.get_running_loop()
-        self._inline: EffectInFlight | None = None
-        self.running: dict[str, EffectInFlight] = {}
-        self.finished: list[EffectInFlight] = []
+        self._inline: EffectInFlight[Any] | None = None
+        self.running: dict[str, EffectInFlight[Any]] = {}
+        self.finished: list[EffectInFlight[Any]] = []
 
     # ---------------------------------------------------------------------------------------- begin
 
     def start(self, effect: Effect) -> bool:
-        """Start one effect in a task of its own; False when it ended without starting."""
-        prepared = self.prepare(effect)
-        if prepared is None:
+        """Begin one effect in an asyncio task of its own; False when it ended without starting."""
+        in_flight = self.begin(effect)
+        if in_flight is None:
             return False
-        in_flight, work = prepared
         self.running[effect.id] = in_flight
-        in_flight.task = self._loop.create_task(self._run(in_flight, work))
+        in_flight.task = self._loop.create_task(self._run(in_flight))
         in_flight.task.add_done_callback(partial(self._on_done, in_flight))
         return True
 
-    def prepare(self, effect: Effect) -> tuple[EffectInFlight, Work] | None:
-        """Record the begin of an effect and return how to perform it; None when it ended without starting."""
-        context = self._stage
-        in_flight = EffectInFlight(effect)
-        record = self._record
-        if isinstance(effect, StopAgent):
-            return in_flight, self._stopping(effect)
-        assert context is not None, "other effects are wanted only by those who know the agent"
-        if isinstance(effect, CallModel):
-            if context.subagents is not None and not self._may_ask(context.subagents, effect):
-                return None
-            return in_flight, self._asking(context, in_flight, effect)
-        if isinstance(effect, CallTool):
-            if context.subagents is not None and not self._may_call(context.subagents, effect):
-                return None
-            arguments = self._admitted(context, effect)
-            if arguments is None:
-                return None
-            call, spec = effect.call, context.runtime.tools[effect.call.name].spec
-            record(e.ToolStarted(call.step, effect.id, spec.effect, call.attempt + 1, spec.undoable))
-            work = partial(perform.call_tool, context, in_flight, effect, arguments)
-        elif isinstance(effect, RunAgent):
-            return self._sending(context, in_flight, effect)
-        elif isinstance(effect, (RunFunction, ConsultWorker)):
-            from treadle.engine import step_functions
-
-            if isinstance(effect, RunFunction):
-                return in_flight, partial(step_functions.run_function, context, in_flight, effect)
-            return in_flight, partial(step_functions.consult_worker, context, in_flight, effect)
-        elif isinstance(effect, UndoCall):
-            call = effect.call
-            record(e.ToolStarted(call.step, effect.id, "write", call.undo_attempt + 1, undoes=call.id))
-            work = partial(perform.undo_call, context, in_flight, effect)
-        else:
-            work = partial(perform.reconcile, context, in_flight, effect)
-        tool = context.runtime.tools.get(effect.call.name)
-        if tool is not None and tool.spec.timeout is not None:
-            in_flight.on_entry = partial(self._give_time, in_flight, tool.spec.timeout)
-        return in_flight, work
-
-    def _asking(self, context: EffectContext, in_flight: EffectInFlight, effect: CallModel) -> Work:
-        """Record the begin of a request, and which tools it offers; return how to make it."""
-        call, step = effect.call, effect.step
-        offered, failure = tool_selection.choose(context, effect)
-        name = context.runtime.model.name
-        self._record(e.ModelStarted(step.id, name, call.attempt + 1, effect.final, offered, call.id))
-        if failure is not None:
-            return partial(tool_selection.failed, effect, failure)
-        return partial(perform.call_model, context, in_flight, effect)
-
-    def _may_ask(self, subagents: Subagents, effect: CallModel) -> bool:
-        """Whether the tree may ask a model once more; if not, that is recorded once nothing else is under way."""
-        account = subagents.account
-        reached = subagents.refused if not effect.final else None
-        subagents.refused = None
-        reached = reached or account.refuses_request(final=effect.final)
-        if reached is not None:
-            self._reach(subagents, reached)
-        return reached is None
-
-    def _may_call(self, subagents: Subagents, effect: CallTool | RunAgent) -> bool:
-        """Whether the tree may make one more call; one that began before is counted already."""
-        call = effect.call
-        reached = subagents.account.refuses_call() if not call.attempt else None
-        if reached is None:
-            return True
-        if subagents.state.graph is None:
-            subagents.refused = reached
-            self._refuse(call, reached)
-        else:
-            self._reach(subagents, reached)
-        return False
-
-    def _reach(self, subagents: Subagents, reached: e.LimitReached) -> None:
-        if not (subagents.state.in_flight() and subagents.state.graph is not None):
-            self._record(reached)
-
-    def _refuse(self, call: CallState, reached: e.LimitReached) -> None:
-        words = {
-            "tool_calls": "tool calls",
-            "children": "subagents, with those that they called,",
-            "depth": "levels of subagents",
-        }
-        text = f"{call.name} was not run: the limit of {reached.allowed:g} {words[reached.limit]} is reached."
-        self._record(withheld_end(call, "refused", e.Failure("limit", reached.limit, text, call.id)))
-
-    def _sending(
-        self, context: EffectContext, in_flight: EffectInFlight, effect: RunAgent
-    ) -> tuple[EffectInFlight, Work] | None:
-        """Record the begin of an agent's call, and return how to run it."""
-        call, subagents = effect.call, context.subagents
-        if subagents is None or (call.child is not None and not subagents.has_agent(call.name)):
-            why = "the agent that called it cannot call it any more"
-            return in_flight, self._stopping(StopAgent(effect.id, call, "cancelled", why))
-        if not self._may_call(subagents, effect):
+    def begin(self, effect: Effect) -> EffectInFlight[Any] | None:
+        """Record the begin of an effect and return it; None when it ended without starting."""
+        # A drive without an agent has no context, and wants only to stop agents, which needs none.
+        context: Any = self._context
+        in_flight = KINDS[type(effect)](effect, context, self._stop_child)
+        if not in_flight.begin(self._record):
             return None
-        told = self._admitted(context, effect)
-        if told is None:
-            return None
-        refused = subagents.account.refuses_child() if call.child is None else None
-        if refused is not None:
-            self._refuse(call, refused)
-            return None
-        child = call.child or child_id(context.state.task_id, call.id)
-        self._record(e.ToolStarted(call.step, effect.id, "agent", call.attempt + 1, child=child))
-        return in_flight, partial(agent_calls.run_agent, context, in_flight, effect, told)
+        if in_flight.timeout is not None:
+            in_flight.on_entry = partial(self._start_timeout, in_flight, in_flight.timeout)
+        return in_flight
 
-    def _stopping(self, effect: StopAgent) -> Work:
-        return partial(agent_calls.stop_agent, self._stop_child, effect)
-
-    def _give_time(self, in_flight: EffectInFlight, seconds: float) -> None:
+    def _start_timeout(self, in_flight: EffectInFlight[Any], seconds: float) -> None:
         if in_flight.cancel_reason is None:
             in_flight.timer = self._loop.call_later(seconds, self.cancel, in_flight, "timeout")
-
-    def _admitted(self, context: EffectContext, effect: CallTool | RunAgent) -> Any:
-        """Return the arguments of a call as its tool wants them; None when the call ended as invalid."""
-        call = effect.call
-        tool = context.runtime.tools.get(call.name)
-        dialect = context.runtime.agent.dialect
-        if call.problem is not None and call.problem.startswith(SURPLUS):
-            text = f"{call.name} was not run: {problem_clause(call.problem)}."
-        elif call.problem is not None and dialect is not None:
-            text = dialect.correction(call.problem)
-        elif tool is None:
-            text = unknown_tool_text(
-                call.name, context.runtime.tools if call.offered is None else call.offered
-            )
-        elif call.offered is not None and call.name not in call.offered:
-            text = not_offered_text(call.name, call.offered)
-        elif call.problem is not None:
-            text = f"{call.name} was not run: {problem_clause(call.problem)}."
-        else:
-            try:
-                # A tool may change what it is given; the journal keeps what the model asked for.
-                return tool.validate(copied(call.arguments))
-            except ToolArgumentsInvalid as error:
-                text = f"{call.name} was not run: {error}"
-            except Exception as error:  # noqa: BLE001  tools are anybody's code, and harm only their own call
-                text = f"{call.name} was not run: its arguments could not be checked: {error_text(error)}"
-        self._record(withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id)))
-        return None
 
     # ------------------------------------------------------------------------------------------ end
 
     async def run_inline(
-        self, in_flight: EffectInFlight, work: Work, me: asyncio.Task[Any], on_wait: Callable[[], None]
+        self, in_flight: EffectInFlight[Any], me: asyncio.Task[Any], on_wait: Callable[[], None]
     ) -> list[e.Event] | None:
         """Await a lone effect in the task that carries the drive; None if another carries it by now.
 
@@ -245,7 +123,7 @@ class EffectsInFlight:
         """
         in_flight.task, self._inline = me, in_flight
         try:
-            ends = await in_own_context(work(), on_wait)
+            ends = await in_own_context(in_flight.run(), on_wait)
         except BaseException:
             self.detach_inline()
             raise
@@ -267,22 +145,22 @@ class EffectsInFlight:
             in_flight.task.add_done_callback(partial(self._on_done, in_flight))
             self._spawn_loop_task()
 
-    async def _run(self, in_flight: EffectInFlight, work: Work) -> None:
+    async def _run(self, in_flight: EffectInFlight[Any]) -> None:
         """Carry an effect to its end; the drive hears of it from here, a round of the event loop before `_on_done`."""
-        self._finish(in_flight, await work())
+        self._finish(in_flight, await in_flight.run())
 
-    def _on_done(self, in_flight: EffectInFlight, task: asyncio.Task[None]) -> None:
+    def _on_done(self, in_flight: EffectInFlight[Any], task: asyncio.Task[None]) -> None:
         """Take down the end of an effect that has none of its own: cancelled before it began, or broken."""
         if task.cancelled():
-            self._finish(in_flight, perform.given_up(in_flight))
+            self._finish(in_flight, in_flight.cut_off())
         elif (error := task.exception()) is not None:
-            self._finish(in_flight, perform.broken(in_flight, error))
+            self._finish(in_flight, in_flight.broken(error_text(error)))
 
     def disconnect(self) -> None:
         """Tell nobody any more: the drive is over, and what was abandoned may still end."""
         self._record = self._wake = self._spawn_loop_task = _ignore
 
-    def _finish(self, in_flight: EffectInFlight, ends: list[e.Event]) -> None:
+    def _finish(self, in_flight: EffectInFlight[Any], ends: list[e.Event]) -> None:
         if in_flight.timer is not None:
             in_flight.timer.cancel()
         if in_flight.ends is None:
@@ -292,7 +170,7 @@ class EffectsInFlight:
 
     # ------------------------------------------------------------------------------------- stopping
 
-    def cancel(self, in_flight: EffectInFlight, why: CancelReason) -> None:
+    def cancel(self, in_flight: EffectInFlight[Any], why: CancelReason) -> None:
         """Stop an effect: cancel, after a grace cancel again, then give it up as abandoned."""
         if in_flight.cancel_reason is not None or in_flight.task is None or in_flight.ends is not None:
             return
@@ -302,22 +180,22 @@ class EffectsInFlight:
         in_flight.task.cancel()
         if in_flight.timer is not None:
             in_flight.timer.cancel()
-        if type(in_flight.effect) is RunAgent or type(in_flight.effect) is StopAgent:
-            return  # what runs below has graces of its own
+        if in_flight.has_own_grace:
+            return
         in_flight.timer = self._loop.call_later(GRACE, self._insist, in_flight)
 
-    def _insist(self, in_flight: EffectInFlight) -> None:
+    def _insist(self, in_flight: EffectInFlight[Any]) -> None:
         if in_flight.task is not None and not in_flight.task.done():
             in_flight.task.cancel()
             in_flight.timer = self._loop.call_later(INSIST, self._abandon, in_flight)
 
-    def _abandon(self, in_flight: EffectInFlight) -> None:
+    def _abandon(self, in_flight: EffectInFlight[Any]) -> None:
         if in_flight.task is None or in_flight.task.done() or in_flight.ends is not None:
             return
-        assert self._stage is not None, "nothing flies without one"
-        abandoned.give_up(in_flight.task, in_flight.name, self._stage.state.task_id, in_flight.effect.id)
+        assert self._context is not None, "effects that are cancelled twice have a context"
+        abandoned.give_up(in_flight.task, in_flight.name, self._context.state.task_id, in_flight.effect.id)
         in_flight.cancel_reason = "abandoned"
-        in_flight.ends = perform.given_up(in_flight)
+        in_flight.ends = in_flight.cut_off()
         self.finished.append(in_flight)
         self._wake()
 

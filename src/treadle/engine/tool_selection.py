@@ -1,21 +1,20 @@
-"""Offering: which tools a request holds is selected_names before its begin is recorded, and kept with it.
+"""Offering: which tools a request holds is chosen before its begin is recorded, and kept with it.
 
 A request that has to be made again (after a crash, a failure, in a fork) holds the same tools: nobody is asked twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from treadle.agents.context import RequestContext
 from treadle.agents.tool_selection import selected_names
 from treadle.core import events as e
 from treadle.core.effects import CallModel
-from treadle.core.messages import Message
 from treadle.core.observation import error_text, near_name
-from treadle.core.schedule import seen_by
 from treadle.engine.effect_context import EffectContext
+from treadle.engine.model_requests import function_messages
 from treadle.errors import ConfigurationError
 
 
@@ -31,11 +30,11 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
         return call.offered, None
     state, tools = context.state, context.runtime.tools
     try:
-        names = selected_names(agent.offer, _context(context, effect))
+        names = selected_names(agent.offer, _request_context(context, effect))
         if names - tools.keys():
             raise _no_tool(min(names - tools.keys()), tools)
     except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is anybody's code, and harms only its request
-        why = f"the tools to offer could not be selected_names: {error_text(error)}"
+        why = f"the tools to offer could not be chosen: {error_text(error)}"
         return None, e.Failure("agent", "offer", why)
     wanted = agent.model_settings.tool_choice
     if wanted in tools and state.turn == 0 and call.request is None:
@@ -43,22 +42,15 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
     return tuple([name for name in tools if name in names]), None
 
 
-def _context(context: EffectContext, effect: CallModel) -> RequestContext[Any]:
+def _request_context(context: EffectContext, effect: CallModel) -> RequestContext[Any]:
     state = context.state
-    messages: Sequence[Message] = state.view
-    if effect.call.request is not None:
-        assert state.graph is not None, "functions ask in graphs alone"
-        messages = effect.call.side_messages()
-        if effect.call.sees_conversation:
-            seen = seen_by(state, state.graph.nodes[effect.step.id])
-            messages = [*seen, *messages] if messages else seen
     return RequestContext(
         state.task_id,
         state.thread,
         state.input,
         context.user_context,
         effect.step.index,
-        messages,
+        state.view if effect.call.request is None else function_messages(context, effect.call),
         context.runtime.agent.tools,
     )
 
@@ -67,8 +59,3 @@ def _no_tool(name: str, tools: Iterable[str]) -> ConfigurationError:
     near = near_name(name, tools)
     hint = f", did you mean {near!r}?" if near else ""
     return ConfigurationError(f"{name!r} is no tool of the agent{hint}")
-
-
-async def failed(effect: CallModel, failure: e.Failure) -> list[e.Event]:
-    """Return the end of a request that was not sent, since it was not known what to offer."""
-    return [e.ModelFailed(effect.step.id, failure, effect.call.id)]

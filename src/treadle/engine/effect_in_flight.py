@@ -1,0 +1,118 @@
+"""One effect that is under way: what every kind of effect is able to do.
+
+An effect is what the core wants done; an *effect in flight* is this process doing it. Each kind of effect has one
+class, and all classes have the same few methods:
+
+    begin        journal that it begins, and return True; or journal its end and return False, if it must not start
+    run          do it and return its end, whatever the code it calls does
+    name         how people call it
+    cut_off      its end when it cannot tell one: cancelled before it ran, or abandoned because it does not stop
+    broken       its end when `run` raised what it should not, or stopped itself
+    is_overtaken whether its end is of no use any more
+
+An end is a list of events, and every effect that began has exactly one. A call that may write waits in `run` until its
+begin is durable, and only then enters the code that acts (`enter`).
+
+The classes are in `model_calls`, `tool_calls`, `agent_calls` and `step_functions`; `in_flight` holds the table of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+
+from treadle.core import events as e
+from treadle.core.effects import Effect
+from treadle.core.state import TaskState
+
+if TYPE_CHECKING:
+    from treadle.engine.effect_context import EffectContext, StopChild
+    from treadle.engine.journal_writer import Recorder
+
+E = TypeVar("E", bound=Effect)
+
+CancelReason = Literal["interrupted", "timeout", "abandoned"]
+"""Why an effect in flight was stopped."""
+
+
+class EffectInFlight(ABC, Generic[E]):
+    """One effect that a drive began and whose end is not recorded yet.
+
+    Args:
+        effect: what is to be done.
+        context: what it is done with. A drive without an agent has none, and wants no effect that needs it.
+        stop_child: cancels a child of the task.
+    """
+
+    __slots__ = (
+        *("cancel_reason", "context", "effect", "ends", "entered", "on_entry", "stop_child", "task"),
+        *("timeout", "timer"),
+    )
+
+    runs_foreign_code: ClassVar[bool] = True
+    """Whether it runs code of tools or workers, which may leave timers behind in its asyncio task."""
+
+    has_own_grace: ClassVar[bool] = False
+    """Whether what it runs ends within graces of its own, so that it is never cancelled twice nor abandoned."""
+
+    ends_before_undo: ClassVar[bool] = True
+    """Whether an undo waits for its end, so that what is to be undone is known; else it is cancelled."""
+
+    survives_cancel: ClassVar[bool] = False
+    """Whether it goes on while its task is being cancelled."""
+
+    def __init__(self, effect: E, context: EffectContext, stop_child: StopChild) -> None:
+        self.effect = effect
+        self.context = context
+        self.stop_child = stop_child
+        self.task: asyncio.Task[None] | None = None
+        self.entered = False
+        """whether code that may act was reached"""
+
+        self.cancel_reason: CancelReason | None = None
+        self.ends: list[e.Event] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.timeout: float | None = None
+        """seconds that it may take from `enter` on"""
+
+        self.on_entry: Callable[[], None] | None = None
+
+    @abstractmethod
+    def begin(self, record: Recorder) -> bool:
+        """Record the begin of the effect; or record its end and return False, if it must not start."""
+
+    @abstractmethod
+    async def run(self) -> list[e.Event]:
+        """Do what is wanted, and return the end."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """How people call the effect."""
+
+    @abstractmethod
+    def cut_off(self) -> list[e.Event]:
+        """Return the end of an effect that cannot tell one: cancelled before it ran, or abandoned."""
+
+    @abstractmethod
+    def broken(self, text: str) -> list[e.Event]:
+        """Return the end of an effect that raised what no effect should: neither an error nor a cancellation."""
+
+    def is_overtaken(self, state: TaskState) -> bool:
+        """Whether something was recorded meanwhile that makes the end of this effect useless."""
+        return False
+
+    def enter(self) -> None:
+        """Note that code that may act is reached now; the timeout counts from here, not from the wait for the disk."""
+        self.entered = True
+        if self.on_entry is not None:
+            self.on_entry()
+
+    def cancelled_itself(self) -> bool:
+        """Whether a `CancelledError` in the effect is of its own making: nothing asked it to stop."""
+        if self.cancel_reason is not None:
+            return False
+        task: asyncio.Task[Any] | None = asyncio.current_task()
+        return task is None or task.cancelling() == 0

@@ -1,0 +1,181 @@
+"""Model calls as effects: send a request, pass its deltas on to watchers, and return the answer or the failure."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar, Final
+
+from treadle.core import events as e
+from treadle.core.effects import CallModel
+from treadle.core.model import (
+    NO_USAGE,
+    ModelAnswer,
+    ModelRequest,
+    RawDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
+from treadle.core.model_answer import WrongAnswer, check_answer, check_side_calls, is_usage, with_places
+from treadle.core.observation import error_text
+from treadle.engine import tool_selection
+from treadle.engine.effect_in_flight import EffectInFlight
+from treadle.engine.journal_writer import Recorder
+from treadle.engine.metering import TokenMeter, cost_of, paid
+from treadle.engine.model_requests import function_request, step_request
+from treadle.engine.tree_limits import allows_request
+from treadle.errors import ModelError
+
+MAX_RETRY_WAIT: Final = 366 * 86_400.0
+"""Seconds after which a request is sent again at the latest, whatever a layer of the model asks for."""
+
+
+class ModelCallInFlight(EffectInFlight[CallModel]):
+    """A request to the model: of a step, or of a function within a step."""
+
+    __slots__ = ("selection_failure",)
+
+    runs_foreign_code: ClassVar[bool] = False
+    ends_before_undo: ClassVar[bool] = False  # its answer is worth nothing any more
+
+    selection_failure: e.Failure | None
+    """why the tools of the request could not be chosen; then it is not sent"""
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return "the model"
+
+    def begin(self, record: Recorder) -> bool:
+        """Record that the request begins and which tools it offers; or that a limit of the tree is reached."""
+        context, effect = self.context, self.effect
+        step, call = effect.step, effect.call
+        if context.subagents is not None and not allows_request(context.subagents, effect, record):
+            return False
+        offered, self.selection_failure = tool_selection.choose(context, effect)
+        model = context.runtime.model.name
+        record(e.ModelStarted(step.id, model, call.attempt + 1, effect.final, offered, call.id))
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """Send the request and return its end."""
+        context, effect, channel = self.context, self.effect, self.context.channel
+        step, call_id = effect.step, effect.call.id
+        if self.selection_failure is not None:
+            return [e.ModelFailed(step.id, self.selection_failure, call_id)]
+        answer: ModelAnswer | None = None
+        request: ModelRequest | None = None
+        stream: Any = None
+        try:
+            if effect.call.request is None:
+                request = step_request(context, effect)
+            else:
+                request = function_request(context, effect.call)
+            key, is_last = call_id or step.id, not request.tools or request.tool_choice == "none"
+            text_label: e.Channel = "final" if is_last and call_id is None else "draft"
+            request.raw = channel.raw
+            if context.forget_streamed(key):
+                model, seq = context.runtime.model.name, context.state.seq
+                channel.tell(e.ModelRestarted(step.id, model, request.attempt, call_id, seq))
+            if context.subagents is not None and context.subagents.account.is_limited:
+                await context.durable()  # a limit of the tree must hold for what a crash cuts off, too
+            stream = context.runtime.model.stream(request)
+            async for item in stream:
+                if isinstance(item, ModelAnswer):
+                    if answer is not None:
+                        raise WrongAnswer("it answered twice")
+                    answer = item
+                elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
+                elif channel.listeners:
+                    context.note_streamed(key)
+                    channel.tell(_delta(step.id, call_id, text_label, item, context.state.seq))
+            if answer is not None:
+                check_answer(answer)
+                context.forget_streamed(key)
+        except asyncio.CancelledError:
+            if self.cancelled_itself():
+                return self.broken("the model adapter cancelled itself")
+            return [e.ModelStopped(step.id, "interrupted", call_id)]
+        except ModelError as error:
+            return [self._failed(error, request)]
+        except WrongAnswer as error:
+            if (close := getattr(stream, "aclose", None)) is not None:
+                await close()
+            text = f"{context.runtime.model.name} does not answer as models do: {error}"
+            failed = self._failed_for_unknown_reason(text)
+            return [self._with_usage(failed, answer.usage if answer is not None else None)]
+        except (Exception, SystemExit) as error:  # noqa: BLE001  what an adapter raises fails its request alone
+            return self.broken(error_text(error))
+        if answer is None:
+            text = f"{context.runtime.model.name} ended its stream without an answer"
+            return [e.ModelFailed(step.id, e.Failure("model", "connection", text), call_id)]
+        assert request is not None, "it was answered"
+        return [self._returned(request, answer)]
+
+    def cut_off(self) -> list[e.Event]:
+        """Return that the request was stopped."""
+        return [e.ModelStopped(self.effect.step.id, self.cancel_reason or "interrupted", self.effect.call.id)]
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the request failed for a reason that the adapter does not tell."""
+        return [self._failed_for_unknown_reason(text)]
+
+    def _failed_for_unknown_reason(self, text: str) -> e.ModelFailed:
+        return e.ModelFailed(self.effect.step.id, e.Failure("model", "unknown", text), self.effect.call.id)
+
+    def _returned(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelReturned:
+        """Return an answer as it is journalled: with ids of this task, read if it is to be of a type, and priced."""
+        context, step, call_id, typed = self.context, self.effect.step, self.effect.call.id, None
+        if call_id is not None:
+            message = with_places(answer.message, call_id, answer.finish)
+        else:
+            message = with_places(answer.message, step.id, answer.finish, first=len(step.calls))
+            answers = context.runtime.typed
+            typed = answers.read(message, answer.finish) if answers is not None else None
+        usage = answer.usage
+        if usage is NO_USAGE:
+            context.meter = context.meter or TokenMeter()
+            usage = context.meter.estimated(request, message)
+        cost = cost_of(context.price, answer.model or context.runtime.model.name, usage)
+        also = paid(context.price, answer.also, request) if answer.also else ()
+        return e.ModelReturned(
+            step.id, message, answer.finish, usage, typed, call_id, answer.model, also, cost
+        )
+
+    def _failed(self, error: ModelError, request: ModelRequest | None) -> e.ModelFailed:
+        """Return the end of a failed attempt, and when the next one follows if a layer of the model asks for one."""
+        context = self.context
+        try:
+            check_side_calls(error.also)
+        except WrongAnswer as wrong:
+            return self._failed_for_unknown_reason(f"{wrong}; and it failed: {error}")
+        failure = e.Failure("model", error.kind, str(error), None, error.status, error.retry_after)
+        also = paid(context.price, error.also, request) if error.also and request is not None else ()
+        failed = e.ModelFailed(
+            self.effect.step.id, failure, self.effect.call.id, None, error.model, error.route, also=also
+        )
+        if error.again_in is not None:
+            wait = min(max(0.0, error.again_in), MAX_RETRY_WAIT)
+            failed.retry_at = context.clock() + int(wait * 1e6)
+            failed.model, failed.next_route = error.model or context.runtime.model.name, error.next_route
+        return self._with_usage(failed, error.usage)
+
+    def _with_usage(self, failed: e.ModelFailed, usage: Any) -> e.ModelFailed:
+        """Add to a failed attempt the tokens it is known to have taken, and what they cost."""
+        if is_usage(usage) and usage != NO_USAGE:
+            failed.usage = usage
+            failed.cost = cost_of(self.context.price, failed.model or self.context.runtime.model.name, usage)
+        return failed
+
+
+def _delta(step: str, call: str | None, text_label: e.Channel, item: Any, after: int) -> e.Ephemeral:
+    """Return a model's delta as watchers see it; its text is a `text_label` unless the model marks it final."""
+    if type(item) is TextDelta:
+        label = "final" if item.final and call is None else text_label
+        return e.Delta(step, label, item.text, after, 0, "", call)
+    if type(item) is ReasoningDelta:
+        return e.Delta(step, "reasoning", item.text, after, 0, "", call)
+    if type(item) is RawDelta:
+        return e.RawChunk(step, item.data, call, after)
+    return e.Delta(step, "arguments", item.arguments, after, item.index, item.name, call)

@@ -1,0 +1,303 @@
+"""Calls of tools as effects: the call itself, its compensation, and the question whether a lost call took effect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from treadle.core import events as e
+from treadle.core.codec import flaw
+from treadle.core.effects import CallTool, Reconcile, UndoCall
+from treadle.core.ends import failed_end, withheld_end
+from treadle.core.messages import Content, File, Image, Text, copied
+from treadle.core.model_answer import SURPLUS, problem_clause
+from treadle.core.observation import as_text, error_text, not_offered_text, observation, unknown_tool_text
+from treadle.core.render import RETRY_MARK
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
+from treadle.core.tools import Happened, NotHappened
+from treadle.engine.abandoned import leave_behind, refuse_if_too_many
+from treadle.engine.artifacts import checked_artifacts, checked_sources
+from treadle.engine.effect_context import EffectContext
+from treadle.engine.effect_in_flight import EffectInFlight
+from treadle.engine.journal_writer import Recorder
+from treadle.engine.tree_limits import allows_call
+from treadle.errors import ToolArgumentsInvalid
+from treadle.ports import Tool, ToolContext, ToolOutput
+
+
+class ToolCallInFlight(EffectInFlight[CallTool]):
+    """A call of a tool that the model or a function asked for."""
+
+    __slots__ = ("_arguments", "_tool")
+
+    _tool: Tool
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return self.effect.call.name
+
+    def begin(self, record: Recorder) -> bool:
+        """Record that the call begins; or its end, if a limit is reached or its arguments are invalid."""
+        context, call = self.context, self.effect.call
+        if context.subagents is not None and not allows_call(context.subagents, call, record):
+            return False
+        self._arguments = validated_arguments(context, call, record)
+        if self._arguments is None:
+            return False
+        self._tool = tool = context.runtime.tools[call.name]
+        spec = tool.spec
+        self.timeout = spec.timeout
+        record(e.ToolStarted(call.step, self.effect.id, spec.effect, call.attempt + 1, spec.undoable))
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """Run the tool and return the end of the call."""
+        context, call = self.context, self.effect.call
+        ctx = _tool_context(self, call, call.attempt)
+        try:
+            refuse_if_too_many()
+            if call.effect != "read":
+                # If the answer that asked for it were lost, its place and key might go to another call.
+                await context.durable()
+            self.enter()
+            result = await self._tool.call(self._arguments, ctx)
+            return [tool_end(call, result, context.runtime.max_chars)]
+        except asyncio.CancelledError:
+            return self._failed("the tool cancelled itself") if self.cancelled_itself() else self.cut_off()
+        except Exception as error:  # noqa: BLE001  what a tool raises is the call's error
+            return self._failed(error_text(error))
+
+    def cut_off(self) -> list[e.Event]:
+        """Return what a call that was stopped comes to: it may run again, or its outcome is unknown."""
+        call, reason = self.effect.call, self.cancel_reason or "interrupted"
+        if not self.entered:
+            stopped = e.ToolStopped(call.step, call.id, reason)
+            if call.effect == "read":
+                return [stopped]
+            # Its begin was journalled and the tool never entered: that much is known.
+            return [stopped, e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")]
+        if reason == "interrupted":
+            return [e.ToolStopped(call.step, call.id, reason)]
+        if reason == "timeout":
+            text = f"{call.name} took longer than {self._tool.spec.timeout:g} s"
+            is_final = call.effect != "write" and call.attempt > self._tool.spec.retries
+        else:
+            text = f"{call.name} did not stop when it was cancelled"
+            is_final = call.effect != "write"
+        failure = e.Failure("tool", reason, text, call.id)
+        if is_final:
+            return [failed_end(call, failure, cut_off=True)]
+        return [e.ToolStopped(call.step, call.id, reason, failure)]
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the call failed, and is not repeated."""
+        call = self.effect.call
+        return [failed_end(call, e.Failure("tool", "error", text, call.id))]
+
+    def _failed(self, text: str) -> list[e.Event]:
+        """Return the end of an attempt that failed: the call may have retries left."""
+        call = self.effect.call
+        if call.attempt <= self._tool.spec.retries and call.effect != "write":
+            return [e.ToolStopped(call.step, call.id, "error", e.Failure("tool", "error", text, call.id))]
+        return self.broken(text)
+
+
+class CompensationInFlight(EffectInFlight[UndoCall]):
+    """The compensation of a finished call: its tool's `undo=`."""
+
+    __slots__ = ("_tool",)
+
+    _tool: Tool | None
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return self.effect.call.name
+
+    def begin(self, record: Recorder) -> bool:
+        """Record that the compensation begins."""
+        call = self.effect.call
+        record(e.ToolStarted(call.step, self.effect.id, "write", call.undo_attempt + 1, undoes=call.id))
+        self._tool = self.context.runtime.tools.get(call.name)
+        self.timeout = self._tool.spec.timeout if self._tool is not None else None
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """Run the compensation and return its end."""
+        context, call, call_id, tool = self.context, self.effect.call, self.effect.id, self._tool
+        if tool is None or not tool.spec.undoable:
+            return self.broken(f"the agent has no tool {call.name} with undo=")
+        ctx = _tool_context(self, call, call.undo_attempt)
+        ctx = replace(ctx, call_id=call_id, idempotency_key=context.state.key_of(call_id))
+        try:
+            await context.durable()
+            self.enter()
+            await tool.undo(call.as_tool_call, ctx)
+            return [e.ToolEnded(call.step, call_id, "ok")]
+        except asyncio.CancelledError:
+            if self.cancelled_itself():
+                return self.broken("the compensation cancelled itself")
+            return self.cut_off()
+        except Exception as error:  # noqa: BLE001  what a compensation raises stands in the report of the undo
+            return self.broken(error_text(error))
+
+    def cut_off(self) -> list[e.Event]:
+        """Return that the compensation was stopped, and that it did not happen if its tool was not entered."""
+        step, call_id = self.effect.call.step, self.effect.id
+        stopped = e.ToolStopped(step, call_id, self.cancel_reason or "interrupted")
+        if self.entered:
+            return [stopped]
+        return [stopped, e.OutcomeSettled(step, call_id, "not_happened", by="runner")]
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the compensation failed."""
+        step, call_id = self.effect.call.step, self.effect.id
+        return [e.ToolEnded(step, call_id, "error", error=e.Failure("tool", "error", text, call_id))]
+
+
+class ReconciliationInFlight(EffectInFlight[Reconcile]):
+    """The question to a tool's `reconcile=` whether a lost call took effect; its begin is not journalled."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """How people call the effect."""
+        return self.effect.call.name
+
+    def begin(self, record: Recorder) -> bool:
+        """Begin without an event: asking changes nothing."""
+        tool = self.context.runtime.tools.get(self.effect.call.name)
+        self.timeout = tool.spec.timeout if tool is not None else None
+        return True
+
+    async def run(self) -> list[e.Event]:
+        """Ask the tool and return its verdict."""
+        call = self.effect.call
+        tool = self.context.runtime.tools[call.name]
+        try:
+            self.enter()
+            verdict = await tool.reconcile(call.as_tool_call, _tool_context(self, call, call.attempt))
+        except asyncio.CancelledError:
+            if self.cancelled_itself():
+                return self.broken("it cancelled itself")
+            if self.cancel_reason == "timeout":
+                return self.broken(f"it took longer than {tool.spec.timeout:g} s")
+            return []
+        except Exception as error:  # noqa: BLE001  a question that failed leaves the outcome unknown
+            return self.broken(error_text(error))
+        if isinstance(verdict, Happened):
+            return [e.OutcomeSettled(call.step, call.id, "happened", verdict.output, by="reconcile")]
+        if isinstance(verdict, NotHappened):
+            return [e.OutcomeSettled(call.step, call.id, "not_happened", by="reconcile")]
+        return [e.OutcomeUnresolved(call.step, call.id)]
+
+    def cut_off(self) -> list[e.Event]:
+        """Return nothing, for the tool is asked again; unless it does not stop."""
+        return self.broken("it did not stop") if self.cancel_reason == "abandoned" else []
+
+    def broken(self, text: str) -> list[e.Event]:
+        """Return that the outcome stays unknown, and why."""
+        call = self.effect.call
+        failure = e.Failure("tool", "error", f"reconcile= of {call.name} failed: {text}", call.id)
+        return [e.OutcomeUnresolved(call.step, call.id, failure)]
+
+    def is_overtaken(self, state: TaskState) -> bool:
+        """Whether the call was settled while its tool was still being asked."""
+        return self.effect.call.status != "lost"
+
+
+def validated_arguments(context: EffectContext, call: CallState, record: Recorder) -> Any:
+    """Return the arguments of a call as its tool wants them; None when they are invalid, and the call has ended."""
+    tools, dialect = context.runtime.tools, context.runtime.agent.dialect
+    tool = tools.get(call.name)
+    if call.problem is not None and call.problem.startswith(SURPLUS):
+        text = f"{call.name} was not run: {problem_clause(call.problem)}."
+    elif call.problem is not None and dialect is not None:
+        text = dialect.correction(call.problem)
+    elif tool is None:
+        text = unknown_tool_text(call.name, tools if call.offered is None else call.offered)
+    elif call.offered is not None and call.name not in call.offered:
+        text = not_offered_text(call.name, call.offered)
+    elif call.problem is not None:
+        text = f"{call.name} was not run: {problem_clause(call.problem)}."
+    else:
+        try:
+            # A tool may change its arguments; the journal keeps what the model asked for.
+            return tool.validate(copied(call.arguments))
+        except ToolArgumentsInvalid as error:
+            text = f"{call.name} was not run: {error}"
+        except Exception as error:  # noqa: BLE001  what the code of a tool raises fails its own call alone
+            text = f"{call.name} was not run: its arguments could not be checked: {error_text(error)}"
+    record(withheld_end(call, "invalid", e.Failure("tool", "invalid", text, call.id)))
+    return None
+
+
+def tool_end(call: CallState, result: ToolOutput, max_chars: int) -> e.ToolEnded:
+    """Return the end of a call that returned; what the model sees of it has at most `max_chars` characters."""
+    _check_output(result)
+    seen: Sequence[Content] | None
+    if result.observation is None:
+        text = as_text(result.output)
+        seen = (Text(text),) if len(text) > max_chars else None  # the model sees the output itself
+    elif isinstance(result.observation, str):
+        seen = (Text(result.observation),)
+    else:
+        seen = tuple([Text(part) if isinstance(part, str) else part for part in result.observation])
+    return e.ToolEnded(
+        call.step,
+        call.id,
+        "ok",
+        result.output,
+        observation(seen, call_id=call.id, limit=max_chars) if seen is not None else None,
+        result.display,
+        None,
+        checked_sources(result.sources),
+        checked_artifacts(result.artifacts),
+    )
+
+
+def _check_output(result: ToolOutput) -> None:
+    """Raise for a result that cannot be journalled, as a tool of a user's own class may return."""
+    if (beyond := flaw(result.output)) is not None:
+        raise TypeError(f"the tool's output is {beyond}; it is of type {type(result.output).__name__}")
+    if result.display is not None and not isinstance(result.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"the tool's display is no text but of type {type(result.display).__name__}")
+    seen = result.observation
+    if seen is None or isinstance(seen, str):
+        return
+    if not all(isinstance(part, (str, Text, Image, File)) for part in seen):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("the tool's observation holds what is neither text nor a content part")
+
+
+def _tool_context(in_flight: EffectInFlight[Any], call: CallState, attempt: int) -> ToolContext[Any]:
+    """Return what a tool may know of the call it serves."""
+    context = in_flight.context
+    state, channel = context.state, context.channel
+
+    def progress(value: Any) -> None:
+        if channel.listeners:
+            channel.tell(e.ToolProgress(call.step, call.id, value, state.seq))
+
+    def left_behind(still_runs: Callable[[], bool]) -> None:
+        leave_behind(still_runs, call.name, state.task_id, call.id)
+        if in_flight.cancel_reason == "interrupted":
+            in_flight.cancel_reason = "abandoned"
+
+    return ToolContext(
+        state.task_id,
+        state.thread,
+        call.step,
+        call.id,
+        state.key_of(call.id.partition(RETRY_MARK)[0]),
+        state.agent,
+        attempt,
+        context.user_context,
+        on_progress=progress,
+        cancelled=lambda: in_flight.cancel_reason is not None,
+        on_left_behind=left_behind,
+    )

@@ -1,0 +1,57 @@
+"""Limits that a task shares with the tasks of its subagents: whether one more request or call may begin.
+
+The core enforces the limits of one task. What a tree of tasks spends together is known only to the drive, so the check
+is made here, just before an effect begins; what was refused is journalled.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.core import events as e
+from treadle.core.effects import CallModel
+from treadle.core.ends import withheld_end
+from treadle.core.steps import CallState
+from treadle.engine.effect_context import Subagents
+from treadle.engine.journal_writer import Recorder
+
+_NOUNS: Final = {
+    "tool_calls": "tool calls",
+    "children": "subagents, with those that they called,",
+    "depth": "levels of subagents",
+}
+
+
+def allows_request(subagents: Subagents, effect: CallModel, record: Recorder) -> bool:
+    """Return whether the tree may send one more request; if not, record that once nothing else is under way."""
+    reached = subagents.refused if not effect.final else None
+    subagents.refused = None
+    reached = reached or subagents.account.refuses_request(final=effect.final)
+    if reached is not None:
+        _record_reached(subagents, reached, record)
+    return reached is None
+
+
+def allows_call(subagents: Subagents, call: CallState, record: Recorder) -> bool:
+    """Return whether the tree may make one more call, and refuse the call if not; one that began before is counted."""
+    reached = subagents.account.refuses_call() if not call.attempt else None
+    if reached is None:
+        return True
+    if subagents.state.graph is None:
+        subagents.refused = reached
+        refuse_call(call, reached, record)
+    else:
+        _record_reached(subagents, reached, record)
+    return False
+
+
+def refuse_call(call: CallState, reached: e.LimitReached, record: Recorder) -> None:
+    """Record the end of a call that a limit does not let begin."""
+    noun = _NOUNS[reached.limit]
+    text = f"{call.name} was not run: the limit of {reached.allowed:g} {noun} is reached."
+    record(withheld_end(call, "refused", e.Failure("limit", reached.limit, text, call.id)))
+
+
+def _record_reached(subagents: Subagents, reached: e.LimitReached, record: Recorder) -> None:
+    if not (subagents.state.in_flight() and subagents.state.graph is not None):
+        record(reached)
