@@ -20,6 +20,7 @@ check: .venv
 	$(RUN)/ruff format --check
 	$(RUN)/lint-imports --no-logo
 	$(RUN)/pyright src
+	$(RUN)/pytest -q -n 0 tests/typing
 
 test: .venv
 	$(RUN)/pytest -q -n 3
