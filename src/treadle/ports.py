@@ -173,18 +173,24 @@ class Tool(Protocol):
 # ---------------------------------------------------------------------------------------------- memory
 
 
-class Memory(Protocol):
-    """What models see of long conversations. Pure: the same words give the same view."""
+class ConversationWindow(Protocol):
+    """What models see of one task's conversation. Pure: the same messages give the same view."""
 
-    def show(
-        self, state: TaskState, limit: int, instructions: str, tools: Sequence[ToolSpec]
-    ) -> Sequence[Message]:
-        """Return what a model sees of a task's conversation in a request of at most `limit` tokens, with these tools.
+    def show(self, limit: int, instructions: str, tools: Sequence[ToolSpec]) -> Sequence[Message]:
+        """Return what a model sees of the conversation in a request of at most `limit` tokens, with these tools.
 
-        System words, a summary, the task's own input and the newest messages are kept; no call is parted from its
+        System messages, a summary, the task's own input and the newest messages are kept; no call is parted from its
         result, and a single message that is too large is shown as an excerpt. Called before each request of a task;
-        looks at each message once. Raises `ModelError` (`too_large`) when nothing fits beside instructions and tools.
+        reads each message once. Raises `ModelError` (`too_large`) when nothing fits beside instructions and tools.
         """
+        ...
+
+
+class Memory(Protocol):
+    """What models see of long conversations."""
+
+    def window(self, state: TaskState) -> ConversationWindow:
+        """Return a window that follows a task's conversation; the caller keeps it as long as the state."""
         ...
 
     def tokens(self, messages: Sequence[Message]) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from treadle.context import summaries, window
+from treadle.context import summaries
+from treadle.context.window import ConversationWindow
 from treadle.core.messages import Message
 from treadle.core.state import TaskState
 from treadle.core.tokens import message_tokens
-from treadle.core.tools import ToolSpec
 
 
 class Recall:
@@ -21,11 +21,9 @@ class Recall:
     def __init__(self, count: Callable[[Message], int] | None = None) -> None:
         self._count = count or message_tokens
 
-    def show(
-        self, state: TaskState, limit: int, instructions: str, tools: Sequence[ToolSpec]
-    ) -> Sequence[Message]:
-        """Return what a model sees of a task's conversation; see `Memory.show`."""
-        return window.show(state, limit, instructions, tools, self._count)
+    def window(self, state: TaskState) -> ConversationWindow:
+        """Return a window that follows a task's conversation; see `Memory.window`."""
+        return ConversationWindow(state, self._count)
 
     def tokens(self, messages: Sequence[Message]) -> int:
         """Return how many tokens messages are."""

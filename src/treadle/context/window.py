@@ -27,60 +27,63 @@ LEAST_CHARS = 200
 """How much of an oversized part is shown at least, in characters."""
 
 
-def show(
-    state: TaskState,
-    limit: int,
-    instructions: str,
-    tools: Sequence[ToolSpec],
-    count: Count = message_tokens,
-) -> Sequence[Message]:
-    """Return what a model sees of a task's conversation, in a request of at most `limit` tokens.
+class ConversationWindow:
+    """The window on one task's conversation, as far as it has read the conversation.
 
     Args:
-        state: the task; its window is kept with it.
-        limit: tokens of the whole request: instructions, tools and messages.
-        instructions: as they go with every request of this task.
-        tools: those of this request; when they take more room than those before, the window is made anew.
-        count: tokens of a message.
-
-    Raises:
-        ModelError: instructions and tools leave no room (`too_large`).
-    """
-    window = state.window
-    known = window if isinstance(window, Window) and window.is_of(state, limit) else None
-    if known is None or known.tools is not tools:
-        beside = request_tokens(instructions, tools)
-        if beside > limit // 2:
-            raise ModelError(
-                f"instructions and tools are about {beside} tokens, more than half of context_tokens={limit}",
-                kind="too_large",
-            )
-        if known is not None and beside > known.beside:
-            # Some more than is wanted now, so that tools which change with each request do not make many windows.
-            known, beside = None, min(beside + limit // 16, limit // 2)
-        if known is None:
-            known = state.window = Window(state, limit, beside, count)
-        known.tools = tools
-    return known.shown()
-
-
-class Window:
-    """The window of one task, as far as it has seen the conversation.
-
-    Args:
-        state: the task.
-        limit: tokens of the whole request.
-        beside: tokens of what goes with every request besides messages.
-        count: tokens of a message.
+        state: the task, which the window reads and never changes.
+        count: returns the tokens of a message.
     """
 
-    def __init__(self, state: TaskState, limit: int, beside: int, count: Count) -> None:
+    def __init__(self, state: TaskState, count: Count = message_tokens) -> None:
         self._state = state
-        self._of = (limit, state.fingerprint, state.instructions)
-        self.beside = beside
-        self.tools: Sequence[ToolSpec] = ()
         self._count = count
-        self._room = limit - beside - count(_note(100_000))
+        self._source: list[Message] = []
+        self._of: tuple[int, str, str | None] | None = None
+        self._tools: Sequence[ToolSpec] | None = None
+        self._beside = 0
+
+    def show(self, limit: int, instructions: str, tools: Sequence[ToolSpec]) -> Sequence[Message]:
+        """Return what a model sees of the conversation, in a request of at most `limit` tokens.
+
+        Args:
+            limit: tokens of the whole request: instructions, tools and messages.
+            instructions: as they go with every request of this task.
+            tools: those of this request; when they need more tokens than earlier ones, the window starts anew.
+
+        Raises:
+            ModelError: instructions and tools leave no room (`too_large`).
+        """
+        restarts = not self._continues(limit)
+        if restarts or self._tools is not tools:
+            beside = request_tokens(instructions, tools)
+            if beside > limit // 2:
+                raise ModelError(
+                    f"instructions and tools are about {beside} tokens, more than half of context_tokens={limit}",
+                    kind="too_large",
+                )
+            if restarts:
+                self._restart(limit, beside)
+            elif beside > self._beside:
+                # More than this request needs, so that tools which change with each request restart it seldom.
+                self._restart(limit, min(beside + limit // 16, limit // 2))
+            self._tools = tools
+        for message in self._source[len(self._messages) :]:
+            self._follow(message)
+        return Shown(self._head, self._messages, self._start, len(self._messages))
+
+    def _continues(self, limit: int) -> bool:
+        """Whether the conversation only grew since the last request: an undo replaces its list."""
+        source, state = self._source, self._state
+        same = source is state.messages and self._of == (limit, state.fingerprint, state.instructions)
+        return same and len(self._messages) <= len(state.messages)
+
+    def _restart(self, limit: int, beside: int) -> None:
+        """Read the conversation from its beginning; `beside` are the tokens of a request besides its messages."""
+        state = self._state
+        self._of = (limit, state.fingerprint, state.instructions)
+        self._beside = beside
+        self._room = limit - beside - self._count(_note(100_000))
         self._largest = self._room // 4
         self._source = state.messages
         self._messages: list[Message] = []
@@ -90,17 +93,6 @@ class Window:
         self._head: tuple[Message, ...] = ()
         self._head_sum = 0
         self._system: list[int] = []
-
-    def is_of(self, state: TaskState, limit: int) -> bool:
-        """Whether this window shows that conversation, and as much of it: an undo makes it another one."""
-        same = self._of == (limit, state.fingerprint, state.instructions) and self._state is state
-        return same and self._source is state.messages and len(self._messages) <= len(self._source)
-
-    def shown(self) -> Sequence[Message]:
-        """Return what the model is to see now."""
-        for message in self._source[len(self._messages) :]:
-            self._follow(message)
-        return Shown(self._head, self._messages, self._start, len(self._messages))
 
     def _follow(self, message: Message) -> None:
         tokens = self._count(message)

@@ -64,6 +64,19 @@ def fold(state: TaskState, events: Iterable[e.Event], epoch: int = 0) -> TaskSta
     return state
 
 
+def begin_with_history(state: TaskState, messages: list[Message], *, summarised: bool) -> None:
+    """Let a task that has said nothing yet begin after the messages of its thread, which its journal only refers to.
+
+    Args:
+        state: a task before its first message of its own.
+        messages: what its thread holds; shared, and never changed.
+        summarised: whether the first of them is a summary of older ones.
+    """
+    state.history, state.summarised = messages, summarised
+    state.messages = list(messages)
+    state.own_from = state.origin.messages = len(messages)
+
+
 # ------------------------------------------------------------------------------------------ the task
 
 

@@ -106,9 +106,6 @@ class TaskState:
     covers: int = 0
     """if the task's answer is to be a summary in its thread: up to which version"""
 
-    window: object = field(default=None, compare=False, repr=False)
-    """kept here by whoever shows the conversation to a model; nothing follows from it"""
-
     own_from: int = 0
     """where in `messages` the words begin that this task adds to a thread that has its history"""
 

@@ -203,7 +203,8 @@ class TaskDriver:
             most, instructions = options.context_tokens, standing_instructions(runtime, state)
             if agent.dialect is not None:
                 instructions += agent.dialect.header
-            effects.select_messages = lambda specs: self._memory.show(state, most, instructions, specs)
+            window = owned.window = owned.window or self._memory.window(state)
+            effects.select_messages = lambda specs: window.show(most, instructions, specs)
         return effects
 
     # ---------------------------------------------------------------------------- entering the thread

@@ -17,7 +17,7 @@ from treadle.engine.journal_writer import JournalWriter, Lease
 from treadle.engine.observers import ObserverSet, TaskObservation
 from treadle.engine.thread_queue import ThreadQueue
 from treadle.errors import Fenced, StoreUnavailable, ThreadBusy
-from treadle.ports import JournalStore, QueuePosition, TaskExists, TaskRow
+from treadle.ports import ConversationWindow, JournalStore, QueuePosition, TaskExists, TaskRow
 
 DRIVER_LOOK: Final = 0.5
 """Seconds after which a waiter for a task checks that the process which drives it is alive."""
@@ -39,6 +39,9 @@ class OwnedTask:
 
     wanted: int = 0
     """from when the task was to be driven on, as the claim found it; 0 if it was to stay at rest"""
+
+    window: ConversationWindow | None = None
+    """what models see of its conversation, if that is bounded"""
 
 
 class TaskWatch:
@@ -119,7 +122,7 @@ class OwnedTasks:
             # After a stall the task may have been driven elsewhere, and be owned here again under a newer epoch.
             self.unreleased[task_id] = max(self.unreleased.get(task_id, 0), writer.epoch)
         if writer.released and owned.state.ended is None:
-            self._cache.keep(CachedTask(owned.state, writer.digest))
+            self._cache.keep(CachedTask(owned.state, writer.digest, window=owned.window))
         owned.channel.publish((Stopped(owned.state.seq if writer.released else None),))
         if owned.channel.observed is not None:
             owned.channel.observe(None)

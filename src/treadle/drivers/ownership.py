@@ -155,7 +155,7 @@ class TaskOwnership:
             if isinstance(error, TaskExists):
                 raise TaskBusy(f"task {task_id} is being made in this process", task_id=task_id) from error
             raise
-        owned.position, owned.wanted = claim.place, claim.wanted
+        owned.position, owned.wanted, owned.window = claim.place, claim.wanted, loaded.window
         recover(owned)
         return owned
 

@@ -15,7 +15,7 @@ from dataclasses import field
 from threading import RLock, get_ident
 from typing import Final
 
-from treadle.core import codec
+from treadle.core import codec, fold
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.journal import check_format, missing_tail, unfold
@@ -23,7 +23,7 @@ from treadle.core.state import TaskState, start
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.engine import loading
 from treadle.errors import JournalCorrupt, TaskNotFound
-from treadle.ports import JournalStore, TaskFilter, TaskRow
+from treadle.ports import ConversationWindow, JournalStore, TaskFilter, TaskRow
 
 CACHED_TASKS: Final = 128
 """How many tasks at rest keep their state in memory."""
@@ -55,6 +55,9 @@ class CachedTask:
     digest: bytes
     thread: int = field(default_factory=get_ident)
     """the operating system's thread that loaded it"""
+
+    window: ConversationWindow | None = None
+    """what models see of its conversation, if that is bounded"""
 
 
 class TaskCache:
@@ -159,11 +162,7 @@ class TaskCache:
         for damage in history.damaged:
             what = f"task {state.task_id} begins without the messages of task {damage.task_id}"
             _LOG.warning("%s in thread %r, which cannot be read: %s", what, thread_id, damage)
-        state.summarised = history.summarised
-        state.history = history.messages
-        state.messages = list(history.messages)
-        state.own_from = len(history.messages)
-        state.origin.messages = len(history.messages)
+        fold.begin_with_history(state, history.messages, summarised=history.summarised)
         return history.version
 
     def keep(self, loaded: CachedTask) -> None:
