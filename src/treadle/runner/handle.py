@@ -6,25 +6,29 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import File, Json
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.results import RunResult, Task, UndoReport
 from treadle.errors import StoreUnavailable, TaskNotFound
+from treadle.runner.control import ControlVerbs
+from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.stream import watch
+from treadle.runner.undo_fork import UndoForkVerbs
 from treadle.runner.verbs import on_instances
+from treadle.runner.views import Input, Role
 
-if TYPE_CHECKING:
-    from treadle.runner.runner import TaskRunner
-    from treadle.runner.views import Input, Role
+
+class TaskVerbs(RunVerbs, ControlVerbs, UndoForkVerbs):
+    """The verbs on one task."""
 
 
 class RunHandle:
     """A task under its id. Watching never affects it; the verbs are those of the runner."""
 
-    def __init__(self, runner: TaskRunner, task_id: str) -> None:
+    def __init__(self, runner: TaskVerbs, task_id: str) -> None:
         self._runner = runner
         self.task_id = task_id
         self._driven: asyncio.Task[RunResult] | None = None
@@ -33,10 +37,12 @@ class RunHandle:
     def __repr__(self) -> str:
         return f"RunHandle({self.task_id!r})"
 
-    def drive_with(self, work: Coroutine[Any, Any, RunResult], epoch: int | None = None) -> None:
-        """Drive the task in this event loop, under this ownership, on behalf of whoever holds the handle."""
+    def drive_with(
+        self, work: Coroutine[Any, Any, RunResult], epoch: int | None = None
+    ) -> asyncio.Task[RunResult]:
+        """Drive the task in this event loop, under this epoch, and return the asyncio task that does."""
         self._driven, self._epoch = asyncio.ensure_future(work), epoch
-        self._runner.hold(self._driven)
+        return self._driven
 
     @on_instances
     def events(
@@ -47,7 +53,7 @@ class RunHandle:
         Args:
             after: sequence number of the last event already seen.
             deltas: also yield what the model is writing just now, which is never stored.
-            raw: and also what its provider sends, as it sends it, in requests that begin from now on.
+            raw: also yield what the provider sends, as it sends it, in requests that begin from now on.
         """
         at_rest = partial(self._runner.at_rest, self.task_id)
         return watch(
@@ -76,14 +82,14 @@ class RunHandle:
         return await asyncio.shield(driven)
 
     async def _went_on(self, driven: asyncio.Task[RunResult]) -> bool:
-        """Whether the task was taken up again, by whomever, since the drive that began with this handle."""
+        """Whether the task was driven again since the drive that began with this handle."""
         if self._epoch is None and (driven.cancelled() or driven.exception() is not None):
-            return False  # there was none: what kept it from beginning is to be told
+            return False  # there was none: the caller is told what kept it from beginning
         try:
             return (await self._runner.store.row(self.task_id)).epoch != self._epoch
         except (StoreUnavailable, TaskNotFound):
             return (
-                False  # closed, or deleted, after that drive: how the task stood then is all there is to tell
+                False  # the store was closed, or the task deleted, after that drive: its result is the last
             )
 
     async def get_artifact(self, artifact_id: str) -> File:

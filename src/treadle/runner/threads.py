@@ -15,24 +15,21 @@ from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.drivers import arguments
 from treadle.drivers.commit import commit
 from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
-from treadle.drivers.new_task import NewRun, new_id
+from treadle.drivers.new_task import new_id
 from treadle.engine.journal_writer import encode_record
-from treadle.engine.results import CompactionReport, PruneReport, RunResult, ThreadPage, ThreadSummary
+from treadle.engine.results import CompactionReport, PruneReport, ThreadPage, ThreadSummary
 from treadle.errors import ConfigurationError, TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import Commit, Model, NewTask, TaskFilter, TaskRow, ThreadChange, ThreadMoved
+from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.verbs import verb
-from treadle.runner.views import ViewVerbs
 
 PAGE = 1_000
 IMPORTED = "import"
 """The agent's name of tasks that only hold imported words."""
 
 
-class ThreadVerbs(ViewVerbs):
+class ThreadVerbs(RunVerbs):
     """The verbs on threads."""
-
-    async def _run(self, new: NewRun, context: Any) -> RunResult:
-        raise NotImplementedError
 
     @verb
     async def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> ThreadPage:

@@ -1,14 +1,17 @@
-"""Going back and aside: undo with compensation, forks, and where two tasks went different ways."""
+"""Undo with compensation, forks, and the first difference between two tasks."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from treadle.agents.agent import Agent
 from treadle.core import codec
 from treadle.core import events as e
+from treadle.core.data import frozen
 from treadle.core.journal import check_format, check_known, unfold
 from treadle.core.messages import Json
+from treadle.core.state import TaskState
 from treadle.drivers import arguments, fork_point
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.commit import commit
@@ -24,8 +27,26 @@ from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, ViewVerbs, id_of
 
 
+@frozen
+class _UndoRequest:
+    """What a caller wants undone; see `UndoForkVerbs.undo_step`."""
+
+    to: int | str | None
+    step: int | str | None
+    force: bool
+    by: str | None
+
+    def plan(self, state: TaskState) -> undo_plan.UndoPlan:
+        """Return what to record for it."""
+        return undo_plan.plan(state, self.to, step=self.step, force=self.force, by=self.by)
+
+    def document(self) -> dict[str, Json]:
+        """Return it as the data of a command."""
+        return {"to": self.to, "step": self.step, "force": self.force, "by": self.by}
+
+
 class UndoForkVerbs(ViewVerbs):
-    """The verbs that take steps back and try other paths."""
+    """The verbs that undo steps, and fork and compare tasks."""
 
     @verb
     async def undo_step(
@@ -51,78 +72,68 @@ class UndoForkVerbs(ViewVerbs):
             force: rewind also what cannot be compensated, and say so.
             agent: the task's agent, if compensations run and this runner was not given it.
             context: handed to compensations.
-            by: who says so.
+            by: the name of the caller, for the record.
 
         Raises:
             IrreversibleStep: a step holds effectful calls without `undo=`.
             StepNotFound: there is no such step, or none to take back.
             TaskFinished: the task was cancelled.
-            AlreadyFinalized: newer words follow the task's in its thread.
+            AlreadyFinalized: newer messages follow the task's in its thread.
         """
         task_id = id_of(task)
-        row = await self._cache.row(task_id)
-        check_not_a_child(task_id, row.parent)
-        if row.state == "cancelled":
-            raise _cancelled(task_id)
+        request = _UndoRequest(to, step, force, by)
         while True:
-            try:
-                return await self._undo_here(row, to, step, force, agent, context, by)
-            except TaskBusy:
-                report = await self._undo_there(task_id, to, step, force, by)
+            row = await self._cache.row(task_id)
+            check_not_a_child(task_id, row.parent)
+            if row.state == "cancelled":
+                raise _cancelled(task_id)
+            if not self._owned.is_driven(row):
+                with suppress(TaskBusy):  # another driver was faster
+                    return await self._undo_at_rest(row, request, agent, context)
+            report = await self._undo_by_its_driver(row, request)
             if report is not None:
                 return report
 
-    async def _undo_there(
-        self, task_id: str, to: int | str | None, step: int | str | None, force: bool, by: str | None
-    ) -> UndoReport | None:
-        """Have a task's driver undo; None if it was not there any more, or had not the code of a compensation."""
-        data: dict[str, Json] = {"to": to, "step": step, "force": force, "by": by}
-        item_id = await self._commands.send(task_id, "undo", data)
-        answer = await self._commands.answer(task_id, item_id)
-        if isinstance(answer, e.CommandRejected):
-            then = await fork_point.state_at(self._store, task_id, answer.seq - 1)
-            if then.cancelling:
-                raise _cancelled(task_id)
-            undo_plan.plan(
-                then, to, step=step, force=force, by=by
-            )  # raises what says best why it could not be done
-            raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
-        await self._commands.carried_out(task_id, item_id)
-        answer = answer or await self._commands.answer(task_id, item_id)
-        if not isinstance(answer, e.UndoRequested):
-            return None
-        done = undo_plan.report(await self._state(task_id), answer)
-        return done if done.complete or done.problem is not None else None
-
-    async def _undo_here(
-        self,
-        row: TaskRow,
-        to: int | str | None,
-        step: int | str | None,
-        force: bool,
-        agent: Agent[Any] | None,
-        context: Any,
-        by: str | None,
+    async def _undo_at_rest(
+        self, row: TaskRow, request: _UndoRequest, agent: Agent[Any] | None, context: Any
     ) -> UndoReport:
         task_id = row.task_id
         async with self._ownership.acquire(task_id) as owned:
             state = owned.state
-            if state.ended == "cancelled":  # just before it was owned here
+            if state.ended == "cancelled":  # just before it was acquired here
                 raise _cancelled(task_id)
-            plan = undo_plan.plan(state, to, step=step, force=force, by=by)
-            known = None
+            plan = request.plan(state)
+            code = None
             if plan.needs_agent:
-                known = self._agents.of(row.agent, agent, task_id)
-                known = agent or self._agents.version_for(state, known)
+                registered = self._agents.of(row.agent, agent, task_id)
+                code = agent or self._agents.version_for(state, registered)
             if state.ended is not None:
-                await reopen(self._store, owned, "undo", by)
-            lift_stop(owned, by)
+                await reopen(self._store, owned, "undo", request.by)
+            lift_stop(owned, request.by)
             owned.writer.record(plan.event)
-            await self.driver.drive(owned, "undo", known, context)
-        done = undo_plan.report(state, plan.event)
-        if not done.complete and owned.state.ended == "cancelled":
+            await self.driver.drive(owned, "undo", code, context)
+        report = undo_plan.report(state, plan.event)
+        if not report.complete and owned.state.ended == "cancelled":
             raise _cancelled(task_id)
-        return done
+        return report
+
+    async def _undo_by_its_driver(self, row: TaskRow, request: _UndoRequest) -> UndoReport | None:
+        """Have a task's driver undo; None if it has left, or lacks the code of a compensation."""
+        task_id = row.task_id
+        item_id = await self._commands.send(task_id, "undo", request.document(), row=row)
+        answer = await self._commands.answer(task_id, item_id, after=row.head)
+        if isinstance(answer, e.CommandRejected):
+            before = await fork_point.state_at(self._store, task_id, answer.seq - 1)
+            if before.cancelling:
+                raise _cancelled(task_id)
+            request.plan(before)  # raises the error that explains the rejection best
+            raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
+        await self._commands.carried_out(task_id, item_id)
+        answer = answer or await self._commands.answer(task_id, item_id, after=row.head)
+        if not isinstance(answer, e.UndoRequested):
+            return None
+        report = undo_plan.report(await self._state(task_id), answer)
+        return report if report.complete or report.problem is not None else None
 
     @verb
     async def fork(
@@ -143,7 +154,7 @@ class UndoForkVerbs(ViewVerbs):
             at: a step's id (just after it) or an event's sequence number; by default the last completed step, or, of a
                 fork that has completed none, how it was made.
             agent: another agent, for another model or prompt.
-            input: a user's words to go on with.
+            input: a user's message to go on with.
             replace: other results for calls of one step, by call id; the fork begins at that step's end.
             thread_id: the thread the fork belongs to; a new one by default.
             options: other options.
