@@ -220,7 +220,8 @@ class Record:
         epoch: which ownership of the task wrote it.
         data: the encoded events; opaque to stores.
         digest: hash over the previous record's digest and this data; opaque to stores.
-        blobs: large values taken out of `data`, by digest; stored once, returned with the record.
+        blobs: large values taken out of `data`, by digest; a digest that is stored already is not stored again. They
+            are returned with the record.
         upto: when reading a fork, the last event of this record that the fork shares; None means all.
     """
 
@@ -513,10 +514,11 @@ class JournalReader(Protocol):
     """What can be read of journals."""
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        """Return the records that hold events `after` + 1 to `upto`, in order, with blobs; a fork's shared ones first.
+        """Return the records that hold events `after` + 1 to `upto`, in order, with blobs.
 
-        Raises `TaskNotFound`; `JournalCorrupt` when the last records asked for are missing: those up to the row's
-        mark, or to `upto` if that comes before it.
+        A fork's journal begins with the records of its base that hold an event up to `base_seq`. The last of them may
+        hold more: then its `upto` says so. Raises `TaskNotFound`; `JournalCorrupt` when the last of these records are
+        missing: those up to the row's mark, or to `upto` if that comes before it.
         """
         ...
 
