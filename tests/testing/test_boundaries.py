@@ -75,7 +75,7 @@ def test_a_broken_engine_is_found_out(shop: Callable[[str], Path]) -> None:
     [
         ("nomod:agent", r"in {cwd}: nomod cannot be imported: ModuleNotFoundError: No module named 'nomod'"),
         ("shop_to_crash:clerk", "shop_to_crash:clerk is not there: .* has no attribute 'clerk'"),
-        ("shop_to_crash", "'shop_to_crash' does not say where it is: write module:name"),
+        ("shop_to_crash", "'shop_to_crash' names no object of a module: write module:name"),
     ],
 )
 def test_an_agent_that_is_not_there_is_named(shop: Callable[[str], Path], agent: str, said: str) -> None:
@@ -85,7 +85,9 @@ def test_an_agent_that_is_not_there_is_named(shop: Callable[[str], Path], agent:
 
 
 def test_what_is_no_agent_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert child.live(str(tmp_path), "t", [], "treadle.models:text", "Tea?", "memory:", "") == child.NOT_THERE
+    assert (
+        child.drive(str(tmp_path), "t", [], "treadle.models:text", "Tea?", "memory:", "") == child.NOT_FOUND
+    )
     assert "treadle.models:text is no Agent, but <function text" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""The auditor as a program: it judges a store and a ledger that another process left.
+"""The auditor as a program: it audits a store and a ledger that another process left.
 
     python -m treadle.testing.auditor STORE [--ledger FILE] [--ended] [--secret TEXT]... [--file FILE]...
 
@@ -20,7 +20,7 @@ from treadle.wiring import open_store
 
 
 async def judge(store: str, evidence: Evidence) -> list[Violation]:
-    """Return what is wrong with the tasks of a store, given by its path or URL."""
+    """Return what is wrong with the tasks of the store at a path or URL."""
     opened = open_store(store)
     await opened.open()
     try:
@@ -30,7 +30,7 @@ async def judge(store: str, evidence: Evidence) -> list[Violation]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Judge what the command line names; return the exit status."""
+    """Audit the store that the command line names; return the exit status."""
     parser = ArgumentParser(
         prog="python -m treadle.testing.auditor", description="Audit the tasks of a store."
     )
@@ -39,16 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ended", action="store_true", help="every task must have come to its end")
     parser.add_argument("--secret", action="append", default=[], help="a text that must be in no record")
     parser.add_argument("--file", action="append", default=[], help="a file in which no secret may be either")
-    given = parser.parse_args(argv)
-    ledger = Ledger(given.ledger).for_audit() if given.ledger else []
-    evidence = Evidence(ledger=ledger, secrets=given.secret, ended=given.ended)
-    found = asyncio.run(judge(given.store, evidence))
-    for name in given.file:
-        for secret in found_secrets(Path(name).read_bytes(), given.secret):
-            found.append(Violation("secrets", "", 0, f"{secret[:3]}... is in {name}"))
-    for violation in found:
+    options = parser.parse_args(argv)
+    ledger = Ledger(options.ledger).for_audit() if options.ledger else []
+    evidence = Evidence(ledger=ledger, secrets=options.secret, ended=options.ended)
+    violations = asyncio.run(judge(options.store, evidence))
+    for name in options.file:
+        for secret in found_secrets(Path(name).read_bytes(), options.secret):
+            violations.append(Violation("secrets", "", 0, f"{secret[:3]}... is in {name}"))
+    for violation in violations:
         sys.stdout.write(f"{violation}\n")
-    return 1 if found else 0
+    return 1 if violations else 0
 
 
 if __name__ == "__main__":

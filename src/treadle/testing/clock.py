@@ -1,4 +1,4 @@
-"""Time that passes only when nothing else is left to do: a timeout of an hour is over in milliseconds.
+"""Virtual time, which passes only when all coroutines wait: a timeout of an hour is over in milliseconds.
 
     from treadle.testing import clock
 
@@ -9,10 +9,10 @@
     clock.run(test_it())
 
 `VirtualTimeLoop` is an event loop like any other, for `asyncio.run` and for anyio's pytest plugin alike; its time jumps
-to the next timer when everything waits. A runner made by `runner` takes the time of its events from there too.
+to the next timer when all coroutines wait. A runner made by `runner` takes the time of its events from it too.
 
-What happens in threads and other processes takes real time, and virtual time stands still meanwhile: the loop knows of
-tools in threads, of its own executor and of stores that were given to `runner`.
+Work in threads and other processes takes real time, and virtual time stands still meanwhile: the loop counts tools in
+threads, calls of its own executor, and calls of the store of `runner`.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ BEGIN: Final = 1_767_225_600_000_000
 """When virtual time begins: 2026-01-01, in microseconds since 1970, UTC."""
 
 SLICE: Final = 0.05
-"""Real seconds after which the loop looks again whether work outside of it is done."""
+"""Real seconds after which the loop checks again whether work outside of it is done."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """Asks for events without waiting, and lets time jump instead."""
+    """A selector that lets virtual time jump instead of waiting."""
 
     loop: VirtualTimeLoop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        found = super().select(0)
-        if found:
-            return found
+        ready = super().select(0)
+        if ready:
+            return ready
         if self.loop.outside or threads.at_work():
             return super().select(min(timeout, SLICE))
         self.loop.jump(timeout)
@@ -62,7 +62,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         selector = _Selector()
         selector.loop = self
         self.outside = 0
-        """how much work is under way outside of the loop, for which real time has to pass"""
+        """how many pieces of work run outside of the loop and take real time"""
 
         self._passed = 0.0
         super().__init__(selector)
@@ -82,7 +82,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return work
 
     def done_outside(self) -> None:
-        """Say that one piece of work outside of the loop is over."""
+        """Count one piece of work outside of the loop as done."""
         self.outside -= 1
 
 
@@ -119,32 +119,32 @@ def runner(store: str | os.PathLike[str] | JournalStore = "memory:", **arguments
         arguments: as of `Runner`; `clock` is virtual time unless it is given.
     """
     system = arguments.pop("clock", now)
-    return Runner(_Counted(open_store(store)), clock=system, **arguments)
+    return Runner(_CountedStore(open_store(store)), clock=system, **arguments)
 
 
-class _Counted(WrappedStore):
-    """A store for whose answers the loop waits in real time."""
+class _CountedStore(WrappedStore):
+    """A store whose calls the loop counts as work that takes real time."""
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         loop = _virtual_loop()
         loop.outside += 1
 
-        def told(verdict: Committed | Exception) -> None:
+        def committed(outcome: Committed | Exception) -> None:
             loop.done_outside()
-            done(verdict)
+            done(outcome)
 
-        self._store.commit(commit, told)
+        self._store.commit(commit, committed)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(found):
-            return found
+        attribute = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
 
         async def counted(*args: Any, **options: Any) -> Any:
             loop = _virtual_loop()
             loop.outside += 1
             try:
-                return await found(*args, **options)
+                return await attribute(*args, **options)
             finally:
                 loop.done_outside()
 

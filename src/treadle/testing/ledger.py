@@ -1,7 +1,7 @@
-"""A ledger of effects: what tools really did, written where no crash of the runner can take it back.
+"""A ledger of effects: what tools really did, in a file that no crash of the runner takes back.
 
-A test tool notes its start and its end here. The ledger, not the journal, is then the truth about how often the tool
-ran, under which key and in which process; an audit compares the two.
+A tool of a test notes its start and its end here. The ledger, not the journal, then proves how often the tool ran,
+under which key and in which process; an audit compares the two.
 
     ledger = Ledger("effects.jsonl")
 
@@ -37,12 +37,12 @@ class LedgerLine:
         kind: `start` when the tool was entered, `done` when its effect has happened, `note` for anything else.
         tool: the tool's name, or the note's.
         call: id of the call.
-        key: the idempotency key the tool was given.
-        attempt: which start of this call it was, as the tool was told.
+        key: the call's idempotency key.
+        attempt: the number of this start of the call.
         pid: the process.
-        text: a note's words; of an effect that has happened, what is to be known of it.
+        text: the text of a note; of an effect that has happened, its output.
         task: the task whose call it is.
-        effect: what the tool is declared to be.
+        effect: the declared effect class of the tool.
         time: microseconds since 1970.
     """
 
@@ -58,7 +58,7 @@ class LedgerLine:
     time: int = 0
 
     def for_audit(self) -> LedgerEntry | None:
-        """Return it as the auditor reads it; None for a note."""
+        """Return the line as evidence for the auditor; None for a note."""
         if self.kind == "note":
             return None
         driver = str(self.pid) if self.pid else ""
@@ -69,7 +69,7 @@ class LedgerLine:
 
 @mutable
 class Noted:
-    """What is noted together with an effect that has happened."""
+    """The text that is noted together with an effect that has happened."""
 
     text: str = ""
 
@@ -80,8 +80,8 @@ class Ledger:
     Any number of processes and threads may write to it at once.
 
     Args:
-        path: the file; made at the first line.
-        crash: where the process may be killed; each call has the places `enter`, `start` and `done` for it.
+        path: the file; the first line creates it.
+        crash: where the process may be killed; each call passes the places `enter`, `start` and `done`.
         durable: False for a ledger that need not survive a power cut, which is much faster.
     """
 
@@ -99,10 +99,10 @@ class Ledger:
         """Note that a tool was entered and, unless the block raises, that its effect has happened.
 
         Args:
-            tool: its name.
-            ctx: what it was given.
-            effect: what it is declared to be.
-            pid: the process that drives the task, when the tool itself runs in another one.
+            tool: the tool's name.
+            ctx: the tool's context.
+            effect: its declared effect class.
+            pid: the process that drives the task, if the tool itself runs in another one.
         """
         name = self.crash.numbered(f"{tool} {ctx.call_id}")
         noted = Noted()
@@ -127,15 +127,15 @@ class Ledger:
         return lines
 
     def for_audit(self) -> list[LedgerEntry]:
-        """Return what tools wrote down, as the auditor reads it."""
+        """Return the starts and ends of calls as evidence for the auditor."""
         return [entry for line in self.entries() if (entry := line.for_audit()) is not None]
 
     def happened(self, key: str) -> bool:
-        """Whether the effect of the call with this idempotency key has happened."""
+        """Tell whether the effect of the call with this idempotency key has happened."""
         return self.done(key) is not None
 
     def done(self, key: str) -> LedgerLine | None:
-        """Return the line that says that the effect of the call with this idempotency key has happened."""
+        """Return the line of the effect of the call with this idempotency key; None if it has not happened."""
         return next((line for line in self.entries() if line.kind == "done" and line.key == key), None)
 
     def _write(self, entry: LedgerLine) -> None:

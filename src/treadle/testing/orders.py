@@ -1,9 +1,9 @@
-"""Every order in which parallel calls can end: the same task once for each, and all of them must come out alike.
+"""Run a task once for each order in which its parallel calls can end; all of them must give the same result.
 
     orders = await every_order(agent, "Tea and cake?")
     print(len(orders), orders.result.final_text)
 
-Calls of one answer are independent: whichever ends first, the model has to see the same results in the same places.
+Calls of one answer are independent: in each order the model has to see the same results in the same places.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
-from treadle.core.data import mutable
+from treadle.core.data import frozen, mutable
 from treadle.core.messages import Message
 from treadle.engine.results import RunResult
 from treadle.errors import ConfigurationError
@@ -30,11 +30,11 @@ from treadle.wiring import Runner
 
 @mutable
 class Orders:
-    """What came of all orders.
+    """The orders that were run, and the result that all of them had.
 
     Args:
         step: the step whose calls were reordered.
-        result: how the task ended, each time.
+        result: the task's result.
         orders: the orders in which the calls ended, by their ids.
     """
 
@@ -47,94 +47,97 @@ class Orders:
 
 
 async def every_order(agent: Agent[Any], input: str, *, step: str | None = None, most: int = 4) -> Orders:
-    """Run an agent once for each order in which the parallel calls of one step can end; return how all of them ended.
+    """Run an agent once for each order in which the parallel calls of one step can end; return the orders.
 
     Args:
         agent: its model has to answer alike to the same conversation, as a script does; its tools are really run.
-        input: what it is asked.
+        input: the message that the task begins with.
         step: the id of the step, such as `s1`; by default that with the most calls.
-        most: how many parallel calls are too many: 4 calls have 24 orders, 6 have 720.
+        most: how many parallel calls the step may have: 4 calls have 24 orders, 6 have 720.
 
     Raises:
-        AssertionError: two orders came out differently, or a history was ill-formed; the text says where.
-        ConfigurationError: there are no parallel calls, or too many.
+        AssertionError: two orders had different results, or a conversation was ill-formed; the text says where.
+        ConfigurationError: the step has no parallel calls, or too many.
     """
-    model = _Asked(agent)
-    plain, events = await _run(agent, model, input, None)
-    batches = _batches(events)
-    chosen = step or max(batches, key=lambda key: len(batches[key]), default="")
-    calls = batches.get(chosen, [])
+    first = await _run(agent, input, ())
+    calls_by_step = _calls_by_step(first.events)
+    chosen = step or max(calls_by_step, key=lambda key: len(calls_by_step[key]), default="")
+    calls = calls_by_step.get(chosen, [])
     if not 2 <= len(calls) <= most:
         raise ConfigurationError(
             f"every_order: step {chosen or 'none'} has {len(calls)} calls, not 2 to {most}"
         )
-    found = Orders(chosen, plain)
-    asked = model.asked
+    orders = Orders(chosen, first.result)
     for order in permutations(calls):
-        model = _Asked(agent)
-        result, journal = await _run(agent, model, input, order)
-        ended = tuple(
-            event.call for event in journal if isinstance(event, e.ToolEnded) and event.step == chosen
-        )
+        run = await _run(agent, input, order)
+        ends = [event for event in run.events if isinstance(event, e.ToolEnded) and event.step == chosen]
+        ended = tuple(event.call for event in ends)
         assert ended == order, f"the calls were to end as {order} and ended as {ended}"
-        _alike(f"ends in the order {order}", (plain, events, asked), (result, journal, model.asked))
-        found.orders.append(order)
-    return found
+        _assert_alike(f"ends in the order {order}", first, run)
+        orders.orders.append(order)
+    return orders
 
 
-def _batches(events: list[e.Event]) -> dict[str, list[str]]:
-    """Return the calls of each step that began, in call order."""
-    batches: dict[str, list[str]] = {}
+@frozen
+class _Run:
+    """One run of the task: its result, its journal and the conversations that its model was sent."""
+
+    result: RunResult
+    events: list[e.Event]
+    requests: list[list[Message]]
+
+
+def _calls_by_step(events: list[e.Event]) -> dict[str, list[str]]:
+    """Return the calls that began, by step, in call order."""
+    calls: dict[str, list[str]] = {}
     for event in events:
-        if isinstance(event, e.ToolStarted) and event.call not in batches.setdefault(event.step, []):
-            batches[event.step].append(event.call)
-    return batches
+        if isinstance(event, e.ToolStarted) and event.call not in calls.setdefault(event.step, []):
+            calls[event.step].append(event.call)
+    return calls
 
 
-def _alike(when: str, first: tuple[Any, ...], other: tuple[Any, ...]) -> None:
-    (plain, events, asked), (result, journal, asks) = first, other
+def _assert_alike(when: str, first: _Run, other: _Run) -> None:
     for name in ("state", "final_text", "output"):
-        mine, theirs = getattr(result, name), getattr(plain, name)
-        assert mine == theirs, f"when it {when}, {name} is {mine!r}, and {theirs!r} otherwise"
-    for number, (mine, theirs) in enumerate(zip(asks, asked, strict=False), 1):
-        assert mine == theirs, (
-            f"when it {when}, the model's request {number} is {mine!r}, and {theirs!r} otherwise"
-        )
-    mine, theirs = Counter(map(_fact, journal)), Counter(map(_fact, events))
-    assert mine == theirs, f"when it {when}, these events differ: {[*(mine - theirs)]}, {[*(theirs - mine)]}"
+        mine, expected = getattr(other.result, name), getattr(first.result, name)
+        assert mine == expected, f"when it {when}, {name} is {mine!r}, and {expected!r} otherwise"
+    for number, (mine, expected) in enumerate(zip(other.requests, first.requests, strict=False), 1):
+        text = f"when it {when}, the model's request {number} is {mine!r}, and {expected!r} otherwise"
+        assert mine == expected, text
+    mine, expected = Counter(map(_fact, other.events)), Counter(map(_fact, first.events))
+    differing = f"{[*(mine - expected)]}, {[*(expected - mine)]}"
+    assert mine == expected, f"when it {when}, these events differ: {differing}"
 
 
 def _fact(event: e.Event) -> str:
-    """Return what an event says, wherever it stands."""
+    """Return what an event says, without its number."""
     return f"{event.kind} { ({**journals.facts(event), 'seq': 0}) }"
 
 
-async def _run(
-    agent: Agent[Any], model: _Asked, input: str, order: tuple[str, ...] | None
-) -> tuple[RunResult, list[e.Event]]:
-    gate = _Gate(order or ())
+async def _run(agent: Agent[Any], input: str, order: tuple[str, ...]) -> _Run:
+    """Run the task with its calls ending in an order; without an order they end as they do by themselves."""
+    gate, model = _Gate(order), _RecordingModel(agent)
     async with Runner("memory:") as runner:
-        gated = agent.replace(model=model, tools=[_Gated(tool, gate) for tool in agent.tools])
+        gated = agent.replace(model=model, tools=[_GatedTool(tool, gate) for tool in agent.tools])
         handle = await runner.start(gated, input, task_id="task", thread_id="thread")
         async for event in handle.events(deltas=False):
             if isinstance(event, e.ToolEnded):
                 gate.ended(event.call)
         result = await handle.result()
-        journal = await journals.journal_of(runner.store, "task")
-        found = await audit_store(runner.store, Evidence(requests={"task": model.asked}))
-    assert not found, "\n".join(map(str, found))
-    return result, journal
+        events = await journals.journal_of(runner.store, "task")
+        violations = await audit_store(runner.store, Evidence(requests={"task": model.requests}))
+    assert not violations, "\n".join(map(str, violations))
+    return _Run(result, events, model.requests)
 
 
-class _Asked(WrappedModel):
-    """A model whose requests are kept."""
+class _RecordingModel(WrappedModel):
+    """A model that records the conversations it is sent."""
 
     def __init__(self, agent: Agent[Any]) -> None:
         super().__init__(resolve(agent.model))
-        self.asked: list[list[Message]] = []
+        self.requests: list[list[Message]] = []
 
     def stream(self, request: Any) -> Any:
-        self.asked.append(list(request.messages))
+        self.requests.append(list(request.messages))
         return super().stream(request)
 
 
@@ -155,13 +158,13 @@ class _Gate:
 
     def ended(self, call: str) -> None:
         if call in self._may_end:
-            place = self._order.index(call) + 1
-            if place < len(self._order):
-                self._may_end[self._order[place]].set()
+            following = self._order.index(call) + 1
+            if following < len(self._order):
+                self._may_end[self._order[following]].set()
 
 
-class _Gated(WrappedTool):
-    """A tool whose calls do what they do at once, and end when they may."""
+class _GatedTool(WrappedTool):
+    """A tool whose calls take effect at once, and end when the gate lets them."""
 
     def __init__(self, tool: Tool, gate: _Gate) -> None:
         super().__init__(tool)

@@ -1,4 +1,4 @@
-"""What pytest offers to tests of agents. Put `from treadle.testing.plugin import *` into a `conftest.py`.
+"""Fixtures of pytest for tests of agents. Put `from treadle.testing.plugin import *` into a `conftest.py`.
 
 This module needs pytest; nothing else in `treadle.testing` but the conformance suites does.
 """
@@ -16,7 +16,7 @@ from treadle.testing.boundaries import CrashReport
 __all__ = ["crash_at_every_boundary"]
 
 CrashAtEveryBoundary: TypeAlias = Callable[..., CrashReport]
-"""As `treadle.testing.boundaries.crash_at_every_boundary`, and it fails the test when a promise was broken."""
+"""Like `treadle.testing.boundaries.crash_at_every_boundary`, and it fails the test if a promise was broken."""
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""Ports wrapped by themselves: everything goes through to what is inside, and a test changes the one thing it is about.
+"""Wrappers of ports that pass every call on to the adapter inside; a test overrides the one method it is about.
 
-A wrapped agent is the same agent to everyone else: names, schemas and fingerprint are those of what is inside.
+The wrapped adapter stays the same for its callers: names, schemas and fingerprint are those of the adapter inside.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     # A base of type Any passes for a store.
     Port: Any = cast("Any", object)
 else:
-    # What a subclass leaves out is asked of the store inside, and not inherited from the port's empty methods.
+    # A method that a subclass leaves out is looked up in the store inside, not in the port's empty methods.
     Port = object
 
 
 class WrappedStore(Port):
-    """A store that leaves all work to another; override the methods a test is about."""
+    """A store that passes every call on to another store; override the methods that a test is about."""
 
     def __init__(self, store: JournalStore) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class WrappedStore(Port):
 
 
 class WrappedTool(Tool):
-    """A tool that leaves all work to another; override the methods a test is about."""
+    """A tool that passes every call on to another tool; override the methods that a test is about."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
@@ -55,7 +55,7 @@ class WrappedTool(Tool):
 
 
 class WrappedModel(Model):
-    """A model that leaves all work to another; override `stream`."""
+    """A model that passes every request on to another model; override `stream`."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

@@ -76,4 +76,4 @@ async def test_messages_that_stand_twice_in_a_thread_are_found(monkeypatch: pyte
         return ThreadMessagesRead(words.version, [*words.messages[:2], *words.messages])
 
     monkeypatch.setattr(ThreadHistory, "words", twice)
-    assert "its tasks said" in (await found(store))["two"]
+    assert "its tasks added" in (await found(store))["two"]

@@ -317,8 +317,8 @@ async def test_a_replay_model_makes_the_very_same_journal_and_knows_only_what_wa
         ReplayModel(recording.events[1:])
 
 
-async def test_what_is_no_recording_and_whose_task_it_is_is_said(recorded, tmp_path):
-    with pytest.raises(AgentUnknown, match="'shop', not of 'other'"):
+async def test_a_file_that_is_no_recording_and_a_task_of_another_agent_are_refused(recorded, tmp_path):
+    with pytest.raises(AgentUnknown, match="'shop', not to 'other'"):
         await replay(await load(recorded), Agent(ScriptedModel([]), name="other"))
     bad = tmp_path / "bad"
     bad.write_text("{}\n")

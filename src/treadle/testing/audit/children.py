@@ -1,6 +1,6 @@
-"""What must hold between a task and its children: two journals that tell of one call, and limits that they share.
+"""What must hold between a task and its children: their journals agree about the call, and they share limits.
 
-Pure functions that return violations, like those of `treadle.testing.audit.events`; they use no fold of the engine.
+Pure functions that return violations, like those of `treadle.testing.audit.events`. They do not use the engine's fold.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _STARTS = (e.ModelStarted, e.ToolStarted)
 
 
 def families(journals: Journals) -> Iterator[Violation]:
-    """Yield what parents and children do not agree about, and limits that a tree did not keep."""
+    """Yield where the journals of parents and children disagree, and limits that a tree exceeded."""
     for task, events in journals.items():
         created = _created(events)
         if created is not None and created.parent is not None:
-            yield from _as_its_parent_says(task, events, created, journals.get(created.parent))
+            yield from _agrees_with_parent(task, events, created, journals.get(created.parent))
     for task, events in journals.items():
         yield from _shared_limits(task, events, journals)
 
@@ -33,11 +33,11 @@ def _created(events: Sequence[e.Event]) -> e.TaskCreated | None:
     return first if isinstance(first, e.TaskCreated) and not forked else None
 
 
-def _as_its_parent_says(
+def _agrees_with_parent(
     task: str, events: Sequence[e.Event], created: e.TaskCreated, parent: Sequence[e.Event] | None
 ) -> Iterator[Violation]:
     if parent is None:
-        yield Violation("children", task, 1, f"its parent {created.parent} is not there")
+        yield Violation("children", task, 1, f"its parent {created.parent} is not in the store")
         return
     calls = [event for event in parent if getattr(event, "call", None) == created.parent_call]
     begun = next((event for event in calls if isinstance(event, e.ToolStarted)), None)
@@ -58,29 +58,28 @@ def _as_its_parent_says(
     elif end.outcome == "ok" and (last.state not in ("completed", "degraded") or last.output != end.output):
         text = f"it is {last.state} with {last.output!r}, and its call ended as {end.outcome} with {end.output!r}"
         yield Violation("children", task, last.seq, text)
-    told = sum(part.model_calls for part in end.spent)
-    if (made := _requests(events) + _told_below(events)) != told:
-        yield Violation(
-            "children", task, last.seq, f"its parent was told of {told} requests, and {made} were made"
-        )
+    reported = sum(part.model_calls for part in end.spent)
+    made = _requests(events) + _requests_of_children(events)
+    if made != reported:
+        text = f"{reported} requests were reported to its parent, and {made} were made"
+        yield Violation("children", task, last.seq, text)
 
 
 def _requests(events: Sequence[e.Event]) -> int:
-    """Return how many requests a task began, those of layers on the way included."""
-    asked = sum(isinstance(event, e.ModelStarted) for event in events)
-    return asked + sum(
-        len(event.also) for event in events if isinstance(event, (e.ModelReturned, e.ModelFailed))
-    )
+    """Return how many requests a task began, including those that layers made."""
+    started = sum(isinstance(event, e.ModelStarted) for event in events)
+    ends = [event for event in events if isinstance(event, (e.ModelReturned, e.ModelFailed))]
+    return started + sum(len(event.also) for event in ends)
 
 
-def _told_below(events: Sequence[e.Event]) -> int:
-    """Return how many requests a task was told of by the ends of its children."""
+def _requests_of_children(events: Sequence[e.Event]) -> int:
+    """Return how many requests the ends of a task's children report."""
     ends = [event for event in events if isinstance(event, e.ToolEnded)]
     return sum(part.model_calls for event in ends for part in event.spent)
 
 
 def _shared_limits(task: str, events: Sequence[e.Event], journals: Journals) -> Iterator[Violation]:
-    """No request of a tree begins beyond what the options of its root ever allowed."""
+    """A tree of tasks makes no more requests than the options of its root ever allowed."""
     allowed: list[Any] = []
     for event in events:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
@@ -89,7 +88,7 @@ def _shared_limits(task: str, events: Sequence[e.Event], journals: Journals) -> 
     if not allowed or None in allowed:
         return
     tree = _tree(task, journals)
-    made = sum(_requests(journals[one]) for one in tree)
+    made = sum(_requests(journals[member]) for member in tree)
     if len(tree) > 1 and made > max(allowed):
         yield Violation(
             "limits", task, len(events), f"{made} requests of {max(allowed)} in {len(tree)} tasks"
@@ -97,11 +96,11 @@ def _shared_limits(task: str, events: Sequence[e.Event], journals: Journals) -> 
 
 
 def _tree(task: str, journals: Journals) -> list[str]:
-    """Return a task and all below it."""
-    found = [task]
-    for one in found:
-        for event in journals[one]:
+    """Return a task and all its descendants."""
+    tree = [task]
+    for member in tree:
+        for event in journals[member]:
             child = event.child if isinstance(event, e.ToolStarted) else None
-            if child is not None and child in journals and child not in found:
-                found.append(child)
-    return found
+            if child is not None and child in journals and child not in tree:
+                tree.append(child)
+    return tree

@@ -1,6 +1,6 @@
-"""What must hold of a task's events by themselves: numbering, ends, calls, conversations and the effects' ledger.
+"""What must hold of a task's events by themselves: numbering, ends, calls, conversations and the ledger of effects.
 
-Pure functions that return violations; nothing here uses the engine's own fold, so that they do not share its mistakes.
+Pure functions that return violations. They do not use the engine's fold, so they do not share its mistakes.
 `treadle.testing.audit` runs them.
 """
 
@@ -45,7 +45,7 @@ Invariant = Literal[
     "children",
     "threads",
 ]
-"""What a check is called; `treadle.testing.audit.invariants` says which numbered invariant it belongs to."""
+"""The name of a check; `NUMBERS` maps it to its numbered invariant."""
 
 
 NUMBERS: Final[dict[Invariant, str]] = {
@@ -80,7 +80,7 @@ NUMBERS: Final[dict[Invariant, str]] = {
 
 @frozen
 class Violation:
-    """An invariant that does not hold: its name, of which task, at which event, and what is wrong."""
+    """A check that failed: its name, the task, the event, and what is wrong."""
 
     name: Invariant
     task: str
@@ -93,17 +93,17 @@ class Violation:
 
 @frozen
 class LedgerEntry:
-    """What a tool itself wrote down, outside of the journal: it started, or it did what it does.
+    """A tool's own note, outside of the journal: that a call started, or that its effect happened.
 
     Args:
-        call: the call's id in its task, as in `ToolContext.call_id`.
-        key: the idempotency key it was given.
-        effect: what the tool is declared to be.
-        phase: `start` as its first act, `done` as its last.
-        task: the task, when the ledger holds several.
-        attempt: which start of the call it was, as the tool was told; 0 when not known.
-        driver: the process that drove the task, by any name that no two have; empty when not known.
-        time: microseconds since 1970, 0 when not known.
+        call: the call's id in its task, `ToolContext.call_id`.
+        key: the call's idempotency key.
+        effect: the declared effect class of the tool.
+        phase: `start` before the effect, `done` after it.
+        task: the task, if the ledger holds several.
+        attempt: the number of this start, `ToolContext.attempt`; 0 if that is not known.
+        driver: a unique name of the process that drove the task; empty if that is not known.
+        time: microseconds since 1970; 0 if that is not known.
     """
 
     call: str
@@ -126,11 +126,11 @@ def gap_free(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             yield Violation("gap_free", task, event.seq, f"event {expected} should be here")
             return
         if (expected == 1) != (type(event) is e.TaskCreated):
-            yield Violation("gap_free", task, event.seq, f"{event.kind} at place {expected}")
+            yield Violation("gap_free", task, event.seq, f"{event.kind} as event {expected}")
 
 
 def times_go_on(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """No event is earlier than the one before it, whatever the clock was set to; nor is a fork than its fork point."""
+    """No event is earlier than the one before it, also if the clock was set back; nor is a fork than its fork point."""
     last = 0
     for event in events:
         if event.time < last:
@@ -140,7 +140,7 @@ def times_go_on(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:
-    """Ownership only ever grows; a fork begins anew."""
+    """Epochs never fall; a fork begins anew."""
     last = 0
     for epoch, event in entries:
         if epoch < last and type(event) is not e.TaskForked:
@@ -149,7 +149,7 @@ def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[V
 
 
 def taken_over(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:
-    """A call that an earlier owner began and did not end is marked as lost before anything else is said of it."""
+    """A call that an earlier owner began and did not end is marked as lost before any other event of it."""
     begun: dict[str, int] = {}
     for epoch, event in entries:
         if isinstance(event, (e.ToolEnded, e.ToolStopped, e.ToolStarted)):
@@ -186,7 +186,7 @@ def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def released(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A task without an owner was not asked to end: its driver gives it back only when a cancel is carried out."""
+    """A task without an owner has no open cancel: its driver releases it only once the cancel is carried out."""
     cancel: e.CancelRequested | None = None
     for event in events:
         if isinstance(event, e.CancelRequested):
@@ -194,7 +194,7 @@ def released(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         elif isinstance(event, (e.TaskEnded, e.TaskForked)):
             cancel = None
     if cancel is not None:
-        text = "the cancel is recorded, and the task was given back without an end"
+        text = "the cancel is recorded, and the task was released without an end"
         yield Violation("stopped", task, cancel.seq, text)
 
 
@@ -220,7 +220,7 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A request that is made again holds the tools it held before, unless something was said or changed meanwhile."""
+    """A request that is made again offers the same tools, unless a message or a change came meanwhile."""
     offered: dict[str, tuple[str, ...]] = {}
     for event in events:
         if isinstance(event, e.ModelStarted):
@@ -269,43 +269,47 @@ def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 @mutable
-class _Call:
-    """What a call's events said so far: `begun` has no end yet; `lost` is a begun write that was given up."""
+class _CallStatus:
+    """What the events of a call add up to so far.
+
+    A call is `proposed`, then `begun`, then `ended`. A write whose start was cut off is `lost`, until it is settled: as
+    `happened`, or as proposed again.
+    """
 
     step: str
     status: Literal["proposed", "begun", "lost", "happened", "ended"] = "proposed"
     effect: EffectClass = "write"
     starts: int = 0
     undone: int = 0
-    """how many of its starts were found not to have happened"""
+    """how many of its starts were settled as not having happened"""
 
     doubts: int = 0
-    """how many of its starts were cut off, so that it is not known what they did"""
+    """how many of its starts were cut off, so that their effect is unknown"""
 
     outcome: str = ""
     answers: bool = False
-    """it gives a typed answer, and is not to begin"""
+    """it is the typed answer, which is never run"""
 
     is_task: bool = False
     """it is an agent's task, which may be cancelled after it began"""
 
     offered: bool = True
-    """its tool was in the request, or nobody chose which are; else it is not to begin either"""
+    """its tool was in the request, or the request held all tools; a call of another tool is never run"""
 
     @property
     def began(self) -> bool:
-        """Whether a start of it may have reached the tool."""
+        """Tell whether a start of it may have reached the tool."""
         return self.starts > self.undone
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it may have taken effect or not."""
+        """Tell whether its effect is unknown."""
         return self.doubts > 0 and self.effect != "read" and not self.is_task
 
 
 @frozen
 class _Request:
-    """A request to the model that is out."""
+    """A request to the model that has no answer yet."""
 
     step: str
     offered: tuple[str, ...] | None
@@ -314,77 +318,75 @@ class _Request:
 _NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
 
 _NOT_RUN: Final = "was not run"
-"""What a call's end says if the call never began."""
+"""The part of a call's error message that says that it never began."""
 
 
 def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Each begin has at most one end, each requested call exactly one once its step or attempt ended.
+    """Each start has at most one end, each requested call exactly one once its step or attempt ended.
 
-    Calls start only if they were requested; an outcome is called unknown exactly when a begin has no end.
+    Calls start only if they were requested; an outcome is unknown exactly when a start has no end.
     """
-    calls: dict[str, _Call] = {}
-    asking: dict[str, _Request] = {}
-    held: dict[
-        str, tuple[str, ...] | None
-    ] = {}  # by functions' requests, the tools in them, if they name any
+    calls: dict[str, _CallStatus] = {}
+    in_flight: dict[str, _Request] = {}
+    # The tools that the requests of step functions name, if they name any, by the request's id.
+    named: dict[str, tuple[str, ...] | None] = {}
     for event in events:
         problem: str | None = None
         if isinstance(event, e.ModelRequested):
-            held[event.call] = event.tools
+            named[event.call] = event.tools
         elif isinstance(event, e.ModelStarted):
-            place = event.call or event.step
-            problem = f"a model call of {place} is in flight" if place in asking else None
-            offered = held.get(place)
-            asking[place] = _Request(event.step, event.offered if offered is None else offered)
+            request_id = event.call or event.step
+            problem = f"a model call of {request_id} is in flight" if request_id in in_flight else None
+            offered = named.get(request_id)
+            in_flight[request_id] = _Request(event.step, event.offered if offered is None else offered)
         elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.ModelStopped)):
-            request = asking.pop(event.call or event.step, None)
+            request = in_flight.pop(event.call or event.step, None)
             if request is None:
                 problem = f"{event.kind} of a model call that was not begun"
             elif isinstance(event, e.ModelReturned) and event.call is None:
                 yield from _requested(task, event, calls, request.offered)
             elif isinstance(event, e.ModelReturned) and event.call is not None:
-                held[event.call] = request.offered
+                named[event.call] = request.offered
         elif isinstance(event, e.CallRequested):
             problem = f"call id {event.call!r} is used twice" if event.call in calls else None
-            offered = held.get(event.call.rpartition("-")[0])
-            calls[event.call] = _Call(event.step, offered=offered is None or event.name in offered)
+            offered = named.get(event.call.rpartition("-")[0])
+            calls[event.call] = _CallStatus(event.step, offered=offered is None or event.name in offered)
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
-            still = [
-                key
-                for key, call in calls.items()
-                if call.status != "ended" and (not steps or call.step in steps)
-            ]
-            still += [place for place, request in asking.items() if not steps or request.step in steps]
-            if still and not isinstance(event, e.StepFailed):
-                problem = f"{event.kind} while {', '.join(still)} has no end"
+            unended = [call_id for call_id, call in calls.items() if call.status != "ended"]
+            if steps:
+                unended = [call_id for call_id in unended if calls[call_id].step in steps]
+            unended += [name for name, request in in_flight.items() if not steps or request.step in steps]
+            if unended and not isinstance(event, e.StepFailed):
+                problem = f"{event.kind} while {', '.join(unended)} has no end"
             if isinstance(event, e.Rewound):
-                calls = {key: call for key, call in calls.items() if not key.endswith(UNDO_SUFFIX)}
+                calls = {name: call for name, call in calls.items() if not name.endswith(UNDO_SUFFIX)}
         if problem is not None:
             yield Violation("one_end", task, event.seq, problem)
 
 
 def _steps_of(event: e.StepCompleted | e.StepFailed | e.StepSkipped | e.Rewound) -> tuple[str, ...]:
-    """Return which steps come to an end by an event; of an undo none means all."""
+    """Return the steps that an event ends; an undo that names none ends all."""
     return event.steps if isinstance(event, e.Rewound) else (event.step,)
 
 
 def _requested(
-    task: str, event: e.ModelReturned, calls: dict[str, _Call], offered: tuple[str, ...] | None
+    task: str, event: e.ModelReturned, calls: dict[str, _CallStatus], offered: tuple[str, ...] | None
 ) -> Iterator[Violation]:
-    for asked in event.message.tool_calls:
-        if asked.id in calls or not asked.id:
-            yield Violation("one_end", task, event.seq, f"call id {asked.id!r} is used twice or empty")
-        answers = event.typed is not None and event.typed.call == asked.id
-        calls[asked.id] = _Call(event.step, answers=answers, offered=offered is None or asked.name in offered)
+    for call in event.message.tool_calls:
+        if call.id in calls or not call.id:
+            yield Violation("one_end", task, event.seq, f"call id {call.id!r} is used twice or empty")
+        answers = event.typed is not None and event.typed.call == call.id
+        is_offered = offered is None or call.name in offered
+        calls[call.id] = _CallStatus(event.step, answers=answers, offered=is_offered)
 
 
 def _call_event(
     task: str,
     event: e.ToolStarted | e.ToolStopped | e.OutcomeSettled | e.ToolEnded,
-    calls: dict[str, _Call],
+    calls: dict[str, _CallStatus],
 ) -> Iterator[Violation]:
     call = calls.get(event.call)
     if call is None:
@@ -396,7 +398,7 @@ def _call_event(
                 "one_end", task, event.seq, f"{event.kind} of {event.call}, which was not requested"
             )
             return
-        call = calls[event.call] = _Call(event.step, offered=before.offered)
+        call = calls[event.call] = _CallStatus(event.step, offered=before.offered)
         if source == base:
             last = calls.get(f"{base}{RETRY_MARK}{int(tries) - 1}", before)
             call.effect, call.doubts = last.effect, last.doubts
@@ -438,7 +440,7 @@ def _call_event(
         call.doubts -= 1
 
 
-def _ended(task: str, event: e.ToolEnded, call: _Call) -> Iterator[Violation]:
+def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violation]:
     outcome, was = event.outcome, call.status
     message = event.error.message if event.error is not None else ""
     if was == "ended":
@@ -465,10 +467,12 @@ def _ended(task: str, event: e.ToolEnded, call: _Call) -> Iterator[Violation]:
         call.doubts += 1
 
 
-def _may_be_stopped(call: _Call, event: e.ToolEnded) -> bool:
-    """Whether a call that began may end as cancelled: what only reads, or is a task, and nothing else is said of it."""
-    said = event.error.message if event.error is not None else ""
-    return event.outcome == "cancelled" and (call.effect == "read" or call.is_task) and _NOT_RUN not in said
+def _may_be_stopped(call: _CallStatus, event: e.ToolEnded) -> bool:
+    """Tell whether a call that began may end as cancelled: a read or a task, if its error does not deny that it ran."""
+    message = event.error.message if event.error is not None else ""
+    return (
+        event.outcome == "cancelled" and (call.effect == "read" or call.is_task) and _NOT_RUN not in message
+    )
 
 
 # -------------------------------------------------------------------------------------------- messages
@@ -479,50 +483,48 @@ def well_formed(
 ) -> Iterator[Violation]:
     """Every call has exactly one result, right after its message and in order; every result a call; ids are unique.
 
-    With `request`, the last words are not the model's own.
+    With `request`, the last message is not the model's own.
     """
+    problems: list[str] = []
     seen: set[str] = set()
     owed: list[str] = []
-    for place, message in enumerate(messages):
-        given = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
-        if (owed or given) and given != owed:
-            text = f"message {place} gives results {given} where {owed} are owed"
-            yield Violation("well_formed", task, seq, text)
-        if bool(given) != (message.role == "tool"):
-            yield Violation("well_formed", task, seq, f"message {place} of role {message.role} holds {given}")
+    for number, message in enumerate(messages):
+        results = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
+        if (owed or results) and results != owed:
+            problems.append(f"message {number} gives results {results} where {owed} are owed")
+        if bool(results) != (message.role == "tool"):
+            problems.append(f"message {number} of role {message.role} holds {results}")
         owed = [part.id for part in message.parts if isinstance(part, ToolCall)]
         if owed and message.role != "assistant":
-            yield Violation(
-                "well_formed", task, seq, f"message {place} of role {message.role} asks for {owed}"
-            )
+            problems.append(f"message {number} of role {message.role} asks for {owed}")
         for call_id in owed:
             if call_id in seen or not call_id:
-                yield Violation(
-                    "well_formed", task, seq, f"message {place}: call id {call_id!r} twice or empty"
-                )
+                problems.append(f"message {number}: call id {call_id!r} twice or empty")
             seen.add(call_id)
     if owed:
-        yield Violation("well_formed", task, seq, f"no results for {owed}")
+        problems.append(f"no results for {owed}")
     if request and (not messages or messages[-1].role == "assistant"):
-        yield Violation("well_formed", task, seq, "the model is asked to answer its own words")
+        problems.append("the last message of the request is the model's own")
+    for problem in problems:
+        yield Violation("well_formed", task, seq, problem)
 
 
 # ---------------------------------------------------------------------------------------------- ledger
 
 
 def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
-    """What tools wrote down was begun in the journal; a writing call starts at most once per begin it was allowed.
+    """Each start in the ledger was begun in the journal; a writing call starts at most as often as it is allowed.
 
-    A call that was settled as not having happened may start once more; every start of a call has the same key and no
-    two calls share one; a failed call that is tried again is the same call. What was written down before the task was
-    made is of an earlier task of its id, which shares no key with it.
+    A call that was settled as not having happened may start once more. All starts of a call have the same key, and no
+    two calls share one; a failed call that is tried again is the same call. Entries from before the task was created
+    belong to an earlier task of the same id, which shares no key with it.
     """
     created = events[0].time if events else 0
     earlier = {entry.key for entry in ledger if 0 < entry.time < created}
     ledger = [entry for entry in ledger if not 0 < entry.time < created]
     for entry in ledger:
         if entry.key in earlier:
-            text = f"{entry.call} has the key {entry.key}, which was used before the task was made"
+            text = f"{entry.call} has the key {entry.key}, which was used before the task was created"
             yield Violation("ledger", task, 0, text)
     begun: dict[str, int] = {}
     allowed: dict[str, int] = {}
@@ -535,8 +537,8 @@ def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerE
     starts: dict[str, list[LedgerEntry]] = {}
     owner: dict[str, str] = {}
     for entry in ledger:
-        asked = entry.call.partition(RETRY_MARK)[0]
-        if owner.setdefault(entry.key, asked) != asked:
+        first_try = entry.call.partition(RETRY_MARK)[0]
+        if owner.setdefault(entry.key, first_try) != first_try:
             yield Violation(
                 "ledger", task, 0, f"{entry.call} and {owner[entry.key]} share the key {entry.key}"
             )
@@ -545,7 +547,7 @@ def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerE
     for call, entries in starts.items():
         most = allowed.get(call, 1) if entries[0].effect == "write" else begun.get(call, 0)
         if call not in begun and entries[0].effect != "read":
-            yield Violation("ledger", task, 0, f"{call} started and the journal knows no begin")
+            yield Violation("ledger", task, 0, f"{call} started, and the journal has no start of it")
         elif len(entries) > most and entries[0].effect != "read":
             yield Violation("ledger", task, 0, f"{call} started {len(entries)} times, allowed were {most}")
         if len({entry.key for entry in entries}) > 1:
@@ -553,10 +555,10 @@ def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerE
 
 
 def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
-    """Of no call whose tool wrote down that it started, and may write, the journal says that it did not run.
+    """The journal does not say of a call that may write that it never ran, if the ledger has a start of it.
 
-    Nor does the report of an undo say that there was nothing to take back. Where a person or `reconcile=` said that a
-    start did not happen, the journal goes by that.
+    Nor does an undo report that there was nothing to take back. Where a person or `reconcile=` settled a start as not
+    having happened, the journal follows them.
     """
     created = events[0].time if events else 0
     ledger = [entry for entry in ledger if entry.effect != "read" and not 0 < entry.time < created]
@@ -573,5 +575,5 @@ def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEnt
         elif isinstance(event, e.Rewound):
             for undone in event.calls:
                 if undone.verdict == "nothing_to_compensate" and started.get(undone.call) == "done":
-                    text = f"there is said to be nothing to take back of {undone.call}, and its tool did what it does"
+                    text = f"{undone.call} has nothing to compensate by the report, and its effect happened"
                     yield Violation("unknown_iff_lost", task, event.seq, text)

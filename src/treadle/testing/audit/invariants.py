@@ -1,10 +1,10 @@
-"""The fourteen invariants that the auditor knows by number: what each says, what it needs to see, what checks it.
+"""The fourteen numbered invariants: what each says, which evidence it needs, and which checks belong to it.
 
     I1   events are numbered without a gap, their times go on, records are chained, every prefix is a valid task
     ...
     I14  what was done to one task touches no other
 
-Three of them cannot be broken yet, since what they are about is not there; `NOT_YET` says so of each.
+Three of them cannot be checked in full yet; `NOT_YET` says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Rule:
     Args:
         number: `I1` to `I14`.
         says: what must hold, in one sentence.
-        sees: what the auditor has to be given beside the journal.
+        sees: the evidence that it needs beside the journal, as arguments of `Evidence`.
     """
 
     number: str
@@ -72,4 +72,4 @@ NOT_YET: Final = {
     "I11": "limits hold for one task; there are no children to share a budget with yet",
     "I10": "streams are those of handles; there is no server to reconnect to yet",
 }
-"""What of an invariant cannot be checked in this version, and why. I8 as a whole; the others apply to what is there."""
+"""Why an invariant cannot be checked in full in this version: I8 not at all, the others as far as the version goes."""

@@ -1,4 +1,4 @@
-"""What must hold of threads: they say what their members said on their own, and what tasks began with can be read."""
+"""What must hold of threads: a thread's messages are those of its members, and the history of each task is readable."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from treadle.ports import JournalStore, ThreadMember
 from treadle.testing.audit.events import Violation
 
 PAGE = 100
-Said = tuple[str, str]
+RoleAndText = tuple[str, str]
 
 
 async def threads(
     store: JournalStore, journals: Mapping[str, Sequence[tuple[int, e.Event]]]
 ) -> list[Violation]:
-    """Return what is wrong with the threads of a store, and with what tasks began with in them.
+    """Return what is wrong with the threads of a store, and with the history that tasks began with.
 
     Args:
         store: an open store.
         journals: the events of its tasks, each with its epoch.
     """
     history = ThreadHistory(store)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     page = await store.threads(PAGE)
     while page:
         for row in page:
-            found += await _says(store, history, row.thread_id)
+            violations += await _audit_thread(store, history, row.thread_id)
         page = await store.threads(PAGE, after=page[-1].thread_id)
     for task, entries in journals.items():
         thread, base = began_with([event for _, event in entries])
-        words = await history.begin(thread, base) if base else None
-        for turn in words.damaged if words is not None else ():
+        read = await history.begin(thread, base) if base else None
+        for turn in read.damaged if read is not None else ():
             text = f"it began with messages of task {turn.task_id}, which cannot be read: {turn}"
-            found.append(Violation("threads", task, 1, text))
-    return found
+            violations.append(Violation("threads", task, 1, text))
+    return violations
 
 
 def began_with(events: Sequence[e.Event]) -> tuple[str, int]:
@@ -54,39 +54,41 @@ def began_with(events: Sequence[e.Event]) -> tuple[str, int]:
     return thread, base
 
 
-async def _says(store: JournalStore, history: ThreadHistory, thread: str) -> list[Violation]:
+async def _audit_thread(store: JournalStore, history: ThreadHistory, thread: str) -> list[Violation]:
+    """Compare the messages that a thread reads as with those that its members add."""
     version, members = await store.thread(thread)
     if (version - len(members)) % 2:
         text = f"version {version} of thread {thread!r} has {len(members)} members: one is lost"
         return [Violation("threads", thread, 0, text)]
-    words = await history.words(thread)
-    if words.damaged:
-        return [Violation("threads", turn.task_id, turn.seq, str(turn)) for turn in words.damaged]
-    expected: list[Said] = []
+    read = await history.words(thread)
+    if read.damaged:
+        return [Violation("threads", turn.task_id, turn.seq, str(turn)) for turn in read.damaged]
+    expected: list[RoleAndText] = []
     turns = [member for member in members if not member.covers]
     forked = False
     for member in turns:
         try:
-            own, is_fork = await _own(store, member)
+            added, is_fork = await _added_by(store, member)
         except (JournalCorrupt, TaskNotFound) as error:
             return [Violation("threads", member.task_id, member.seq, str(error))]
         forked = forked or (is_fork and member is turns[0])
-        expected += own
-    said = _said(words.messages)
-    if (forked and said[len(said) - len(expected) :] != expected) or (not forked and said != expected):
-        text = f"thread {thread!r} says {said}, its tasks said {expected}"
+        expected += added
+    messages = _roles_and_texts(read.messages)
+    same = messages[len(messages) - len(expected) :] if forked else messages
+    if same != expected:
+        text = f"thread {thread!r} reads as {messages}, its tasks added {expected}"
         return [Violation("threads", turns[-1].task_id if turns else thread, 0, text)]
     return []
 
 
-async def _own(store: JournalStore, member: ThreadMember) -> tuple[list[Said], bool]:
-    """Return what a member said on its own, and whether it is a fork."""
+async def _added_by(store: JournalStore, member: ThreadMember) -> tuple[list[RoleAndText], bool]:
+    """Return the messages that a member added, and whether it is a fork."""
     state = start(member.task_id)
     for epoch, events in unfold(member.task_id, await store.read(member.task_id, upto=member.seq)):
         for event in events:
             apply(state, event, epoch)
-    return _said(state.messages[state.own_from :]), state.forked_from is not None
+    return _roles_and_texts(state.messages[state.own_from :]), state.forked_from is not None
 
 
-def _said(messages: Sequence[Message]) -> list[Said]:
+def _roles_and_texts(messages: Sequence[Message]) -> list[RoleAndText]:
     return [(message.role, message.text) for message in messages]

@@ -1,4 +1,4 @@
-"""One life of a task whose agent is crashed: a process that drives it to its end, or to the place to die at."""
+"""The process that drives a task whose agent is crashed: to its end, or to the place where it is killed."""
 
 from __future__ import annotations
 
@@ -26,22 +26,29 @@ from treadle.testing.crash.instrumented import watched
 from treadle.testing.ledger import Ledger
 from treadle.wiring import Runner, open_store
 
-PATIENCE: Final = 30
-"""How many processes one task may take."""
+MAX_PROCESSES: Final = 30
+"""How many processes may drive one task before it has to be at its end."""
 
-NOT_THERE: Final = 78
-"""The exit status of a process that was not told what to do."""
+NOT_FOUND: Final = 78
+"""The exit status of a process whose agent or script cannot be imported."""
 
 SHOWN: Final = "shown"
 """The name of the note that a process was shown an event."""
 
 Script: TypeAlias = Callable[[TaskRunner, Agent[Any], str], Coroutine[Any, Any, RunResult]]
-"""What is done to a task, as `(runner, agent, task_id)`; entered anew after each kill, it has to look where it is."""
+"""A function of `(runner, agent, task_id)` that drives a task; called again after each kill, it reads where it is."""
 
 
 @mutable
 class CrashChild:
-    """What a process is to do with a task."""
+    """What a process does with a task.
+
+    Args:
+        agent: `module:name` of the agent.
+        input: the message that the task begins with.
+        store: URL of the store.
+        script: `module:function` of a `Script`; None to run the task to its end.
+    """
 
     agent: str
     input: str
@@ -54,28 +61,42 @@ class CrashChild:
         return self.agent.partition(":")[0]
 
 
-def live(
+def drive(
     folder: str, task_id: str, at: Sequence[str], agent: str, input: str, store: str, script: str
 ) -> int:
-    """Be one life of a task: drive it from where it stands to its end, or to the place to die at."""
-    place = Path(folder)
+    """Drive a task from where it stands to its end, or to the place where this process is killed.
+
+    Args:
+        folder: where the process writes the places it passes (`places`), its ledger (`ledger`) and the task's state and
+            answer (`answer`).
+        task_id: the task.
+        at: the places to be killed at.
+        agent: as of `CrashChild`.
+        input: as of `CrashChild`.
+        store: as of `CrashChild`.
+        script: as of `CrashChild`; empty to run the task to its end.
+    """
+    path = Path(folder)
     try:
-        subject = _agent(agent)
-        doing: Script | None = _named(script) if script else None
+        subject = _imported(agent)
+        if not isinstance(subject, Agent):
+            raise ConfigurationError(f"{agent} is no Agent, but {subject!r}")
+        function: Script | None = _imported(script) if script else None
     except ConfigurationError as error:
         sys.stderr.write(str(error))
-        return NOT_THERE
-    crash = Crash(at, place / "places")
-    ledger = Ledger(place / "ledger", crash, durable=False)  # no crash of a process takes back what it wrote
+        return NOT_FOUND
+    crash = Crash(at, path / "places")
+    ledger = Ledger(path / "ledger", crash, durable=False)  # no crash of a process takes back what it wrote
     runner = Runner(CrashingStore(open_store(store), crash))
-    work = doing or ToTheEnd(input, ledger)
-    result = asyncio.run(_live(runner, watched(subject, ledger), task_id, ledger, work))
-    (place / "answer").write_text(json.dumps([result.state, result.final_text]))
+    instrumented = watched(cast("Agent[Any]", subject), ledger)
+    work = function or RunToEnd(input, ledger)
+    result = asyncio.run(_drive(runner, instrumented, task_id, ledger, work))
+    (path / "answer").write_text(json.dumps([result.state, result.final_text]))
     return 0
 
 
 def warm_up() -> None:
-    """Build once what each life would otherwise by itself: the codec's functions."""
+    """Build once what each process would otherwise build by itself: the codec's functions."""
 
     async def rehearse() -> None:
         async with Runner("memory:") as runner:
@@ -84,15 +105,8 @@ def warm_up() -> None:
     asyncio.run(rehearse())
 
 
-def _agent(path: str) -> Agent[Any]:
-    named = _named(path)
-    if not isinstance(named, Agent):
-        raise ConfigurationError(f"{path} is no Agent, but {named!r}")
-    return cast("Agent[Any]", named)
-
-
-def _named(path: str) -> Any:
-    """Return what `module:name` names."""
+def _imported(path: str) -> Any:
+    """Return the object that `module:name` names."""
     module, _, name = path.partition(":")
     try:
         return getattr(import_module(module), name)
@@ -100,31 +114,41 @@ def _named(path: str) -> Any:
         raise ConfigurationError(f"{path} is not there: {error}") from error
 
 
-async def _live(runner: Runner, agent: Agent[Any], task_id: str, ledger: Ledger, work: Script) -> RunResult:
+async def _drive(runner: Runner, agent: Agent[Any], task_id: str, ledger: Ledger, work: Script) -> RunResult:
     async with runner:
-        told = asyncio.create_task(_take_down(runner, task_id, ledger))
+        watcher = asyncio.create_task(_note_shown_events(runner, task_id, ledger))
         try:
             return await work(runner, agent, task_id)
         finally:
             await asyncio.sleep(0)
-            told.cancel()
-            await asyncio.wait([told])
+            watcher.cancel()
+            await asyncio.wait([watcher])
 
 
-async def _take_down(runner: Runner, task_id: str, ledger: Ledger) -> None:
-    """Write down every event this process is shown, as soon as it is."""
-    life, seen = str(os.getpid()), 0
+async def _note_shown_events(runner: Runner, task_id: str, ledger: Ledger) -> None:
+    """Write each event that this process is shown to the ledger at once."""
+    pid, seen = str(os.getpid()), 0
     while True:
         with suppress(TaskNotFound):
             async for event in runner.handle(task_id).events(after=seen, deltas=False):
                 if isinstance(event, e.Event):
-                    ledger.note(SHOWN, f"{event.seq} {event.kind}", call=life)
+                    ledger.note(SHOWN, f"{event.seq} {event.kind}", call=pid)
                     seen = event.seq
         await asyncio.sleep(0.005)
 
 
-class ToTheEnd:
-    """Runs a task to its end, settling what a kill left open as the ledger says."""
+def shown_events(ledger: Ledger) -> dict[str, list[tuple[int, str]]]:
+    """Return number and kind of the events that each process was shown, in order, by its process id."""
+    shown: dict[str, list[tuple[int, str]]] = {}
+    for line in ledger.entries():
+        if line.tool == SHOWN:
+            seq, _, kind = line.text.partition(" ")
+            shown.setdefault(line.call, []).append((int(seq), kind))
+    return shown
+
+
+class RunToEnd:
+    """Runs a task to its end, and settles calls that a kill left open as the ledger says."""
 
     def __init__(self, input: str, ledger: Ledger) -> None:
         self._input = input
@@ -132,7 +156,7 @@ class ToTheEnd:
 
     async def __call__(self, runner: TaskRunner, agent: Agent[Any], task_id: str) -> RunResult:
         result = await runner.run(agent, self._input, task_id=task_id, thread_id=f"thread of {task_id}")
-        for _ in range(PATIENCE):
+        for _ in range(MAX_PROCESSES):
             if result.state in END_STATES:
                 break
             await self._settle(runner, result)
@@ -140,7 +164,7 @@ class ToTheEnd:
         return result
 
     async def _settle(self, runner: TaskRunner, result: RunResult) -> None:
-        """Settle what a task waits for, or what a child of it does."""
+        """Settle the calls that a task waits for, and those that its children wait for."""
         for pending in result.pending:
             if pending.kind == "subagent":
                 await self._settle(runner, await runner.result(pending.request_id))

@@ -1,14 +1,14 @@
-"""Fault points: named places that a process passes, and the one where something is to happen to it.
+"""Fault points: named places that a process passes, and the one where it is killed, stopped or fails.
 
-A `Crash` knows the place to die at; a `CrashingStore` passes it before, inside and after each write, a `Ledger` around
-each effect, a `watched` agent around each request and call. Run a program once without a place to learn the places
+A `Crash` holds the place; a `CrashingStore` passes places before, inside and after each write, a `Ledger` around each
+effect, a `watched` agent around each request and call. Run a program once without a place to learn the places that
 there are, then once for each of them:
 
     crash = Crash.from_environment()
     runner = Runner(CrashingStore(SQLiteStore("journal.db"), crash), agents=[agent])
 
-Places are named for what happens there (`before tool_started s1-0`), so they stay the same when commits are grouped
-differently. All of them are at the borders, in wrappers of ports: the engine itself has none, and pays for none.
+A place is named for what happens there (`before tool_started s1-0`), so it stays the same when commits are grouped
+differently. All places are in wrappers of ports: the engine itself has none, and pays for none.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Action: TypeAlias = Literal["kill", "stop", "raise"] | float
 
 
 class Crash:
-    """The places where something is to happen to this process, if there are any; the first one reached counts.
+    """The places at which this process is killed, stopped or fails, at the first one that it reaches.
 
     Args:
         at: the place, or several; None to pass them all.
         log: a file that gets a line for each place passed, and for the last one.
-        do: what is to happen there.
+        do: what happens at the place.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Crash:
         return name if count == 1 else f"{name} #{count}"
 
     def reach(self, *places: str) -> None:
-        """Say that the process is at these places, all at once; does not return from the one to die at."""
+        """Pass these places, all at once; does not return if the process is killed at one of them."""
         if self._log is not None:
             self._write(*places)
         if self.at and not self.at.isdisjoint(places):
@@ -111,18 +111,18 @@ class Crash:
         elif self._do == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self._do == "raise":
-            asked = next(place for place in places if place in self.at)
-            raise StoreUnavailable(f"a fault was asked for at {asked!r}")
+            place = next(place for place in places if place in self.at)
+            raise StoreUnavailable(f"TREADLE_CRASH_AT or a Crash names the place {place!r}")
         else:
             time.sleep(float(self._do))
 
 
 HERE = "# here: "
-"""How lines of the log begin that say where something happened."""
+"""The prefix of a line of the log for the place where the process was killed, stopped or failed."""
 
 
 def places_in(log: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """Return what a log says: the places passed, in order, and those of them where something happened."""
+    """Return the places that a log says were passed, in order, and those where the process was killed."""
     path = Path(log)
     lines = path.read_text().splitlines() if path.exists() else []
     happened = [line.removeprefix(HERE) for line in lines if line.startswith(HERE)]
@@ -132,13 +132,13 @@ def places_in(log: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
 class CrashingStore(WrappedStore):
     """A store that passes a place before each write, inside it and once it is durable.
 
-    *Before* is before the store gets the write; *inside* in its transaction: between two rows of it in SQLite, with
-    all sent but COMMIT in PostgreSQL; *committing* (PostgreSQL) with COMMIT sent and not answered; *after* when it is
-    durable and its caller has not heard so. Meant for a process that drives one task at a time.
+    *Before* is before the store gets the write. *Inside* is in its transaction: between two rows of it in SQLite, with
+    all sent but COMMIT in PostgreSQL. *Committing* (PostgreSQL) is with COMMIT sent and not answered. *After* is when
+    the write is durable and not acknowledged yet. Meant for a process that drives one task at a time.
 
     Args:
         store: the store that does the work; not opened yet.
-        crash: where to die.
+        crash: the place where the process is killed.
     """
 
     def __init__(self, store: JournalStore, crash: Crash) -> None:
@@ -221,7 +221,7 @@ class CrashingStore(WrappedStore):
         self._crash.reach(f"after {name}")
 
     def _watch_rows(self) -> None:
-        """Hear of each row that SQLite changes in connections opened from now on."""
+        """Pass a place at each row that SQLite changes in connections opened from now on."""
         import apsw
 
         def changed(_kind: int, _database: str, table: str, _row: int) -> None:
@@ -235,7 +235,7 @@ class CrashingStore(WrappedStore):
 
 
 def names_of(commit: Commit) -> list[str]:
-    """Return what a commit writes, in words: its events, or the word it puts on the task's row."""
+    """Return the names of what a commit writes: its events, or the state of the task's row."""
     if commit.record is None:
         return [f"row {commit.state or 'given back'}"]
     record = commit.record
@@ -243,6 +243,6 @@ def names_of(commit: Commit) -> list[str]:
 
 
 def name_of(event: Event | Any) -> str:
-    """Return an event's kind and place: the call, or the step, that it is about."""
-    place = getattr(event, "call", None) or getattr(event, "step", None)
-    return f"{event.kind} {place}" if place else event.kind
+    """Return an event's kind and the call, or the step, that it is about."""
+    subject = getattr(event, "call", None) or getattr(event, "step", None)
+    return f"{event.kind} {subject}" if subject else event.kind

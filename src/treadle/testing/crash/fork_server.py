@@ -1,7 +1,7 @@
 """A warm process that runs jobs in forks of itself: importing everything anew would cost more than most jobs.
 
-The server forks before it has opened a store or started a thread, so a fork is what a fresh process would be. It runs
-one job at a time and says how each ended; who asks is another process. POSIX only.
+The server forks before it has opened a store or started a thread, so a fork is like a fresh process. It runs one job at
+a time for another process, and answers with its exit status. POSIX only.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ KILLED = -9
 
 
 class ForkServer:
-    """A warm process.
+    """A process that has imported modules and runs jobs in forks of itself.
 
     Args:
-        imports: what it imports before it forks, `module`, or `module:function` to call that too; none of it may
-            start a thread.
+        imports: modules that it imports before it forks: `module`, or `module:function` to call the function too. None
+            of them may start a thread.
         cwd: its working directory, also on the import path; by default this process's.
     """
 
@@ -50,13 +50,13 @@ class ForkServer:
         """Run a job and return its exit status, negative for the signal that killed it.
 
         Args:
-            job: `module:function`; what it returns is the exit status, None is 0.
-            args: what it is called with; JSON.
-            output: the file for what it prints; what it prints to standard error is in one named `*.err`.
-            env: what is added to its environment.
+            job: `module:function`; it returns the exit status, None for 0.
+            args: the function's arguments; JSON.
+            output: the file for its standard output; its standard error goes to the file with `.err` appended.
+            env: variables added to its environment.
 
         Raises:
-            ConfigurationError: what the server was to import cannot be imported.
+            ConfigurationError: one of `imports` cannot be imported.
         """
         assert self._process.stdin is not None
         if not self._is_ready:
@@ -76,7 +76,7 @@ class ForkServer:
         assert self._process.stdout is not None
         answer = self._process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"the process that was to run {job} ended with {self._process.wait()}")
+            raise RuntimeError(f"the server that should run {job} ended with {self._process.wait()}")
         return answer
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class ForkServer:
 
 
 def serve(imports: Sequence[str]) -> None:
-    """Say what cannot be imported, else None; fork for each line of standard input and write its exit status."""
+    """Write why an import failed, else null; then fork for each line of standard input and write its exit status."""
     problem = next(filter(None, map(_imported, imports)), None)
     sys.stdout.write(json.dumps(problem) + "\n")
     sys.stdout.flush()
@@ -97,26 +97,26 @@ def serve(imports: Sequence[str]) -> None:
         request = json.loads(line)
         child = os.fork()
         if child == 0:
-            _be_the_job(request)
+            _run_job(request)
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
 
 
 def _imported(item: str) -> str | None:
-    """Import `module`, or `module:function` and call it; return what was wrong with it."""
+    """Import `module`, or `module:function` and call it; return the problem, None if there was none."""
     module, _, name = item.partition(":")
     try:
         imported = import_module(module)
         if name:
             getattr(imported, name)()
-    except Exception as error:  # noqa: BLE001  whatever the module raises, whoever asked for it is told
+    except Exception as error:  # noqa: BLE001  the caller gets any error that the module raises
         return f"{item} cannot be imported: {type(error).__name__}: {error}"
     return None
 
 
-def _be_the_job(request: dict[str, Any]) -> None:
-    """Run in the fork and end it, without what the server would do at its own end."""
+def _run_job(request: dict[str, Any]) -> None:
+    """Run a job in the fork and end the process, without the server's own exit handlers."""
     code = 70
     try:
         new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -137,7 +137,7 @@ def _be_the_job(request: dict[str, Any]) -> None:
 
 
 def output_of(output: str | os.PathLike[str]) -> str:
-    """Return what a job printed, to both."""
+    """Return what a job wrote to standard output and standard error."""
     return Path(output).read_text() + Path(f"{os.fspath(output)}.err").read_text()
 
 

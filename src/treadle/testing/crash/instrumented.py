@@ -1,4 +1,4 @@
-"""An agent whose model and tools say where they are: the fault points at the borders, and the ledger, without its help.
+"""An agent whose model and tools pass fault points and write to a ledger, without any change to its own code.
 
     agent = watched(agent, Ledger("effects.jsonl", crash))
 
@@ -25,26 +25,26 @@ from treadle.testing.wrappers import WrappedModel, WrappedTool
 C = TypeVar("C")
 
 ILL_FORMED = "ill-formed"
-"""The name of the note that a model was sent a conversation no provider would take."""
+"""The name of the note that a model was sent a conversation that providers refuse."""
 
 
 def watched(agent: Agent[C], ledger: Ledger) -> Agent[C]:
-    """Return the same agent, with whatever it does written to a ledger.
+    """Return the same agent with model and tools that write each request and each call to a ledger.
 
     Args:
         agent: any agent.
-        ledger: where its calls are noted; its `Crash` is passed at each border.
+        ledger: where requests and calls are noted; they pass the places of its `Crash`.
     """
     tools = [
         WatchedTool(tool, ledger) for tool in agent.tools if tool.spec.name not in agent.subagents_by_tool
     ]
-    below = [one if isinstance(one, str) else watched(one, ledger) for one in agent.subagents]
+    subagents = [item if isinstance(item, str) else watched(item, ledger) for item in agent.subagents]
     model = WatchedModel(resolve(agent.model), ledger)
-    return agent.replace(model=model, tools=tools, subagents=below)
+    return agent.replace(model=model, tools=tools, subagents=subagents)
 
 
 class WatchedTool(WrappedTool):
-    """A tool whose every entry and effect is in the ledger."""
+    """A tool that notes each start and each effect in a ledger."""
 
     def __init__(self, tool: Tool, ledger: Ledger) -> None:
         super().__init__(tool)
@@ -66,17 +66,17 @@ class WatchedTool(WrappedTool):
 
 
 class WatchedModel(WrappedModel):
-    """A model whose every request is in the ledger, and judged."""
+    """A model that notes each request in a ledger, and whether its conversation is well-formed."""
 
     def __init__(self, model: Any, ledger: Ledger) -> None:
         super().__init__(model)
         self._ledger = ledger
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        crash, place = self._ledger.crash, f"{request.task_id} {request.step}"
-        self._ledger.note("asked", f"turn {request.turn}", call=place)
+        crash, subject = self._ledger.crash, f"{request.task_id} {request.step}"
+        self._ledger.note("asked", f"turn {request.turn}", call=subject)
         for problem in well_formed(request.task_id, request.messages, request=True):
-            self._ledger.note(ILL_FORMED, problem.text, call=place)
+            self._ledger.note(ILL_FORMED, problem.text, call=subject)
         crash.reach(crash.numbered(f"ask {request.step}"))
         async for item in self._model.stream(request):
             if isinstance(item, ModelAnswer):

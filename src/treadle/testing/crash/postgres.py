@@ -14,18 +14,18 @@ from treadle.stores.writer_thread import Item
 COMMIT: Final = "COMMIT"
 
 Writing: TypeAlias = Mapping[object, Sequence[str]]
-"""What is being written, in words, by the id of its commit or inbox item; a claim by its task."""
+"""The names of what is being written, by the id of its commit or inbox item; of a claim, by its task."""
 
 Reach: TypeAlias = Callable[..., None]
 
 
 def watch_transactions(store: PostgresStore, writing: Writing, reach: Reach) -> None:
-    """Have a store, not opened yet, say when it is inside a transaction.
+    """Make a store, not opened yet, pass fault points inside its transactions.
 
     Args:
         store: the store.
         writing: what is being written just now.
-        reach: called in the writer's thread with `inside NAME`, then `committing NAME`, of all it writes together.
+        reach: called in the writer's thread with `inside NAME`, then `committing NAME`, of all that it writes together.
     """
     store.new_writer = partial(_WatchedWriter, writing, reach)
 
@@ -55,7 +55,7 @@ class _WatchedWriter(PostgresWriter):
         def watched(query: Any, *args: Any, **options: Any) -> Any:
             if query != COMMIT or not self._inside:
                 return execute(query, *args, **options)
-            # In a pipeline: what came before is with the server; once this returns, so is the word itself.
+            # In a pipeline: the server has all statements before; once this returns, it has the COMMIT too.
             self._reach(*[f"inside {name}" for name in self._inside])
             answer = execute(query, *args, **options)
             self._reach(*[f"committing {name}" for name in self._inside])

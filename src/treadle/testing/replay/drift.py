@@ -1,4 +1,4 @@
-"""Where a task that is run again is not what it was, in the words of requests, calls and results."""
+"""Where a replayed task differs from its recording, in terms of requests, calls and results."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ DriftKind = Literal["agent", "instructions", "tools", "request", "call", "order"
 
 @frozen
 class Drift:
-    """One thing that is not as it was recorded.
+    """One difference between a replay and its recording.
 
     Args:
-        kind: what kind of thing: `agent` (model, worker, output type, settings), `instructions`, `tools` (names,
-            descriptions, schemas), `request`, `call` (its name or arguments), `order` (of calls), `result` (what the
-            model is shown of one), `step`, or the `end` of the task.
-        where: in which request, step or call it shows first.
-        what: which part of it.
-        recorded: as it was; None if it was not there.
-        now: as it is; None if it is not there.
+        kind: `agent` (model, worker, output type, settings), `instructions`, `tools` (names, descriptions, schemas),
+            `request`, `call` (its name or arguments), `order` (of calls), `result` (what the model is shown of one),
+            `step`, or the `end` of the task.
+        where: the first request, step or call that differs.
+        what: which part of it differs.
+        recorded: the recorded value; None if there was none.
+        now: today's value; None if there is none.
     """
 
     kind: DriftKind
@@ -54,15 +54,15 @@ def compared(
     declared_now: dict[str, Any],
     agent: Agent[Any],
 ) -> list[Drift]:
-    """Return what differs: first what all requests hold, then step by step until the first that went another way."""
+    """Return the differences: first of what all requests hold, then step by step until the first that diverged."""
     found = list(_of_requests(then, now, declared_then, declared_now, agent))
     steps_then, steps_now = list(then.steps.values()), list(now.steps.values())
     for number, (step, other) in enumerate(zip_longest(steps_then, steps_now), 1):
         drifts = list(_of_step(step, other, number))
         found += drifts
         if any(drift.kind in ("call", "order", "request", "step") for drift in drifts):
-            return found  # what follows follows from that
-    if then.end is not None and then.end.state != "cancelled":  # that was somebody's wish
+            return found  # later differences follow from these
+    if then.end is not None and then.end.state != "cancelled":  # a replay cannot repeat a cancel
         found += _of_end(then, now)
     return found
 
@@ -80,8 +80,9 @@ def _of_requests(
     if then.instructions != now.instructions:
         yield Drift("instructions", "request 1", "the instructions", then.instructions, now.instructions)
     if declared_then is None:
-        known = then.fingerprint in ("", declared["fingerprint"]) or _only_instructions(then, agent)
-        if not known:
+        # The agent of the recording but for its instructions has the recorded fingerprint with those instructions.
+        is_same = then.fingerprint in ("", declared["fingerprint"])
+        if not is_same and agent.replace(instructions=then.instructions).fingerprint != then.fingerprint:
             what = "the agent changed in more than its instructions before it was recorded here; in what is not known"
             yield Drift("agent", "request 1", what, then.fingerprint, declared["fingerprint"])
         return
@@ -90,11 +91,6 @@ def _of_requests(
             yield Drift("agent", "request 1", path, old, new)
     for path, old, new in _differences(declared_then["tools"], declared["tools"], "tools"):
         yield Drift("tools", "request 1", path, old, new)
-
-
-def _only_instructions(then: TaskTrace, agent: Agent[Any]) -> bool:
-    """Whether the agent is the one of the recording but for its instructions."""
-    return agent.replace(instructions=then.instructions).fingerprint == then.fingerprint
 
 
 def _differences(old: Json, new: Json, path: str) -> Iterator[tuple[str, Json, Json]]:
@@ -113,12 +109,12 @@ def _differences(old: Json, new: Json, path: str) -> Iterator[tuple[str, Json, J
 def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iterator[Drift]:
     where = f"step {number}"
     if then is None or now is None:
-        there = cast("StepTrace", then or now)
-        asked = "; ".join([call.text for call in there.calls.values()]) or "an answer"
+        step = cast("StepTrace", then or now)
+        calls = "; ".join([call.text for call in step.calls.values()]) or "an answer"
         what = "a step that was not recorded" if then is None else "a step that does not come any more"
-        yield Drift("step", where, what, None if then is None else asked, None if now is None else asked)
+        yield Drift("step", where, what, None if then is None else calls, None if now is None else calls)
         return
-    yield from _of_asking(list(then.requests.values()), list(now.requests.values()), where)
+    yield from _of_requests_of_step(list(then.requests.values()), list(now.requests.values()), where)
     yield from _of_calls(list(then.calls.values()), list(now.calls.values()), where)
     if then.end is not None and (now.end is None or then.end.kind != now.end.kind):
         why = getattr(getattr(now.end, "error", None), "message", None)
@@ -131,12 +127,12 @@ def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iter
                 yield Drift("step", where, f"its {name}", old, new)
 
 
-def _of_asking(then: list[RequestTrace], now: list[RequestTrace], where: str) -> Iterator[Drift]:
+def _of_requests_of_step(then: list[RequestTrace], now: list[RequestTrace], where: str) -> Iterator[Drift]:
     for number, (old, new) in enumerate(zip_longest(then, now), 1):
         place = f"{where}, request {number}"
         if old is None or new is None:
             what = "a request that was not recorded" if old is None else "a request that is not made any more"
-            yield Drift("request", place, what, _told(old), _told(new))
+            yield Drift("request", place, what, _text_of_request(old), _text_of_request(new))
             return
         for name in ("final", "offered", "instructions", "tools", "messages"):
             before, after = _plain(getattr(old, name)), _plain(getattr(new, name))
@@ -153,7 +149,7 @@ _NAMES = {
 }
 
 
-def _told(request: RequestTrace | None) -> Json:
+def _text_of_request(request: RequestTrace | None) -> Json:
     return None if request is None else request.messages or "the conversation so far"
 
 

@@ -1,7 +1,7 @@
 """Recordings: a task as it stands in its journal, with what its agent was then, as one file.
 
-{"treadle_recording":1,"task":"...","declaration":{...}}      what the agent was: null if it had changed since
-{"treadle_export":1,...}                                      and from here on, an export of the task
+{"treadle_recording":1,"task":"...","declaration":{...}}      the agent then; null if it has changed since the task ran
+{"treadle_export":1,...}                                      the lines of an export of the task
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +32,8 @@ class Recording:
     Args:
         task_id: which task it was.
         events: all its events.
-        history: the words its thread held before it.
-        declaration: what its agent was, as `declaration` returns it; None if that is not known.
+        history: the messages that its thread held before it.
+        declaration: its agent as `declaration` describes it; None if that is not known.
     """
 
     task_id: str
@@ -42,7 +43,7 @@ class Recording:
 
 
 def declaration(agent: Agent[Any]) -> dict[str, Any]:
-    """Return what of an agent is in its requests or decides what follows from answers, as JSON data."""
+    """Return the parts of an agent that shape its requests or decide what follows an answer, as JSON data."""
     spoken = agent.dialect or agent.custom_worker
     settings = agent.model_settings
     return {
@@ -76,10 +77,10 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
     """Return a task of a runner's store as a recording.
 
     Args:
-        runner: where the task is.
-        task_id: which.
-        agent: its agent; kept with it if it is still the version that the task ran with, so that a replay can tell
-            what of it changed.
+        runner: a runner on the task's store.
+        task_id: the task.
+        agent: its agent; described in the recording if it is still the version that the task ran with, so that a replay
+            can report what changed.
 
     Raises:
         TaskNotFound: there is no such task.
@@ -87,13 +88,9 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
     """
     events = await journal_of(runner.store, task_id)
     state = (await runner.driver.cache.load(task_id)).state
-    known = agent is not None and agent.fingerprint == state.fingerprint
-    return Recording(
-        task_id,
-        tuple(events),
-        tuple(state.history),
-        declaration(agent) if agent is not None and known else None,
-    )
+    is_same = agent is not None and agent.fingerprint == state.fingerprint
+    declared = declaration(agent) if agent is not None and is_same else None
+    return Recording(task_id, tuple(events), tuple(state.history), declared)
 
 
 async def save(runner: TaskRunner, recording: Recording, path: str | os.PathLike[str]) -> None:
@@ -116,19 +113,19 @@ async def load(path: str | os.PathLike[str]) -> Recording:
     with open(path, "rb") as file:  # noqa: ASYNC230, PTH123  a file of a test, read once
         head, exported = file.readline(), file.read()
     try:
-        known: Any = json.loads(head)
-        task_id, declared = known["task"], known["declaration"]
-        version = known["treadle_recording"]
+        fields: Any = json.loads(head)
+        task_id, declared = fields["task"], fields["declaration"]
+        version = fields["treadle_recording"]
     except (ValueError, TypeError, KeyError):
-        told = f"{path} is no recording: `treadle replay TASK --out FOLDER` makes one"
-        raise ImportRefused(told, line=1) from None
+        message = f"{path} is no recording: `treadle replay TASK --out FOLDER` makes one"
+        raise ImportRefused(message, line=1) from None
     if version != FORMAT:
-        told = f"{path}: this version reads recordings of format {FORMAT}, not {version!r}"
-        raise ImportRefused(told, line=1)
+        message = f"{path}: this version reads recordings of format {FORMAT}, not {version!r}"
+        raise ImportRefused(message, line=1)
     with tempfile.TemporaryDirectory(prefix="treadle-replay-") as folder:
         file = Path(folder) / "task.jsonl"
         file.write_bytes(exported)
         async with Runner("memory:") as runner:
             await runner.import_tasks(file)
-            found = await record(runner, task_id)
-    return Recording(task_id, found.events, found.history, declared)
+            recording = await record(runner, task_id)
+    return replace(recording, declaration=declared)

@@ -1,8 +1,8 @@
 """Recorded tasks as tests: the task is run again with the answers and results that were recorded, and compared.
 
-The model says what it said then, and tools return what they returned then: nothing outside is reached. All else is
-today's: instructions, tools and their schemas, workers, limits, and this library. Where a request, a call or an order
-is not what it was, that is a drift, told with both values.
+The model gives its recorded answers, and tools return their recorded results: nothing outside is reached. Everything
+else is today's: instructions, tools and their schemas, workers, limits, and this library. A request, a call or an order
+that differs from the recording is a drift, reported with both values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,16 @@ __all__ = ["Drift", "Recording", "ReplayReport", "assert_replays", "load", "reco
 
 @frozen
 class ReplayReport:
-    """What a replay found: how much of the recording was gone through, and what is not as it was."""
+    """What a replay did and where it drifted.
+
+    Args:
+        task_id: the recorded task.
+        agent: the agent's name.
+        steps: how many steps the replay took.
+        requests: how many requests it made.
+        calls: how many calls it made.
+        drifts: what is not as it was recorded.
+    """
 
     task_id: str
     agent: str
@@ -59,18 +68,18 @@ class ReplayReport:
         done = f"{self.steps} steps, {self.requests} requests, {self.calls} calls"
         if self.ok:
             return f"task {self.task_id} of {self.agent} goes as it was recorded: {done}"
-        told = "\n".join([str(drift) for drift in self.drifts])
-        return f"task {self.task_id} of {self.agent} does not go as it was recorded ({done}):\n{told}"
+        drifts = "\n".join([str(drift) for drift in self.drifts])
+        return f"task {self.task_id} of {self.agent} does not go as it was recorded ({done}):\n{drifts}"
 
 
 async def replay(
     recording: Recording, agent: Agent[Any], *, context: Any = None, run_tools: bool = False
 ) -> ReplayReport:
-    """Run a recorded task again with an agent as it is today, and say what is not as it was.
+    """Run a recorded task again with an agent as it is today; return what is not as it was recorded.
 
     Args:
         recording: the task.
-        agent: today's agent; it is given the recorded answers, whatever its model is.
+        agent: today's agent; a model that repeats the recorded answers takes the place of its own.
         context: handed to its instructions, if they are a function, and to tools that are run.
         run_tools: run the tools, instead of returning what was recorded; subagents never run.
 
@@ -79,21 +88,21 @@ async def replay(
     """
     then = trace_of(recording.events)
     if then.created is None:
-        raise AgentUnknown(f"task {recording.task_id} holds words from elsewhere: there is nothing to replay")
+        raise AgentUnknown(f"task {recording.task_id} holds imported messages: there is nothing to replay")
     if then.created.agent != agent.name and not any(x.kind == "task_forked" for x in recording.events):
         raise AgentUnknown(
-            f"task {recording.task_id} is one of the agent {then.created.agent!r}, not of {agent.name!r}"
+            f"task {recording.task_id} belongs to the agent {then.created.agent!r}, not to {agent.name!r}"
         )
     model = ReplayModel(recording.events, name=agent.model_name, output_mode=_mode(agent))
-    served = _Served(then)
-    worker: Any = agent.worker if agent.dialect is None else _Understood(agent.dialect)
-    parts = _subagents_served(agent, model, served) if agent.custom_worker is not None else {"subagents": ()}
+    recorded = _RecordedCalls(then)
+    worker: Any = agent.worker if agent.dialect is None else _ParsedDialect(agent.dialect)
+    subagents = _recorded_subagents(agent, model, recorded) if agent.custom_worker is not None else ()
     tools = [
-        tool if run_tools and tool.spec.name not in agent.subagents_by_tool else _Recorded(tool, served)
+        tool if run_tools and tool.spec.name not in agent.subagents_by_tool else _RecordedTool(tool, recorded)
         for tool in agent.tools
-        if not (parts["subagents"] and tool.spec.name in agent.subagents_by_tool)
+        if not (subagents and tool.spec.name in agent.subagents_by_tool)
     ]
-    actor = agent.replace(model=model, tools=tools, worker=worker, **parts)
+    actor = agent.replace(model=model, tools=tools, worker=worker, subagents=subagents)
     async with Runner("memory:", agents=[actor]) as runner:
         task_id = await _run(runner, actor, then, recording, context)
         now = trace_of(await journal_of(runner.store, task_id))
@@ -134,7 +143,7 @@ def _mode(agent: Agent[Any]) -> str | None:
 
 
 async def _run(runner: Runner, agent: Agent[Any], then: TaskTrace, recording: Recording, context: Any) -> str:
-    """Run the task as far as it was recorded, with what people said at the places where they said it."""
+    """Run the task as far as it was recorded, with each later message before the step that it preceded."""
     created = then.created
     assert created is not None
     thread = None
@@ -143,7 +152,7 @@ async def _run(runner: Runner, agent: Agent[Any], then: TaskTrace, recording: Re
         await runner.import_thread(thread, recording.history)
     steps = list(then.steps.values())
     to_its_end = then.end is not None and then.end.state != "cancelled"
-    stepwise = not to_its_end or any(step.inputs or _given_up(step) for step in steps)
+    stepwise = not to_its_end or any(step.inputs or _was_skipped_by_person(step) for step in steps)
     task = await runner.create_task(
         agent,
         list(created.input),
@@ -153,7 +162,7 @@ async def _run(runner: Runner, agent: Agent[Any], then: TaskTrace, recording: Re
         context=context,
     )
     for step in steps if stepwise else ():
-        if not await _stepped(runner, task.task_id, step, context):
+        if not await _take_step(runner, task.task_id, step, context):
             break
     if to_its_end:
         await runner.resume(task.task_id, agent=agent, context=context)
@@ -162,15 +171,15 @@ async def _run(runner: Runner, agent: Agent[Any], then: TaskTrace, recording: Re
     return task.task_id
 
 
-async def _stepped(runner: Runner, task_id: str, step: StepTrace, context: Any) -> bool:
-    """Take a step as it was recorded, with what was said before it; False if the task goes no further."""
-    for said in step.inputs:
-        role = "observation" if said.observation else said.role
-        await runner.send(task_id, list(said.parts), role=cast("Role", role), by=said.by)
+async def _take_step(runner: Runner, task_id: str, step: StepTrace, context: Any) -> bool:
+    """Take a step as it was recorded, with the messages before it; return False if the task goes no further."""
+    for message in step.inputs:
+        role = "observation" if message.observation else message.role
+        await runner.send(task_id, list(message.parts), role=cast("Role", role), by=message.by)
     try:
         await runner.run_step(task_id, context=context)
     except StepFailed:
-        if not _given_up(step):
+        if not _was_skipped_by_person(step):
             return False
         await runner.skip_step(task_id)
     except (TaskParked, TaskFinished):
@@ -178,15 +187,14 @@ async def _stepped(runner: Runner, task_id: str, step: StepTrace, context: Any) 
     return True
 
 
-def _given_up(step: StepTrace) -> bool:
-    """Whether a person gave the step up."""
+def _was_skipped_by_person(step: StepTrace) -> bool:
     return isinstance(step.end, StepSkipped) and step.end.by not in (ITSELF, UNNEEDED)
 
 
 def _options(kept: Json) -> RunOptions:
     options = from_json(kept)
     limits = None if options.limits is None else replace(options.limits, seconds=None)
-    # Neither a person who looked in, nor the time it took, is part of what is tested.
+    # Breakpoints of a debugging session and the time that passed are no part of what is tested.
     return replace(options, break_on=None, limits=limits, on_busy_thread=None)
 
 
@@ -194,56 +202,56 @@ def _options(kept: Json) -> RunOptions:
 
 
 class RecordedFailure(TreadleError):
-    """A call fails as it was recorded; the message is all of it."""
+    """A call fails as it was recorded, with the recorded message."""
 
 
-class _Served:
-    """The recorded ends of calls, each to be given once, to a call of the same name and arguments."""
+class _RecordedCalls:
+    """The recorded calls, each of which answers one call of the same name and arguments."""
 
     def __init__(self, then: TaskTrace) -> None:
         self._waiting: dict[str, deque[CallTrace]] = {}
-        self._given: dict[str, CallTrace] = {}
+        self._answers: dict[str, CallTrace] = {}
         for step in then.steps.values():
             for call in step.calls.values():
                 self._waiting.setdefault(_key(call.name, call.arguments), deque()).append(call)
 
     def of(self, name: str, arguments: Json, call_id: str) -> CallTrace | None:
-        """Return what was recorded of a call; each of its tries gets the same."""
-        if call_id not in self._given:
+        """Return the recorded call that answers a call, the same for each attempt of it; None if there is none."""
+        if call_id not in self._answers:
             waiting = self._waiting.get(_key(name, arguments))
             if not waiting:
                 return None
-            self._given[call_id] = waiting.popleft()
-        return self._given[call_id]
+            self._answers[call_id] = waiting.popleft()
+        return self._answers[call_id]
 
 
 def _key(name: str, arguments: Json) -> str:
     return f"{name} {json.dumps(arguments, sort_keys=True, default=str)}"
 
 
-class _Recorded:
-    """A tool of today that returns what was recorded; its arguments are checked as today."""
+class _RecordedTool:
+    """A tool of today that returns its recorded results; it validates arguments as today."""
 
-    def __init__(self, tool: Tool, served: _Served) -> None:
+    def __init__(self, tool: Tool, recorded: _RecordedCalls) -> None:
         self._tool = tool
-        self._served = served
+        self._recorded = recorded
         self.spec = tool.spec
 
     def validate(self, arguments: dict[str, Json]) -> Any:
-        given = json.loads(json.dumps(arguments))
+        copy = json.loads(json.dumps(arguments))
         self._tool.validate(arguments)
-        return given
+        return copy
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
-        found = self._served.of(self.spec.name, arguments, ctx.call_id)
-        if found is None or found.end is None:
+        call = self._recorded.of(self.spec.name, arguments, ctx.call_id)
+        if call is None or call.end is None:
             raise RecordedFailure("this call was not recorded, so there is no result to return")
-        if ctx.attempt <= len(found.failures):
-            raise RecordedFailure(found.failures[ctx.attempt - 1])
-        end = found.end
+        if ctx.attempt <= len(call.failures):
+            raise RecordedFailure(call.failures[ctx.attempt - 1])
+        end = call.end
         if end.outcome != "ok":
             raise RecordedFailure(end.error.message if end.error is not None else end.outcome)
-        return ToolOutput(end.output, _observation(found), end.display, end.sources, end.artifacts)
+        return ToolOutput(end.output, _observation(call), end.display, end.sources, end.artifacts)
 
     async def undo(self, call: Any, ctx: ToolContext[Any]) -> None:
         raise RecordedFailure("nothing is undone in a replay")
@@ -252,31 +260,33 @@ class _Recorded:
         return Unknown()
 
 
-def _subagents_served(agent: Agent[Any], model: ReplayModel, served: _Served) -> dict[str, Any]:
-    """Return an agent's subagents, for steps that are functions and run them, such that they answer as recorded."""
+def _recorded_subagents(
+    agent: Agent[Any], model: ReplayModel, recorded: _RecordedCalls
+) -> tuple[Agent[Any], ...]:
+    """Return an agent's subagents, for step functions that run them, such that they answer as recorded."""
 
     def answering(name: str) -> Any:
         async def answer(ctx: StepContext[Any]) -> StepResult:
-            told = "".join([part.text for part in ctx.task_input if isinstance(part, Text)])
-            found = served.of(name, {"input": told}, ctx.task_id)
-            if found is None or found.end is None:
+            message = "".join([part.text for part in ctx.task_input if isinstance(part, Text)])
+            call = recorded.of(name, {"input": message}, ctx.task_id)
+            if call is None or call.end is None:
                 raise RecordedFailure("this call was not recorded, so there is no answer to return")
-            if found.end.outcome != "ok":
-                raise RecordedFailure(found.end.error.message if found.end.error is not None else "it failed")
-            return StepResult(found.end.output, is_last=True)
+            if call.end.outcome != "ok":
+                raise RecordedFailure(call.end.error.message if call.end.error is not None else "it failed")
+            return StepResult(call.end.output, is_last=True)
 
         return answer
 
-    made: list[Agent[Any]] = []
+    subagents: list[Agent[Any]] = []
     for tool, subagent in sorted(agent.subagents_by_tool.items()):
         is_name = isinstance(subagent, str)
         name, description = (subagent, "") if is_name else (subagent.name, subagent.description)
-        made.append(Agent(model, name=name, description=description, worker=answering(tool)))
-    return {"subagents": tuple(made)}
+        subagents.append(Agent(model, name=name, description=description, worker=answering(tool)))
+    return tuple(subagents)
 
 
 def _observation(call: CallTrace) -> Sequence[Any] | None:
-    """Return what the tool itself said the model is to see; None if it only returned a value, cut since or not."""
+    """Return the observation that the tool chose; None if it returned a plain value, shortened since or not."""
     assert call.end is not None
     seen = call.end.observation
     if seen is None or (len(seen) == 1 and (call.seen or "")[:100] == as_text(call.end.output)[:100]):
@@ -284,8 +294,8 @@ def _observation(call: CallTrace) -> Sequence[Any] | None:
     return seen
 
 
-class _Understood:
-    """A dialect of which nothing has to be put into words or read: recorded answers are understood already."""
+class _ParsedDialect:
+    """A dialect that neither renders requests nor parses answers: recorded answers are parsed already."""
 
     def __init__(self, dialect: Any) -> None:
         self._dialect = dialect

@@ -1,6 +1,6 @@
 """What a task did, without what no two runs share: its steps with their requests, calls, results and outcome.
 
-A trail is made of a journal. What was undone is not in it, nor is what only a crash, a wait or a person brought about.
+A trace is made of a journal. What was undone is not in it, nor is what only a crash, a wait or a person brought about.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import cast
 
 from treadle.core import events as e
 from treadle.core.data import mutable
+from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.messages import Content, Json, Message, Text
 from treadle.core.observation import as_text
-
-_UNDO = "-undo"
 
 
 @mutable
@@ -30,11 +29,11 @@ class CallTrace:
 
     @property
     def text(self) -> str:
-        """The call as one writes it."""
-        given = cast("dict[str, Json] | str", self.arguments)
-        if not isinstance(given, dict):
-            return f"{self.name}({given!r})"
-        return f"{self.name}({', '.join([f'{key}={value!r}' for key, value in given.items()])})"
+        """The call as an expression."""
+        arguments = cast("dict[str, Json] | str", self.arguments)
+        if not isinstance(arguments, dict):
+            return f"{self.name}({arguments!r})"
+        return f"{self.name}({', '.join([f'{key}={value!r}' for key, value in arguments.items()])})"
 
     @property
     def seen(self) -> str | None:
@@ -42,20 +41,20 @@ class CallTrace:
         if self.end is None:
             return None
         if self.end.observation is not None:
-            return words(self.end.observation)
+            return text_of(self.end.observation)
         return self.end.error.message if self.end.error is not None else as_text(self.end.output)
 
 
 @mutable
 class RequestTrace:
-    """A request to the model, as far as it does not follow from what was said before it."""
+    """A request to the model, as far as it does not follow from the conversation before it."""
 
     final: bool
     offered: tuple[str, ...] | None
     instructions: str | None = None
     tools: tuple[str, ...] | None = None
     messages: str | None = None
-    """of a function: its own words"""
+    """the text of the messages that a step function sends itself"""
 
 
 @mutable
@@ -66,7 +65,7 @@ class StepTrace:
     index: int
     name: str = ""
     inputs: list[e.InputReceived] = field(default_factory=list[e.InputReceived])
-    """what somebody said before it"""
+    """the messages that the task received before it"""
 
     requests: dict[str, RequestTrace] = field(default_factory=dict[str, RequestTrace])
     calls: dict[str, CallTrace] = field(default_factory=dict[str, CallTrace])
@@ -79,7 +78,7 @@ class TaskTrace:
 
     created: e.TaskCreated | None = None
     options: list[Json] = field(default_factory=list[Json])
-    """those it was begun with, and those it went on with"""
+    """those it began with, and each later change"""
 
     instructions: str = ""
     fingerprint: str = ""
@@ -89,64 +88,64 @@ class TaskTrace:
 
 def trace_of(events: Sequence[e.Event]) -> TaskTrace:
     """Return what a task did, from its events."""
-    trail, unread = TaskTrace(), list[e.InputReceived]()
+    trace, unread = TaskTrace(), list[e.InputReceived]()
     for event in events:
         match event:
             case e.TaskCreated():
-                trail.created, trail.options, trail.fingerprint = event, [event.options], event.fingerprint
+                trace.created, trace.options, trace.fingerprint = event, [event.options], event.fingerprint
             case e.TaskForked():
-                trail.options, trail.fingerprint, trail.end = [event.options], event.fingerprint, None
+                trace.options, trace.fingerprint, trace.end = [event.options], event.fingerprint, None
             case e.OptionsChanged():
-                trail.options.append(event.options)
+                trace.options.append(event.options)
             case e.VersionChanged():
-                trail.fingerprint = event.fingerprint
+                trace.fingerprint = event.fingerprint
             case e.InstructionsSet():
-                trail.instructions = event.text
+                trace.instructions = event.text
             case e.InputReceived():
                 unread.append(event)
             case e.StepStarted():
-                step = trail.steps.setdefault(event.step, StepTrace(event.step, event.index))
+                step = trace.steps.setdefault(event.step, StepTrace(event.step, event.index))
                 step.inputs += unread
                 unread = []
             case e.Rewound():
-                trail.steps = {
+                trace.steps = {
                     name: step
-                    for name, step in trail.steps.items()
+                    for name, step in trace.steps.items()
                     if (name not in event.steps if event.steps else step.index <= event.to)
                 }
             case e.TaskEnded():
-                trail.end = event
+                trace.end = event
             case e.TaskReopened():
-                trail.end = None
+                trace.end = None
             case _:
-                _in_step(trail, event)
-    return trail
+                _in_step(trace, event)
+    return trace
 
 
-def _in_step(trail: TaskTrace, event: e.Event) -> None:
-    step = trail.steps.get(getattr(event, "step", ""))
+def _in_step(trace: TaskTrace, event: e.Event) -> None:
+    step = trace.steps.get(getattr(event, "step", ""))
     match event:
         case e.ResultReplaced():
-            for one in trail.steps.values():
-                call = one.calls.get(event.call)
+            for other in trace.steps.values():
+                call = other.calls.get(event.call)
                 if call is not None:
-                    call.end = e.ToolEnded(one.id, event.call, "ok", event.output)
+                    call.end = e.ToolEnded(other.id, event.call, "ok", event.output)
         case _ if step is None:
             return
         case e.ModelRequested():
-            said = None if event.messages is None else "\n".join([words(m.parts) for m in event.messages])
-            step.requests[event.call] = RequestTrace(False, None, event.instructions, event.tools, said)
+            text = None if event.messages is None else "\n".join([text_of(m.parts) for m in event.messages])
+            step.requests[event.call] = RequestTrace(False, None, event.instructions, event.tools, text)
         case e.ModelStarted() if event.call is None:
             step.requests[str(len(step.calls))] = RequestTrace(event.final, event.offered)
         case e.ModelReturned() if event.call is None:
-            _asked_for(step, event.message)
+            _note_calls(step, event.message)
         case e.CallRequested():
             step.calls[event.call] = CallTrace(event.name, event.arguments)
         case e.CallEdited() if event.call in step.calls:
             step.calls[event.call].arguments = event.arguments
         case e.ToolStopped() if event.call in step.calls and event.error is not None:
             step.calls[event.call].failures.append(event.error.message)
-        case e.ToolEnded() if event.call in step.calls and not event.call.endswith(_UNDO):
+        case e.ToolEnded() if event.call in step.calls and not event.call.endswith(UNDO_SUFFIX):
             step.calls[event.call].end = event
         case e.StepCompleted() | e.StepFailed() | e.StepSkipped():
             step.end = event
@@ -154,13 +153,13 @@ def _in_step(trail: TaskTrace, event: e.Event) -> None:
             pass
 
 
-def _asked_for(step: StepTrace, message: Message) -> None:
+def _note_calls(step: StepTrace, message: Message) -> None:
     for call in message.tool_calls:
         step.calls[call.id] = CallTrace(call.name, call.arguments if call.problem is None else call.raw)
 
 
-def words(parts: Sequence[object] | tuple[Content, ...]) -> str:
-    """Return parts as text; what is no text is named."""
+def text_of(parts: Sequence[object] | tuple[Content, ...]) -> str:
+    """Return parts as text; a part that is no text becomes its kind in brackets."""
     return "\n".join(
         [part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts]
     )
