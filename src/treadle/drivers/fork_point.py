@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.agents.decide.lifecycle import closed
+from treadle.agents.decide.calls import closing_end
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.graph import Graph
@@ -79,7 +79,7 @@ async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: Ste
     later = [one.id for one in all_steps(state) if not one.ended_seq or one.ended_seq > step.ended_seq]
     gone = tuple([one.id for one in all_steps(state) if one.id in graph.dependents(set(later))])
     left = [call for one in state.under_way() if one.id in gone for call in one.open.values()]
-    ends = [closed(call, "its step was undone", "cancelled") for call in left]
+    ends = [closing_end(call, "its step was undone", "cancelled") for call in left]
     rewound = e.Rewound(step.index, state.branch + 1, (), gone)
     return ForkPoint(state.seq, (*[end for end in ends if end is not None], rewound))
 

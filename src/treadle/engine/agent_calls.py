@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from treadle.agents.decide.lifecycle import may_have_acted
+from treadle.agents.decide.calls import may_have_acted
 from treadle.core import events as e
 from treadle.core.children import SpentBy, child_id
 from treadle.core.effects import RunAgent, StopAgent

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.agents.decide.lifecycle import is_undone, may_have_acted, undo_report
+from treadle.agents.decide.calls import may_have_acted
+from treadle.agents.decide.lifecycle import is_undone, undo_report
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.graph import Graph

@@ -11,26 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.agents.decide.lifecycle import (
-    call_effect,
-    close_calls,
-    fail,
-    limit_text,
-    partial_answer,
-    settle,
-)
+from treadle.agents.decide.calls import close_calls, want_call
+from treadle.agents.decide.failures import degrade, fail, next_attempt, pause, policy_for
+from treadle.agents.decide.limits import limit_text, repeats_reached, steps_reached
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
 from treadle.agents.finish_reasons import REASONS
 from treadle.core import events as e
 from treadle.core.effects import CallModel, Decision, Effect, Wait
 from treadle.core.ends import withheld_end
-from treadle.core.fold import FAILURE_POLICY, INVALID_OUTPUT
+from treadle.core.fold import INVALID_OUTPUT
 from treadle.core.messages import Text
 from treadle.core.observation import as_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import Limits, spent_before_a_call
-from treadle.policy.progress import in_circles, newest_calls
+from treadle.policy.progress import newest_calls
 
 
 def decide(state: TaskState, rules: Rules) -> Decision:
@@ -39,7 +34,7 @@ def decide(state: TaskState, rules: Rules) -> Decision:
     if step is None:
         return _begin(state, rules)
     if step.status == "failed":
-        return _after_failure(state, step)
+        return next_attempt(step) if state.error is None else fail(state, state.error)
     if _wants_an_answer(state, step):
         return _ask(state, rules, step)
     if step.open:
@@ -61,22 +56,12 @@ def _wants_an_answer(state: TaskState, step: StepState) -> bool:
 
 def _begin(state: TaskState, rules: Rules) -> Decision:
     index = state.steps[-1].index + 1 if state.steps else 1
-    allowed = rules.limits.allowed_steps
-    if index > allowed:
-        return e.LimitReached("steps", allowed, index - 1)
-    return e.StepStarted(step_id(state.branch, index), index)
+    return steps_reached(rules, index - 1) or e.StepStarted(step_id(state.branch, index), index)
 
 
 def step_id(branch: int, index: int) -> str:
     """Return the id of a step: its place in the task."""
     return f"s{index}b{branch}" if branch else f"s{index}"
-
-
-def _after_failure(state: TaskState, step: StepState) -> Decision:
-    """A failed step ends the task; in its next attempt the step is taken up again."""
-    if state.error is not None:
-        return fail(state, state.error)
-    return e.StepStarted(step.id, step.index, step.attempt + 1)
 
 
 def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:
@@ -101,34 +86,26 @@ def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:
 
 def _model_failed(state: TaskState, rules: Rules, step: StepState, error: e.Failure) -> Decision | None:
     if rules.on_model_failure == "pause":
-        # The pause was asked for and lifted since: now the model is asked again.
-        return None if step.paused else e.PauseRequested(FAILURE_POLICY, f"model failed: {error.message}")
+        return pause(step, f"model failed: {error.message}")  # once it is lifted, the model is asked again
     if rules.on_model_failure == "degrade":
-        reason = f"the model failed: {error.message}"
-        return e.TaskEnded("degraded", partial_answer(state, rules), error, (*state.reasons, reason))
+        return degrade(state, rules, f"the model failed: {error.message}", error)
     return e.StepFailed(step.id, error)
 
 
 def _run_calls(state: TaskState, rules: Rules, step: StepState) -> Decision:
     effects: list[Effect] = []
-    waiting: list[CallState] = []
+    unsettled: list[CallState] = []
     calls = [call for call in step.calls if not call.answers] if step.typed is not None else step.calls
     before = state.tool_calls - len(calls)
-    for place, call in enumerate(calls):
-        if call.status == "begun":
-            effects.append(call_effect(call, call.child is not None))
-        elif call.status == "proposed":
-            if _over(rules.limits, before + place):
-                return _refusal(call, rules.limits)
-            if len(effects) < rules.max_parallel_tools:
-                effects.append(call_effect(call, call.name in rules.agents))
-        elif call.status == "parked":
-            effects.append(call_effect(call, True))
-        elif call.status in ("lost", "unresolved"):
-            ended = settle(state, rules, call, effects, waiting)
-            if ended is not None:
-                return ended
-    return tuple(effects) or Wait("settlement", tuple(waiting))
+    for number, call in enumerate(calls):
+        if call.status == "ended":
+            continue
+        if call.status == "proposed" and _over(rules.limits, before + number):
+            return _refusal(call, rules.limits)
+        end = want_call(rules, call, effects, unsettled, rules.max_parallel_tools)
+        if end is not None:
+            return end
+    return tuple(effects) or Wait("settlement", tuple(unsettled))
 
 
 def _over(limits: Limits, used: int) -> bool:
@@ -222,9 +199,7 @@ def _limit_after(state: TaskState, rules: Rules, step: StepState) -> e.LimitReac
         return e.LimitReached("tool_calls", limits.tool_calls, state.tool_calls)
     if rules.on_limit == "final_answer" and step.index >= limits.allowed_steps:
         return e.LimitReached("steps", limits.allowed_steps, step.index)
-    if limits.repeats is not None and not state.unread:
-        return in_circles(limits.repeats, newest_calls(state))
-    return None
+    return repeats_reached(state, rules, newest_calls(state))
 
 
 def _unreadable(state: TaskState, rules: Rules, step: StepState) -> e.StepFailed | None:
@@ -266,9 +241,7 @@ def _failed_call(rules: Rules, step: StepState) -> Decision | None:
         return None
     if _policy_for(rules, call) == "fail":
         return e.StepFailed(step.id, call.error)
-    if step.paused:
-        return None
-    return e.PauseRequested(FAILURE_POLICY, call.error.message)
+    return pause(step, call.error.message)
 
 
 _STOPS = ("fail", "pause")
@@ -280,7 +253,7 @@ def _failed(step: StepState) -> Iterator[CallState]:
 
 
 def _policy_for(rules: Rules, call: CallState) -> ToolFailurePolicy:
-    return rules.on_tool_failure if call.child is None else rules.on_subagent_failure
+    return policy_for(rules, "tool" if call.child is None else "subagent")
 
 
 def _tolerated(rules: Rules, step: StepState) -> str | None:

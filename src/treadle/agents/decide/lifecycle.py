@@ -1,4 +1,4 @@
-"""What holds for every task, whatever its worker: undo, cancel, interrupt, pause, limits and the end.
+"""What holds for every task, of any worker: undo, cancel, interrupt, pause, limits and the end.
 
 The order of the rules is the order of `decide`. Each rule is tried only when those before it have nothing to say.
 """
@@ -6,26 +6,15 @@ The order of the rules is the order of `decide`. Each rule is tried only when th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
+from treadle.agents.decide.calls import Closing, call_effect, close_calls, close_calls_of, may_have_acted
+from treadle.agents.decide.failures import degrade, fail
+from treadle.agents.decide.limits import limit_text
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
-from treadle.core.effects import (
-    CallModel,
-    CallTool,
-    ConsultWorker,
-    Decision,
-    Effect,
-    Reconcile,
-    RunAgent,
-    StopAgent,
-    UndoCall,
-    Wait,
-)
-from treadle.core.ends import unknown_end, withheld_end
+from treadle.core.effects import CallModel, ConsultWorker, Decision, Effect, UndoCall, Wait
 from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.graph import Graph
-from treadle.core.messages import Json
 from treadle.core.schedule import UNNEEDED
 from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, StepState
@@ -35,7 +24,7 @@ DecideFunction = Callable[[TaskState, Rules], Decision]
 
 
 def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bool) -> Decision:
-    """Return what a task wants done next. With `finalize`, an answered task is brought to its end."""
+    """Return what a task wants done next; with `finalize`, an answered task is brought to its end."""
     if state.ended is not None:
         return Wait("ended")
     if state.cancelling:
@@ -45,7 +34,7 @@ def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bo
     if state.undo is not None:
         return _undo(state, rules, state.undo)
     if state.pausing:
-        return _wanted_in_flight(state) or Wait("paused")
+        return _in_flight(state) or Wait("paused")
     if state.answered:
         if state.graph is not None and state.graph.unneeded:
             return () if state.in_flight() else give_up(state.graph) or ()
@@ -66,71 +55,21 @@ def _end(state: TaskState, rules: Rules) -> Decision:
     return e.TaskEnded("degraded" if reasons else "completed", state.output, None, reasons)
 
 
-def fail(state: TaskState, error: e.Failure) -> e.Event:
-    """Return the end of a task that could not go on."""
-    return e.TaskEnded("failed", None, error, tuple(state.reasons))
-
-
-def begun_calls(state: TaskState) -> tuple[CallState, ...]:
-    """Return the calls of the running steps that have begun."""
-    return tuple(
-        [call for step in state.under_way() for call in step.open.values() if call.status == "begun"]
-    )
-
-
-def _wanted_in_flight(state: TaskState) -> tuple[Effect, ...]:
-    effects: list[Effect] = [call_effect(call, call.child is not None) for call in begun_calls(state)]
+def _in_flight(state: TaskState) -> tuple[Effect, ...]:
+    """Return the effects that have begun, so that they go on."""
+    effects: list[Effect] = [
+        call_effect(call, call.child is not None)
+        for step in state.under_way()
+        for call in step.open.values()
+        if call.status == "begun"
+    ]
     for step, call in state.begun_model_calls():
         effects.append(CallModel(call.id or step.id, step, call, call.final))
     return tuple(effects)
 
 
-def call_effect(call: CallState, is_agent: bool) -> CallTool | RunAgent:
-    """Return what performs a call."""
-    return RunAgent(call.id, call) if is_agent else CallTool(call.id, call)
-
-
-Closing: TypeAlias = e.Event | tuple[StopAgent, ...]
-"""The end of a call, or what has to be done before it can end."""
-
-
-def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Closing | None:
-    """Return the end of the first open call that is not in flight, so that history stays well-formed.
-
-    The tasks of agents are ended before the calls they are.
-    """
-    for step in state.under_way():
-        ended = close_calls_of(step, why, outcome)
-        if ended is not None:
-            return ended
-    return None
-
-
-def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | None:
-    """Return the end of the first of a step's open calls that is not in flight."""
-    stops: list[StopAgent] = []
-    for call in step.open.values():
-        if call.status == "parked":
-            stops.append(StopAgent(f"{call.id}-stop", call, outcome, why))
-            continue
-        ended = closed(call, why, outcome)
-        if ended is not None:
-            return ended
-    return tuple(stops) or None
-
-
-def closed(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
-    """Return the end of an open call, None if it is in flight or is a task."""
-    if call.status == "proposed":
-        text = f"{call.name} {'does not begin again' if call.attempt else 'was not run'}: {why}."
-        return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
-    if call.status in ("lost", "unresolved"):
-        return settled_end(call) or unknown_end(call)
-    return None
-
-
 def give_up(graph: Graph) -> Closing | None:
-    """Return the end of a step that nobody needs any more, once nothing of it is in flight."""
+    """Return the end of the first step that is not needed any more, once nothing of it is in flight."""
     for node in graph.unneeded.values():
         step = node.step
         if step is None:
@@ -140,13 +79,6 @@ def give_up(graph: Graph) -> Closing | None:
             ended = close_calls_of(step, "its step is not needed any more", "cancelled")
             return ended or e.StepSkipped(step.id, UNNEEDED)
     return None
-
-
-def settled_end(call: CallState) -> e.ToolEnded | None:
-    """Return the end of a lost call that was found to have happened."""
-    if call.status != "unresolved" or call.outcome != "ok":
-        return None
-    return e.ToolEnded(call.step, call.id, "ok", call.output)
 
 
 # --------------------------------------------------------------------------------------------- cancel
@@ -200,25 +132,7 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
         return fail(state, e.Failure("limit", str(state.limit), reason))
     if step is not None and has_room_for_an_answer(rules.limits, state):
         return None
-    return e.TaskEnded("degraded", partial_answer(state, rules), None, (*state.reasons, reason))
-
-
-def limit_text(state: TaskState) -> str:
-    """Return which limit was reached, and what there is to say about it."""
-    return f"limit reached: {state.limit}" + (f": {state.limit_detail}" if state.limit_detail else "")
-
-
-def partial_answer(state: TaskState, rules: Rules) -> Json:
-    """Return the last answer of a task, or the model's last words, or nothing; of a type, the one there is, or None."""
-    if rules.output_retries is not None:
-        typed = state.step.typed if state.step is not None else None
-        return typed.output if typed is not None and typed.problem is None else None
-    for step in (*state.under_way(), *reversed(state.steps[state.floor :])):
-        if state.graph is not None and state.graph.nodes[step.id].overtaken:
-            return step.output
-        if step.text:
-            return step.text
-    return ""
+    return degrade(state, rules, reason)
 
 
 # ----------------------------------------------------------------------------------------------- undo
@@ -273,33 +187,3 @@ def _undone(call: CallState) -> e.UndoneCall:
     else:
         why = "waiting for its compensation" if call.undo else "the tool has no undo="
     return e.UndoneCall(call.id, call.name, "not_compensated", why)
-
-
-def may_have_acted(call: CallState) -> bool:
-    """Whether a call may have changed something outside."""
-    if call.in_doubt:
-        return True
-    if call.effect == "read" or not call.attempt:
-        return False
-    if call.child is not None:
-        return True  # whatever became of its task, some of that task's calls may have changed something
-    # What was found not to have happened is free to begin again, or was ended like a call that never began.
-    waits = call.status == "proposed" and call.stopped is None
-    return not waits and call.outcome not in ("invalid", "refused", "denied", "cancelled")
-
-
-def settle(
-    state: TaskState, rules: Rules, call: CallState, effects: list[Effect], waiting: list[CallState]
-) -> e.ToolEnded | None:
-    """Return the end of a call whose outcome was not known; or want it looked for, or add it to those that wait."""
-    settled = settled_end(call)
-    if settled is not None:
-        return settled
-    spec = rules.tools.get(call.name)
-    if call.status == "lost" and spec is not None and spec.reconcilable:
-        effects.append(Reconcile(f"{call.id}-reconcile", call))
-    elif rules.on_unknown_outcome == "wait":
-        waiting.append(call)
-    else:
-        return unknown_end(call)
-    return None

@@ -13,7 +13,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from treadle.agents.decide.lifecycle import call_effect, close_calls, fail, give_up, partial_answer, settle
+from treadle.agents.decide.calls import close_calls, want_call
+from treadle.agents.decide.failures import degrade, fail, next_attempt, pause, policy_for
+from treadle.agents.decide.lifecycle import give_up
+from treadle.agents.decide.limits import repeats_reached, steps_reached
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import (
@@ -26,12 +29,10 @@ from treadle.core.effects import (
     RunFunction,
     Wait,
 )
-from treadle.core.fold import FAILURE_POLICY
 from treadle.core.graph import Graph, StepNode
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 from treadle.policy.limits import spent_before_a_call
-from treadle.policy.progress import in_circles
 
 NO_STEP_LEFT: Final = (
     "no step is ready and none runs: the last step must say is_last=True, or name next_steps"
@@ -84,15 +85,15 @@ def _begin(state: TaskState, rules: Rules, graph: Graph) -> e.Event | None:
         if state.error is not None:
             return None
         node = next((node for node in graph.failed.values() if _may_run(rules, node)), None)
-        return e.StepStarted(node.id, node.index, node.step.attempt + 1) if node and node.step else None
+        return next_attempt(node.step) if node and node.step else None
     if len(graph.running) >= rules.max_parallel_steps:
         return None
     node = next((node for node in graph.ready if _may_run(rules, node)), None)
     if node is None:
         return None
-    allowed = rules.limits.allowed_steps
-    if graph.started >= allowed:
-        return None if graph.running else e.LimitReached("steps", allowed, graph.started)
+    reached = steps_reached(rules, graph.started)
+    if reached is not None:
+        return None if graph.running else reached
     return e.StepStarted(node.id, node.index)
 
 
@@ -103,25 +104,25 @@ def _may_run(rules: Rules, node: StepNode) -> bool:
 def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     """Return what running steps want, in flight or not; None if that is nothing."""
     effects: list[Effect] = []
-    waiting: list[CallState] = []
-    spent: list[CallState] = []
+    unsettled: list[CallState] = []
+    over: list[CallState] = []
     runs = [
         node for node in graph.running.values() if node.id not in graph.unneeded and _may_run(rules, node)
     ]
     for node in islice(runs, rules.max_parallel_steps):
         assert node.step is not None, "it has begun"
         effects.append(RunFunction(node.id, node))
-        ended = _calls(state, rules, node.step, effects, waiting, spent)
+        ended = _calls(state, rules, node.step, effects, unsettled, over)
         if ended is not None:
             return ended
-    if spent and not state.in_flight() and all(type(effect) is RunFunction for effect in effects):
+    if over and not state.in_flight() and all(type(effect) is RunFunction for effect in effects):
         most = rules.limits.tool_calls or 0
         return e.LimitReached("tool_calls", most, state.tool_calls)
     reached = _requests(state, rules, runs, effects)
     if reached is not None:
         return reached
-    if waiting and not any(type(effect) in (CallTool, CallModel, RunAgent) for effect in effects):
-        return Wait("settlement", tuple(waiting))
+    if unsettled and not any(type(effect) in (CallTool, CallModel, RunAgent) for effect in effects):
+        return Wait("settlement", tuple(unsettled))
     if effects and all(type(effect) is RunFunction and _rests(effect.node) for effect in effects):
         return Wait("timer")
     return tuple(effects) if effects else None
@@ -139,24 +140,21 @@ def _calls(
     rules: Rules,
     step: StepState,
     effects: list[Effect],
-    waiting: list[CallState],
-    spent: list[CallState],
+    unsettled: list[CallState],
+    over: list[CallState],
 ) -> e.Event | None:
-    """Add the calls that a step wants, those that wait for a person, and those too many; or return the end of one."""
+    """Add the effects that a step's calls want, the calls that wait for a person, and those beyond the limit.
+
+    Return the end of a call, if one ends without being performed.
+    """
+    most = rules.max_parallel_tools + rules.max_parallel_steps
     for call in step.open.values():
-        if call.status == "begun":
-            effects.append(call_effect(call, call.child is not None))
-        elif call.status == "parked":
-            effects.append(call_effect(call, True))
-        elif call.status == "proposed":
-            if _over(state, rules, call):
-                spent.append(call)
-            elif len(effects) < rules.max_parallel_tools + rules.max_parallel_steps:
-                effects.append(call_effect(call, call.name in rules.agents))
-        elif call.status in ("lost", "unresolved"):
-            ended = settle(state, rules, call, effects, waiting)
-            if ended is not None:
-                return ended
+        if call.status == "proposed" and _over(state, rules, call):
+            over.append(call)
+            continue
+        end = want_call(rules, call, effects, unsettled, most)
+        if end is not None:
+            return end
     return None
 
 
@@ -181,7 +179,7 @@ def _requests(
                 continue
             if call.status == "proposed":
                 spent = spent_before_a_call(rules.limits, state, reserve=False, besides=fresh)
-                spent = spent or _in_circles(state, rules, node.step)
+                spent = spent or _repeats_reached(state, rules, node.step)
                 if spent is not None:
                     continue
                 fresh += 1
@@ -190,12 +188,10 @@ def _requests(
     return None if in_flight else spent
 
 
-def _in_circles(state: TaskState, rules: Rules, step: StepState) -> e.LimitReached | None:
-    """Return that the limit on repeats is reached, if what the model has a step call goes in circles."""
-    if rules.limits.repeats is None or state.unread:
-        return None
-    asked = [call for call in reversed(step.calls) if call.asked and call.status == "ended"]
-    return in_circles(rules.limits.repeats, asked)
+def _repeats_reached(state: TaskState, rules: Rules, step: StepState) -> e.LimitReached | None:
+    """Return that the limit on repeats is reached by the calls that the model has a step make."""
+    calls = (call for call in reversed(step.calls) if call.asked and call.status == "ended")
+    return repeats_reached(state, rules, calls)
 
 
 def _after_failure(state: TaskState, rules: Rules, node: StepNode) -> Decision:
@@ -204,20 +200,12 @@ def _after_failure(state: TaskState, rules: Rules, node: StepNode) -> Decision:
     error = step.error if step is not None else None
     if step is None or error is None:
         return Wait("idle")
-    policies = {
-        "model": rules.on_model_failure,
-        "tool": rules.on_tool_failure,
-        "subagent": rules.on_subagent_failure,
-    }
-    policy = policies.get(error.source, "fail")
-    if policy == "pause" and not step.paused:
-        return e.PauseRequested(FAILURE_POLICY, f"step {node.plan.name!r} failed: {error.message}")
+    policy = policy_for(rules, error.source)
+    reason = f"step {node.plan.name!r} failed: {error.message}"
     if policy == "pause":
-        return e.StepStarted(step.id, step.index, step.attempt + 1)
+        return pause(step, reason) or next_attempt(step)
+    # A step that does not run in this drive may have open calls: taken up again, the step makes them anew.
     open_call = close_calls(state, f"step {node.plan.name!r} failed", "refused")
     if open_call is not None:
-        return open_call  # of a step that does not run in this drive: taken up again, it is made
-    if policy == "degrade":
-        reason = f"step {node.plan.name!r} failed: {error.message}"
-        return e.TaskEnded("degraded", partial_answer(state, rules), error, (*state.reasons, reason))
-    return fail(state, error)
+        return open_call
+    return degrade(state, rules, reason, error) if policy == "degrade" else fail(state, error)

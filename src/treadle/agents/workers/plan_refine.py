@@ -15,7 +15,7 @@ from json import dumps
 from typing import Any, Final, cast
 
 from treadle.agents.context import RunContext
-from treadle.agents.decide.lifecycle import may_have_acted
+from treadle.agents.decide.calls import may_have_acted
 from treadle.agents.dialects.dialect import MAX_PARSE_ERRORS
 from treadle.agents.finish_reasons import early_finish
 from treadle.agents.workers import plans

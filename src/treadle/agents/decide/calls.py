@@ -1,0 +1,116 @@
+"""What the open tool calls of a task want done, and how calls are closed that are not to go on.
+
+status of an open call    what it wants
+proposed                  to begin, as far as limits and parallelism allow
+begun                     to be performed, or to go on
+parked                    to go on: the call runs an agent, whose task is at rest
+lost                      to be reconciled, else settled by the policy for unknown outcomes
+unresolved                to be settled
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from treadle.agents.decide.rules import Rules
+from treadle.core import events as e
+from treadle.core.effects import CallTool, Effect, Reconcile, RunAgent, StopAgent
+from treadle.core.ends import unknown_end, withheld_end
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState, StepState
+
+Closing: TypeAlias = e.Event | tuple[StopAgent, ...]
+"""The end of a call, or what has to be done before it can end."""
+
+
+def want_call(
+    rules: Rules, call: CallState, effects: list[Effect], unsettled: list[CallState], most: int
+) -> e.ToolEnded | None:
+    """Add the effect that an open call wants, or add it to the calls that wait for a person; or return its end.
+
+    Args:
+        rules: of the task.
+        call: a call of a running step.
+        effects: what the task wants so far.
+        unsettled: the calls so far whose outcome a person has to tell.
+        most: a call begins as long as there are fewer effects.
+    """
+    if call.status == "begun":
+        effects.append(call_effect(call, call.child is not None))
+    elif call.status == "proposed":
+        if len(effects) < most:
+            effects.append(call_effect(call, call.name in rules.agents))
+    elif call.status == "parked":
+        effects.append(call_effect(call, True))
+    elif call.status in ("lost", "unresolved"):
+        spec = rules.tools.get(call.name)
+        end = settled_end(call)
+        if end is not None:
+            return end
+        if call.status == "lost" and spec is not None and spec.reconcilable:
+            effects.append(Reconcile(f"{call.id}-reconcile", call))
+        elif rules.on_unknown_outcome == "wait":
+            unsettled.append(call)
+        else:
+            return unknown_end(call)
+    return None
+
+
+def call_effect(call: CallState, is_agent: bool) -> CallTool | RunAgent:
+    """Return the effect that performs a call."""
+    return RunAgent(call.id, call) if is_agent else CallTool(call.id, call)
+
+
+def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Closing | None:
+    """Return the end of the first open call of the task that is not in flight, so that history stays well-formed."""
+    for step in state.under_way():
+        end = close_calls_of(step, why, outcome)
+        if end is not None:
+            return end
+    return None
+
+
+def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | None:
+    """Return the end of the first of a step's open calls that is not in flight.
+
+    The tasks of parked calls are stopped once all other calls are closed.
+    """
+    stops: list[StopAgent] = []
+    for call in step.open.values():
+        if call.status == "parked":
+            stops.append(StopAgent(f"{call.id}-stop", call, outcome, why))
+            continue
+        end = closing_end(call, why, outcome)
+        if end is not None:
+            return end
+    return tuple(stops) or None
+
+
+def closing_end(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | None:
+    """Return the end of an open call; None if it is in flight or runs an agent."""
+    if call.status == "proposed":
+        text = f"{call.name} {'does not begin again' if call.attempt else 'was not run'}: {why}."
+        return withheld_end(call, outcome, e.Failure("tool", outcome, text, call.id))
+    if call.status in ("lost", "unresolved"):
+        return settled_end(call) or unknown_end(call)
+    return None
+
+
+def settled_end(call: CallState) -> e.ToolEnded | None:
+    """Return the end of a lost call that was found to have happened."""
+    if call.status != "unresolved" or call.outcome != "ok":
+        return None
+    return e.ToolEnded(call.step, call.id, "ok", call.output)
+
+
+def may_have_acted(call: CallState) -> bool:
+    """Whether a call may have changed something outside the task."""
+    if call.in_doubt:
+        return True
+    if call.effect == "read" or not call.attempt:
+        return False
+    if call.child is not None:
+        return True  # however its task ended, calls in it may have changed something
+    # A call found not to have happened may begin again, or was ended like a call that never began.
+    waits = call.status == "proposed" and call.stopped is None
+    return not waits and call.outcome not in ("invalid", "refused", "denied", "cancelled")

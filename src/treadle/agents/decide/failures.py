@@ -1,0 +1,55 @@
+"""What follows from a failure: a pause, another attempt of the step, or the end of the task."""
+
+from __future__ import annotations
+
+from treadle.agents.decide.rules import Rules, ToolFailurePolicy
+from treadle.core import events as e
+from treadle.core.fold import FAILURE_POLICY
+from treadle.core.messages import Json
+from treadle.core.state import TaskState
+from treadle.core.steps import StepState
+
+
+def policy_for(rules: Rules, source: str) -> ToolFailurePolicy:
+    """Return the failure policy for failures of a source: `model`, `tool` or `subagent`; others fail the task."""
+    if source == "model":
+        return rules.on_model_failure
+    if source == "tool":
+        return rules.on_tool_failure
+    return rules.on_subagent_failure if source == "subagent" else "fail"
+
+
+def pause(step: StepState, reason: str) -> e.PauseRequested | None:
+    """Return the pause that a failure of a step calls for; None if it was requested before, and lifted since."""
+    return None if step.paused else e.PauseRequested(FAILURE_POLICY, reason)
+
+
+def next_attempt(step: StepState) -> e.StepStarted:
+    """Return the start of a failed step's next attempt."""
+    return e.StepStarted(step.id, step.index, step.attempt + 1)
+
+
+def fail(state: TaskState, error: e.Failure) -> e.TaskEnded:
+    """Return the end of a task that cannot go on."""
+    return e.TaskEnded("failed", None, error, tuple(state.reasons))
+
+
+def degrade(state: TaskState, rules: Rules, reason: str, error: e.Failure | None = None) -> e.TaskEnded:
+    """Return the end of a task that cannot go on, with the answer there is."""
+    return e.TaskEnded("degraded", partial_answer(state, rules), error, (*state.reasons, reason))
+
+
+def partial_answer(state: TaskState, rules: Rules) -> Json:
+    """Return the task's last answer, else the last text of the model, else an empty text.
+
+    If answers have to be of a type, return the last one of this type, else None.
+    """
+    if rules.output_retries is not None:
+        typed = state.step.typed if state.step is not None else None
+        return typed.output if typed is not None and typed.problem is None else None
+    for step in (*state.under_way(), *reversed(state.steps[state.floor :])):
+        if state.graph is not None and state.graph.nodes[step.id].overtaken:
+            return step.output
+        if step.text:
+            return step.text
+    return ""

@@ -1,0 +1,31 @@
+"""Limits that every worker reaches in the same way: steps and repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from treadle.agents.decide.rules import Rules
+from treadle.core import events as e
+from treadle.core.state import TaskState
+from treadle.core.steps import CallState
+from treadle.policy.progress import in_circles
+
+
+def steps_reached(rules: Rules, started: int) -> e.LimitReached | None:
+    """Return that the limit on steps forbids one more, after so many started."""
+    allowed = rules.limits.allowed_steps
+    return e.LimitReached("steps", allowed, started) if started >= allowed else None
+
+
+def repeats_reached(
+    state: TaskState, rules: Rules, newest_first: Iterable[CallState]
+) -> e.LimitReached | None:
+    """Return that the limit on repeats is reached; a message that the model has not seen may still change that."""
+    if rules.limits.repeats is None or state.unread:
+        return None
+    return in_circles(rules.limits.repeats, newest_first)
+
+
+def limit_text(state: TaskState) -> str:
+    """Return which limit the task reached, with its details."""
+    return f"limit reached: {state.limit}" + (f": {state.limit_detail}" if state.limit_detail else "")
