@@ -121,7 +121,7 @@ def results_come_in_the_order_the_calls_ended(patch: pytest.MonkeyPatch) -> None
     def late_first(calls: Any) -> Any:
         message = results(calls)
         order = sorted(calls, key=lambda call: -(call.ended or 0))
-        ids = [fold.asked_as(call) for call in order]
+        ids = [fold.base_call_id(call.id) for call in order]
         return replace(message, parts=tuple(sorted(message.parts, key=lambda part: ids.index(part.call_id))))
 
     patch.setattr(fold, "results", late_first)

@@ -14,7 +14,7 @@ from treadle.cli import demo_agent
 from treadle.cli.screen import some
 from treadle.core import events as e
 from treadle.core.data import frozen
-from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.ids import idempotency_key, is_undo, undo_id
 from treadle.testing.audit import Evidence, JournalOf, audit, journal_of
 from treadle.testing.ledger import Ledger
 from treadle.transfer.verifying import VerifyReport
@@ -80,7 +80,7 @@ def nothing_twice(task: DemoTask) -> list[DemoClaim]:
     calls = task.calls
     completed = Counter(event.step for event in task.own if isinstance(event, e.StepCompleted))
     ends = Counter(event.call for event in task.own if isinstance(event, e.ToolEnded))
-    starts = [line for line in task.log if line.kind == "start" and not line.call.endswith(UNDO_SUFFIX)]
+    starts = [line for line in task.log if line.kind == "start" and not is_undo(line.call)]
     late = {line.call for line in starts if line.call in task.ends and line.time > task.ends[line.call].time}
     unseen = [call for call in calls if task.ended_well(call) and not task.starts[call]]
     return [
@@ -140,7 +140,7 @@ def the_books(tasks: Sequence[DemoTask]) -> DemoClaim:
             call.call for call in task.undone if (call.tool, call.verdict) == ("book_entry", "compensated")
         ]
         expected += [f"{task.id}/{call}" for call in booked if task.ended_well(call)]
-        expected += [f"{task.id}/{call}{UNDO_SUFFIX}" for call in reversed_]
+        expected += [idempotency_key(task.id, "", undo_id(call)) for call in reversed_]
     prefixes = tuple(f"{task.id}/" for task in tasks)
     lines = [key for key in demo_agent.booked(tasks[0].folder) if key.startswith(prefixes)]
     differing = (Counter(lines) - Counter(expected)) + (Counter(expected) - Counter(lines))
@@ -164,7 +164,7 @@ def the_undo(task: DemoTask) -> list[DemoClaim]:
         if undone.tool not in _TAKEN_BACK or not task.ended_well(undone.call):
             continue  # it changed nothing, and the journal says so
         call = calls[undone.call]
-        is_gone = demo_agent.is_undone(call, f"{task.id}/{call.id}{UNDO_SUFFIX}")
+        is_gone = demo_agent.is_undone(call, idempotency_key(task.id, "", undo_id(call.id)))
         path = call.arguments.get("path") or f"{call.arguments.get('folder')}/{demo_agent.BOOKS}"
         now = _TAKEN_BACK[call.name] if is_gone else "still as the call left it"
         holds = is_gone and undone.verdict == "compensated"

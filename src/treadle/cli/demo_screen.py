@@ -17,7 +17,7 @@ from treadle.cli.demo_evidence import DemoClaim, DemoTask
 from treadle.core import events as e
 from treadle.core import messages
 from treadle.core.events import Event
-from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.ids import undone_call
 
 WIDTH = 80
 
@@ -103,7 +103,7 @@ class DemoScreen:
                 return None
 
     def _tool(self, call_id: str) -> str:
-        return self._tools.get(call_id.removesuffix(UNDO_SUFFIX), "a tool")
+        return self._tools.get(undone_call(call_id), "a tool")
 
     def know(self, calls: Mapping[str, ToolCall]) -> None:
         """Remember which tools calls are for."""

@@ -10,6 +10,7 @@ from rich.text import Text as RichText
 from treadle.cli.graph import StepNames, why_skipped
 from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.core import events as e
+from treadle.core.ids import undone_call
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
 from treadle.core.schedule import ITSELF, UNNEEDED
@@ -358,7 +359,7 @@ class Timeline:
     # ----------------------------------------------------------------------------------------- lines
 
     def _name(self, call: str) -> str:
-        requested = self._calls.get(call.removesuffix("-undo"))
+        requested = self._calls.get(undone_call(call))
         return call if requested is None else requested.name
 
     def _line(self, *parts: str | tuple[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Tasks below tasks: how a child is named, and what children spend, by agent. Plain data and sums."""
+"""What the tasks below a task spend, by agent: plain data and sums."""
 
 from __future__ import annotations
 
@@ -33,11 +33,6 @@ class SpentBy:
             self.cost + other.cost,
             tuple(dict.fromkeys((*self.unpriced, *other.unpriced))),
         )
-
-
-def child_id(parent: str, call: str) -> str:
-    """Return the id of the task that a call of an agent is: the same after every crash."""
-    return f"{parent}.{call}"
 
 
 def by_agent(parts: Iterable[SpentBy]) -> tuple[SpentBy, ...]:

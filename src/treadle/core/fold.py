@@ -14,17 +14,15 @@ from treadle.core import events as e
 from treadle.core import model_calls, schedule
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
+from treadle.core.ids import base_call_id, is_undo, repeated_call_id, undone_call
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
-from treadle.core.render import RETRY_MARK, asked_as, results, spoken
+from treadle.core.render import results, spoken
 from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, Checkpoint, StepState
 
 E = TypeVar("E", bound=e.Event)
 
-
-UNDO_SUFFIX = "-undo"
-"""What the id of a compensation adds to that of the call it takes back."""
 
 RUNNER = "runner"
 """Who asked for an interrupt when a driver's process shut down."""
@@ -259,7 +257,7 @@ def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
 
 
 def _call_edited(state: TaskState, event: e.CallEdited) -> None:
-    call = _open_call(state, event.call)
+    _, call = _open_call(state, event.call)
     call.arguments, call.problem = event.arguments, None
 
 
@@ -268,7 +266,7 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
         undone = _undone(state, event.undoes)
         undone.undo_status, undone.undo_attempt, undone.undo_error = "begun", event.attempt, None
         return
-    call = _open_call(state, event.call)
+    _, call = _open_call(state, event.call)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
     if not call.started:
         call.started = event.time
@@ -279,11 +277,11 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
 
 
 def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
-    if event.call.endswith(UNDO_SUFFIX):
-        undone = _undone(state, event.call.removesuffix(UNDO_SUFFIX))
+    if state.undo is not None and is_undo(event.call):
+        undone = _undone(state, undone_call(event.call))
         undone.undo_status, undone.undo_error = "lost", event.error.message if event.error else event.reason
         return
-    call = _open_call(state, event.call)
+    _, call = _open_call(state, event.call)
     call.stopped = event.error
     if call.child is None:
         call.cut_off += event.reason != "error"
@@ -296,11 +294,11 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
 
 
 def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
-    if event.call.endswith(UNDO_SUFFIX):
-        undone = _undone(state, event.call.removesuffix(UNDO_SUFFIX))
+    if state.undo is not None and is_undo(event.call):
+        undone = _undone(state, undone_call(event.call))
         undone.undo_status = "done" if event.verdict == "happened" else "not_happened"
         return
-    call = _open_call(state, event.call)
+    _, call = _open_call(state, event.call)
     call.status, call.stopped = "proposed", None
     call.cut_off = max(0, call.cut_off - 1)
     if event.verdict == "happened":
@@ -310,19 +308,19 @@ def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
 
 
 def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
-    call = _open_call(state, event.call)
+    _, call = _open_call(state, event.call)
     call.status = "unresolved"
     if event.error is not None:
         call.stopped = event.error
 
 
 def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
-    if event.call.endswith(UNDO_SUFFIX):
-        undone = _undone(state, event.call.removesuffix(UNDO_SUFFIX))
+    if state.undo is not None and is_undo(event.call):
+        undone = _undone(state, undone_call(event.call))
         undone.undo_status = "done" if event.outcome == "ok" else "failed"
         undone.undo_error = event.error.message if event.error else None
         return
-    step, call = _step_of_call(state, event.call)
+    step, call = _open_call(state, event.call)
     call.status, call.outcome, call.ended = "ended", event.outcome, event.time
     call.output, call.observation, call.display, call.error = (
         event.output,
@@ -391,15 +389,21 @@ def _close(state: TaskState, step: StepState, event: e.Event) -> None:
 
 def _here(state: TaskState) -> Checkpoint:
     """Return where the task stands now."""
-    unread, reasons = tuple(state.unread), len(state.reasons)
-    return Checkpoint(len(state.messages), state.turn, state.tool_calls, unread, reasons, state.rejected)
+    return Checkpoint(
+        len(state.messages),
+        state.turn,
+        state.tool_calls,
+        tuple(state.unread),
+        len(state.reasons),
+        state.rejected,
+    )
 
 
 def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     call = state.find_call(event.call)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: no call {event.call} to replace the result of")
-    new = ToolResult(asked_as(call), call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
+    new = ToolResult(base_call_id(call.id), call.name, (Text(as_text(event.output) or EMPTY_OUTPUT),))
     state.messages = _with_result(state.messages, new)
     if state.graph is not None:
         node = state.graph.nodes[call.step]
@@ -527,8 +531,7 @@ def _propose_again(state: TaskState, step: StepState) -> None:
         return
     state.messages = state.messages[:-1]
     for call in failed:
-        base, _, tries = call.id.partition(RETRY_MARK)
-        again = CallState(f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments)
+        again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments)
         again.effect, again.cut_off = call.effect, call.doubts
         step.calls[step.calls.index(call)] = again
         step.open[again.id] = again
@@ -582,11 +585,7 @@ def _running(state: TaskState, event: Any) -> StepState:
     return step
 
 
-def _open_call(state: TaskState, call_id: str) -> CallState:
-    return _step_of_call(state, call_id)[1]
-
-
-def _step_of_call(state: TaskState, call_id: str) -> tuple[StepState, CallState]:
+def _open_call(state: TaskState, call_id: str) -> tuple[StepState, CallState]:
     step = state.step
     if step is not None:
         call = step.open.get(call_id)

@@ -7,6 +7,7 @@ from operator import attrgetter, is_
 from typing import Any, Final, cast, get_args
 
 from treadle.core.codec import NO_JSON, flaw, is_writable
+from treadle.core.ids import call_id
 from treadle.core.messages import File, Image, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import NO_USAGE, Finish, ModelAnswer, SideCall, Usage
 from treadle.core.observation import scrubbed
@@ -119,7 +120,12 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
             if (beyond := flaw(arguments)) is not None:
                 problem, arguments, raw = problem or beyond, {}, (raw or "")[:RAW_KEPT]
             parts[index] = ToolCall(
-                f"{step}-{number}", scrubbed(part.name), arguments, raw and scrubbed(raw), problem, part.meta
+                call_id(step, number),
+                scrubbed(part.name),
+                arguments,
+                raw and scrubbed(raw),
+                problem,
+                part.meta,
             )
             number += 1
     if number == first and message.role == "assistant" and all(map(is_, parts, message.parts)):
@@ -129,6 +135,8 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
 
 def _bounded(message: Message) -> list[Part]:
     """Return a message's parts; of too many calls only the first, as one that is not to be made."""
+    if len(message.parts) <= MAX_CALLS:
+        return list(message.parts)
     asked = sum([type(part) is ToolCall for part in message.parts])
     if asked <= MAX_CALLS:
         return list(message.parts)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from treadle.core.events import InputReceived
+from treadle.core.ids import base_call_id
 from treadle.core.messages import Content, Message, Text, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, as_text, framed
 from treadle.core.steps import CallState
-
-RETRY_MARK = "r"
-"""What parts a call's id from the number of its try, when a failed step is taken up again."""
 
 
 def spoken(words: InputReceived) -> Message:
@@ -33,9 +31,4 @@ def _result(call: CallState) -> ToolResult:
         parts = (Text(call.error.message),)
     else:
         parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
-    return ToolResult(asked_as(call), call.name, parts, call.outcome != "ok")
-
-
-def asked_as(call: CallState) -> str:
-    """Return the id under which the model asked for a call, however often it was tried."""
-    return call.id.partition(RETRY_MARK)[0]
+    return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok")

@@ -16,9 +16,10 @@ from typing import Any, Final
 from treadle.core import events as e
 from treadle.core import model_calls
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
+from treadle.core.ids import asking_id, base_call_id, planned_step_id, repeated_call_id
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
-from treadle.core.render import RETRY_MARK, asked_as, results, spoken
+from treadle.core.render import results, spoken
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, ModelCall, StepState
 
@@ -31,12 +32,6 @@ ITSELF: Final = "step"
 
 class InvalidPlan(ValueError):
     """Steps that cannot follow; the message says which and why."""
-
-
-def step_id(branch: int, path: StepPath) -> str:
-    """Return the id of a step: its place in the task."""
-    number = ".".join(map(str, path))
-    return f"s{number}b{branch}" if branch else f"s{number}"
 
 
 # -------------------------------------------------------------------------------------------- plans
@@ -73,7 +68,7 @@ def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
 def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: StepNode | None) -> None:
     """Add planned steps to the graph."""
     places = _places(graph, by, len(steps))
-    new = {step.name: step_id(state.branch, place) for step, place in zip(steps, places, strict=True)}
+    new = {step.name: planned_step_id(state.branch, place) for step, place in zip(steps, places, strict=True)}
     above = names_before(graph, by)
     for step, place in zip(steps, places, strict=True):
         after = tuple([new.get(name) or above[name] for name in step.after])
@@ -378,14 +373,16 @@ def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
 
     But for calls whose failure the model was told of before its newest answer: that is said, and was gone on from.
     """
-    told = {asked_as(call) for call in step.calls if call.asked} - set(node.newest_calls)
+    told = {base_call_id(call.id) for call in step.calls if call.asked} - set(node.newest_calls)
     for key, kept in list(node.memo.items()):
         done = kept.done
         if isinstance(done, ModelCall) and done.status == "failed":
             node.tried[key] = done.attempt
             del node.memo[key]
         elif (
-            isinstance(done, CallState) and (done.failed or _is_refused(done)) and asked_as(done) not in told
+            isinstance(done, CallState)
+            and (done.failed or _is_refused(done))
+            and base_call_id(done.id) not in told
         ):
             kept.done = _call_again(state, node, step, done)
 
@@ -405,12 +402,9 @@ def _is_refused(call: CallState) -> bool:
 
 def _call_again(state: TaskState, node: StepNode, step: StepState, call: CallState) -> CallState:
     """Put a new call in the place of one that came to nothing."""
-    base, _, tries = call.id.partition(RETRY_MARK)
-    if base in node.newest_calls and not node.owes:
+    if base_call_id(call.id) in node.newest_calls and not node.owes:
         _unsay(state, node)
-    again = CallState(
-        f"{base}{RETRY_MARK}{int(tries or 1) + 1}", call.step, call.name, call.arguments, call.problem
-    )
+    again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments, call.problem)
     again.asked, again.offered = call.asked, call.offered
     again.effect, again.cut_off = call.effect, call.doubts
     step.calls[step.calls.index(call)] = step.open[again.id] = again
@@ -489,7 +483,7 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
     call.asked = event.asked
     # A call that no request asked for is the function's own.
-    call.offered = node.offers.get(event.call.rpartition("-")[0])
+    call.offered = node.offers.get(asking_id(event.call))
     if event.asked and not node.owes:
         _unsay(state, node)  # the task had ended before its function came to make the call
     node.requests += 1
@@ -503,7 +497,7 @@ def called(state: TaskState, node: StepNode, step: StepState) -> None:
     """Say the results of the calls in a step's newest answer once the last of them has ended."""
     if not node.owes:
         return
-    ended = {asked_as(call) for call in step.calls if call.asked and call.status == "ended"}
+    ended = {base_call_id(call.id) for call in step.calls if call.asked and call.status == "ended"}
     if ended.issuperset(node.newest_calls):
         _answer_calls(state, node, step)
 
@@ -541,7 +535,7 @@ def _answer_calls(state: TaskState, node: StepNode, step: StepState) -> None:
     """Say the results of the calls in a step's newest answer; those that its function did not want did not run."""
     if not node.owes:
         return
-    made = {asked_as(call): call for call in step.calls if call.asked and call.status == "ended"}
+    made = {base_call_id(call.id): call for call in step.calls if call.asked and call.status == "ended"}
     place = _last_answer(node)
     said = results([made.get(part.id) or _not_made(step, part) for part in node.said[place].tool_calls])
     node.owes = False
@@ -633,7 +627,7 @@ def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
 def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
     """Plan the steps that were taken back but not those who planned them, under new ids, in their old places."""
     again = [node for node in gone if node.by is None or node.by in graph.nodes]
-    renamed = {node.id: step_id(state.branch, node.path) for node in again}
+    renamed = {node.id: planned_step_id(state.branch, node.path) for node in again}
     for node in again:
         after = tuple([renamed.get(other, other) for other in node.after])
         graph.nodes[renamed[node.id]] = StepNode(

@@ -19,6 +19,7 @@ from treadle.core.events import (
     UnknownEvent,
 )
 from treadle.core.graph import Graph
+from treadle.core.ids import idempotency_key
 from treadle.core.messages import Content, Json, Message, MessageView
 from treadle.core.model import NO_USAGE, Tries, Usage
 from treadle.core.steps import CallState, Checkpoint, ModelCall, StepState
@@ -168,10 +169,8 @@ class TaskState:
     """how many messages its end added: words that nobody read, and what became of it"""
 
     def key_of(self, call_id: str) -> str:
-        """Return the idempotency key of a call: the same on each attempt, and no other call's, of whatever task."""
-        if self.incarnation:
-            return f"{self.task_id}/{self.incarnation}/{call_id}"
-        return f"{self.task_id}/{call_id}"
+        """Return the idempotency key of a call: the same in each attempt, and of no other call of any task."""
+        return idempotency_key(self.task_id, self.incarnation, call_id)
 
     @property
     def view(self) -> MessageView:

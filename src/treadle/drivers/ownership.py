@@ -46,6 +46,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from treadle.core import events as e
+from treadle.core.ids import undo_id
 from treadle.core.journal import check_format, check_known
 from treadle.core.state import TaskState
 from treadle.drivers.commit import commit
@@ -301,5 +302,5 @@ def recover(owned: OwnedTask) -> None:
     for step, request in state.begun_model_calls():
         writer.record(e.ModelStopped(step.id, "crash", request.id))
     for call in state.begun_calls():
-        call_id = call.id if call.undo_status != "begun" else f"{call.id}-undo"
+        call_id = call.id if call.undo_status != "begun" else undo_id(call.id)
         writer.record(e.ToolStopped(call.step, call_id, "crash"))

@@ -51,6 +51,7 @@ from typing import Final
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
+from treadle.core.ids import id_in_thread
 from treadle.core.journal import missing_tail, unfold
 from treadle.core.messages import Message, Part, ToolCall, ToolResult
 from treadle.core.observation import summary_words
@@ -374,7 +375,9 @@ def _renamed(message: Message, version: int) -> Message:
 
 def _renamed_part(part: Part, version: int) -> Part:
     if type(part) is ToolCall:
-        return ToolCall(f"t{version}-{part.id}", part.name, part.arguments, part.raw, part.problem, part.meta)
+        return ToolCall(
+            id_in_thread(version, part.id), part.name, part.arguments, part.raw, part.problem, part.meta
+        )
     if type(part) is ToolResult:
-        return ToolResult(f"t{version}-{part.call_id}", part.name, part.parts, part.is_error)
+        return ToolResult(id_in_thread(version, part.call_id), part.name, part.parts, part.is_error)
     return part

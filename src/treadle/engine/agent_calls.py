@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from treadle.agents.decide.calls import may_have_acted
 from treadle.core import events as e
-from treadle.core.children import SpentBy, child_id
+from treadle.core.children import SpentBy
 from treadle.core.effects import RunAgent, StopAgent
 from treadle.core.ends import failed_end
+from treadle.core.ids import child_id
 from treadle.core.observation import as_text, error_text
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState

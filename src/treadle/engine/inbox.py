@@ -6,7 +6,7 @@ from typing import Final
 
 from treadle.core import events as e
 from treadle.core.codec import check_fit, decode_part
-from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.ids import is_undo, undone_call
 from treadle.core.state import TaskState
 from treadle.engine.undo_plan import plan
 from treadle.errors import NotFound, TaskStateError
@@ -74,8 +74,8 @@ def _settled(state: TaskState, item: InboxItem) -> e.Event:
     data = item.data
     request_id, verdict = str(data["request_id"]), data["verdict"]
     output, by = data.get("output"), data.get("by")
-    if request_id.endswith(UNDO_SUFFIX) and state.undo is not None:
-        undone = state.find_call(request_id.removesuffix(UNDO_SUFFIX))
+    if is_undo(request_id) and state.undo is not None:
+        undone = state.find_call(undone_call(request_id))
         if undone is not None and undone.undo_status == "lost":
             return e.OutcomeSettled(undone.step, request_id, verdict, output, by, item.item_id)
     call = state.open_call(request_id)

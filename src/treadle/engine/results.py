@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from treadle.core import events as e
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
-from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.ids import undo_id
 from treadle.core.messages import Content, Json, Message
 from treadle.core.observation import as_text
 from treadle.core.spending import as_dollars
@@ -521,7 +521,7 @@ def pending_of(state: TaskState) -> tuple[Pending, ...]:
         for call in state.undo.queue:
             if call.undo_status == "lost":
                 text = f"the compensation of {call.name} began and its outcome is not known"
-                waiting.append(_settlement(state, call, f"{call.id}{UNDO_SUFFIX}", text))
+                waiting.append(_settlement(state, call, undo_id(call.id), text))
     if state.ended is None:
         waiting += [_timer(timer) for timer in state.timers()]
     return tuple(waiting)

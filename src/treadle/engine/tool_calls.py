@@ -11,10 +11,10 @@ from treadle.core import events as e
 from treadle.core.codec import flaw
 from treadle.core.effects import CallTool, Reconcile, UndoCall
 from treadle.core.ends import failed_end, withheld_end
+from treadle.core.ids import base_call_id
 from treadle.core.messages import Content, File, Image, Text, copied
 from treadle.core.model_answer import SURPLUS, problem_clause
 from treadle.core.observation import as_text, error_text, not_offered_text, observation, unknown_tool_text
-from treadle.core.render import RETRY_MARK
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
 from treadle.core.tools import Happened, NotHappened
@@ -293,7 +293,7 @@ def _tool_context(in_flight: EffectInFlight[Any], call: CallState, attempt: int)
         state.thread,
         call.step,
         call.id,
-        state.key_of(call.id.partition(RETRY_MARK)[0]),
+        state.key_of(base_call_id(call.id)),
         state.agent,
         attempt,
         context.user_context,

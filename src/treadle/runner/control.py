@@ -9,7 +9,7 @@ from typing import Final
 from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.events import END_STATES
-from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.ids import is_undo, undone_call
 from treadle.core.journal import unfold
 from treadle.core.messages import Json, copied
 from treadle.core.state import TaskState
@@ -237,7 +237,7 @@ class ControlVerbs(ViewVerbs):
         self, state: TaskState, request_id: str, verdict: Happened | NotHappened
     ) -> None:
         """Raise unless a call, of which nothing is to be settled any more, was settled like this."""
-        call = state.find_call(request_id.removesuffix(UNDO_SUFFIX))
+        call = state.find_call(undone_call(request_id))
         if call is not None:
             _check_same(state, call, request_id, verdict)
             return
@@ -256,7 +256,7 @@ class ControlVerbs(ViewVerbs):
 
 def _check_same(state: TaskState, call: CallState, request_id: str, verdict: Happened | NotHappened) -> None:
     """Raise unless a call was settled like this."""
-    undoes = request_id.endswith(UNDO_SUFFIX)
+    undoes = is_undo(request_id)
     if _was_undone(call, verdict) if undoes else _was_settled(call, verdict):
         return
     how = call.undo_status if undoes else call.outcome or call.status

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from treadle.agents.decide.function_calling import step_id
-from treadle.core import schedule
 from treadle.core.graph import Graph
+from treadle.core.ids import planned_step_id, step_id
 from treadle.core.messages import Content, File
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState
@@ -246,7 +245,7 @@ def next_step(state: TaskState) -> StepState:
         node = next((node for node in graph.ready if node.id not in graph.unneeded), None)
         if node is not None:
             return StepState(node.id, node.index)
-        return StepState(schedule.step_id(state.branch, (graph.top + 1,)), graph.highest + 1)
+        return StepState(planned_step_id(state.branch, (graph.top + 1,)), graph.highest + 1)
     index = state.steps[-1].index + 1 if state.steps else 1
     return StepState(step_id(state.branch, index), index, first_message=len(state.messages))
 

@@ -10,6 +10,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, Tracer
 
 from treadle.core import events as e
+from treadle.core.ids import undone_call
 from treadle.core.messages import Content, Json, Message, Reasoning, Text, ToolCall, ToolResult
 from treadle.core.model import NO_USAGE
 from treadle.core.observation import as_text
@@ -286,7 +287,7 @@ class Spans:
         if self._content and isinstance(event, e.ToolEnded) and event.output is not None:
             span.set_attribute(names.CALL_RESULT, _json(self._redaction.json(event.output)))
         span.end(event.time * 1000)
-        known = self._calls.get(event.call.removesuffix("-undo"))
+        known = self._calls.get(undone_call(event.call))
         name = self._redaction.text(known.name)[:_NAME] if ran and known is not None else _UNSEEN
         facts = {names.TOOL: name, **self.agent, names.OUTCOME: outcome}
         return (event.time - began) / 1e6 if ran else None, facts

@@ -16,6 +16,7 @@ from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import CallTool, Effect, Reconcile, RunAgent, StopAgent
 from treadle.core.ends import unknown_end, withheld_end
+from treadle.core.ids import stop_id
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 
@@ -78,7 +79,7 @@ def close_calls_of(step: StepState, why: str, outcome: e.Outcome) -> Closing | N
     stops: list[StopAgent] = []
     for call in step.open.values():
         if call.status == "parked":
-            stops.append(StopAgent(f"{call.id}-stop", call, outcome, why))
+            stops.append(StopAgent(stop_id(call.id), call, outcome, why))
             continue
         end = closing_end(call, why, outcome)
         if end is not None:

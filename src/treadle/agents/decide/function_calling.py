@@ -20,6 +20,7 @@ from treadle.core import events as e
 from treadle.core.effects import CallModel, Decision, Effect, Wait
 from treadle.core.ends import withheld_end
 from treadle.core.fold import INVALID_OUTPUT
+from treadle.core.ids import step_id
 from treadle.core.messages import Text
 from treadle.core.observation import as_text
 from treadle.core.state import TaskState
@@ -57,11 +58,6 @@ def _wants_an_answer(state: TaskState, step: StepState) -> bool:
 def _begin(state: TaskState, rules: Rules) -> Decision:
     index = state.steps[-1].index + 1 if state.steps else 1
     return steps_reached(rules, index - 1) or e.StepStarted(step_id(state.branch, index), index)
-
-
-def step_id(branch: int, index: int) -> str:
-    """Return the id of a step: its place in the task."""
-    return f"s{index}b{branch}" if branch else f"s{index}"
 
 
 def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:

@@ -13,8 +13,8 @@ from treadle.agents.decide.limits import limit_text
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import CallModel, ConsultWorker, Decision, Effect, UndoCall, Wait
-from treadle.core.fold import UNDO_SUFFIX
 from treadle.core.graph import Graph
+from treadle.core.ids import undo_id
 from treadle.core.schedule import UNNEEDED
 from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, StepState
@@ -97,7 +97,7 @@ def _cancel(state: TaskState) -> Decision:
 def _close_undo(state: TaskState) -> e.Event | None:
     """Return the end of a compensation that began and has none: not known, or found not to have happened."""
     for call in state.undo.queue if state.undo is not None else ():
-        name = call.id + UNDO_SUFFIX
+        name = undo_id(call.id)
         if call.undo_status == "not_happened":
             text = f"the compensation of {call.name} did not happen, and was not begun again"
             return e.ToolEnded(call.step, name, "cancelled", error=e.Failure("tool", "cancelled", text, name))
@@ -146,17 +146,13 @@ def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
             return open_call
     for call in undo.queue:
         if call.undo_status == "begun":
-            return (UndoCall(call.id + UNDO_SUFFIX, call),)
+            return (UndoCall(undo_id(call.id), call),)
         if call.undo_status == "lost":
             return Wait("undo_unknown", (call,))
         if call.undo_status == "failed":
             return Wait("undo_failed", (call,))
         if call.undo_status in ("none", "not_happened"):
-            return (
-                (UndoCall(call.id + UNDO_SUFFIX, call),)
-                if rules.knows_agent
-                else Wait("undo_failed", (call,))
-            )
+            return (UndoCall(undo_id(call.id), call),) if rules.knows_agent else Wait("undo_failed", (call,))
     return e.Rewound(undo.to, state.branch + 1, undo_report(state, undo), undo.steps)
 
 

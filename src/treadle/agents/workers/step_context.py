@@ -16,6 +16,7 @@ from treadle.agents.subagent import SubagentTool
 from treadle.core import events as e
 from treadle.core.codec import is_writable
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode
+from treadle.core.ids import request_id
 from treadle.core.messages import Content, Json, Message, ToolCall, content, copied
 from treadle.core.model import ModelAnswer
 from treadle.core.schedule import seen_by
@@ -202,7 +203,7 @@ class StepContext(Generic[C]):
         if known is None:
             if looks_back:
                 self._check_conversation()
-            call_id = self._next_id("m")
+            call_id = self._next_id("model")
             back = looks_back and given is not None
             before = None if given is None else self._gone_on_from(given)
             fresh = given if given is None or before is None else given[before.side_length + 1 :]
@@ -359,9 +360,9 @@ class StepContext(Generic[C]):
                 longest = call
         return longest
 
-    def _next_id(self, kind: str) -> str:
+    def _next_id(self, kind: Literal["model", "tool"]) -> str:
         self._made += 1
-        return f"{self.step_id}-{kind}{self._made}"
+        return request_id(self.step_id, kind, self._made)
 
     def _call(
         self, tool: str | ToolCall, arguments: dict[str, Json] | None, key: str | None
@@ -382,7 +383,7 @@ class StepContext(Generic[C]):
         if isinstance(tool, ToolCall) and tool.id.startswith(f"{self.step_id}-"):
             call_id = tool.id
         else:  # what this step was not asked for another may make as well
-            call_id = self._next_id("c")
+            call_id = self._next_id("tool")
         problem = tool.problem if asked else None
         is_its_own = asked and tool.id in self._node.newest_calls
         event = e.CallRequested(

@@ -11,10 +11,9 @@ from typing import Final, Literal
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.ids import asking_id, attempt_of, base_call_id, call_id_in_attempt, is_undo, undone_call
 from treadle.core.messages import Message, ToolCall, ToolResult
 from treadle.core.model_calls import NOT_SENT
-from treadle.core.render import RETRY_MARK
 from treadle.core.spending import PICODOLLARS
 from treadle.core.tools import EffectClass
 
@@ -349,7 +348,7 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 named[event.call] = request.offered
         elif isinstance(event, e.CallRequested):
             problem = f"call id {event.call!r} is used twice" if event.call in calls else None
-            offered = named.get(event.call.rpartition("-")[0])
+            offered = named.get(asking_id(event.call))
             calls[event.call] = _CallStatus(event.step, offered=offered is None or event.name in offered)
         elif isinstance(event, (e.ToolStarted, e.ToolStopped, e.OutcomeSettled, e.ToolEnded)):
             yield from _call_event(task, event, calls)
@@ -362,7 +361,7 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             if unended and not isinstance(event, e.StepFailed):
                 problem = f"{event.kind} while {', '.join(unended)} has no end"
             if isinstance(event, e.Rewound):
-                calls = {name: call for name, call in calls.items() if not name.endswith(UNDO_SUFFIX)}
+                calls = {name: call for name, call in calls.items() if not is_undo(name)}
         if problem is not None:
             yield Violation("one_end", task, event.seq, problem)
 
@@ -390,17 +389,17 @@ def _call_event(
 ) -> Iterator[Violation]:
     call = calls.get(event.call)
     if call is None:
-        base, _, tries = event.call.partition(RETRY_MARK)
-        source = event.call.removesuffix(UNDO_SUFFIX) if event.call.endswith(UNDO_SUFFIX) else base
+        base, attempt = base_call_id(event.call), attempt_of(event.call)
+        source = undone_call(event.call) if is_undo(event.call) else base
         before = calls.get(source)
-        if before is None or before.status != "ended" or (source == event.call and not tries):
+        if before is None or before.status != "ended" or (source == event.call and attempt == 1):
             yield Violation(
                 "one_end", task, event.seq, f"{event.kind} of {event.call}, which was not requested"
             )
             return
         call = calls[event.call] = _CallStatus(event.step, offered=before.offered)
         if source == base:
-            last = calls.get(f"{base}{RETRY_MARK}{int(tries) - 1}", before)
+            last = calls.get(call_id_in_attempt(base, attempt - 1), before)
             call.effect, call.doubts = last.effect, last.doubts
     if isinstance(event, e.ToolEnded):
         yield from _ended(task, event, call)
@@ -433,7 +432,7 @@ def _call_event(
             yield Violation(
                 "unknown_iff_lost", task, event.seq, f"{event.call} is settled and was {call.status}"
             )
-        undo = event.call.endswith(UNDO_SUFFIX)
+        undo = is_undo(event.call)
         happened: Literal["ended", "happened"] = "ended" if undo else "happened"
         call.status = happened if event.verdict == "happened" else "proposed"
         call.undone += event.verdict == "not_happened"
@@ -537,7 +536,7 @@ def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerE
     starts: dict[str, list[LedgerEntry]] = {}
     owner: dict[str, str] = {}
     for entry in ledger:
-        first_try = entry.call.partition(RETRY_MARK)[0]
+        first_try = base_call_id(entry.call)
         if owner.setdefault(entry.key, first_try) != first_try:
             yield Violation(
                 "ledger", task, 0, f"{entry.call} and {owner[entry.key]} share the key {entry.key}"

@@ -11,7 +11,7 @@ from typing import cast
 
 from treadle.core import events as e
 from treadle.core.data import mutable
-from treadle.core.fold import UNDO_SUFFIX
+from treadle.core.ids import is_undo
 from treadle.core.messages import Content, Json, Message, Text
 from treadle.core.observation import as_text
 
@@ -145,7 +145,7 @@ def _in_step(trace: TaskTrace, event: e.Event) -> None:
             step.calls[event.call].arguments = event.arguments
         case e.ToolStopped() if event.call in step.calls and event.error is not None:
             step.calls[event.call].failures.append(event.error.message)
-        case e.ToolEnded() if event.call in step.calls and not event.call.endswith(UNDO_SUFFIX):
+        case e.ToolEnded() if event.call in step.calls and not is_undo(event.call):
             step.calls[event.call].end = event
         case e.StepCompleted() | e.StepFailed() | e.StepSkipped():
             step.end = event

@@ -1,0 +1,106 @@
+"""The ids of steps, calls and child tasks, and the idempotency keys of calls: made and taken apart here alone.
+
+    s3            the third step
+    s2.1.1        a step that was planned beside others: its path in the plan
+    s3b1          a step of branch 1, the first after an undo
+    s3-0          the first call that an answer in step s3 asks for
+    s3-0r2        the same call in the second attempt of its step
+    s3-0-undo     the compensation of that call
+    s3-0-stop     the effect that ends the task of an agent's call
+    s3-m1         the first request of a step function, one to the model
+    s3-c2         its second request, a call of a tool
+    s3-m1-0       the first call that the answer to s3-m1 asks for
+    order.s3-0    the child of task `order` that performs its call s3-0
+    t4-s3-0       call s3-0 of the fourth member of a thread, as later members see it
+    order/s3-0    the idempotency key of call s3-0 of task `order`
+
+An id is the place in the task, so it is the same after a crash. All attempts of one call share its idempotency key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+_RETRY: Final = "r"
+_UNDO: Final = "-undo"
+
+
+def step_id(branch: int, index: int | str) -> str:
+    """Return the id of a step of a task whose steps follow one upon the other."""
+    return f"s{index}b{branch}" if branch else f"s{index}"
+
+
+def planned_step_id(branch: int, path: Sequence[int]) -> str:
+    """Return the id of a step of a graph."""
+    return step_id(branch, ".".join(map(str, path)))
+
+
+def call_id(asked_by: str, number: int) -> str:
+    """Return the id of a call that an answer asks for: of a plain step, or of a step function's request."""
+    return f"{asked_by}-{number}"
+
+
+def asking_id(call: str) -> str:
+    """Return the id of the step, or of the request, whose answer asked for a call."""
+    return call.rpartition("-")[0]
+
+
+def request_id(step: str, kind: Literal["model", "tool"], number: int) -> str:
+    """Return the id of a step function's request, the `number`th of its step."""
+    return f"{step}-{'m' if kind == 'model' else 'c'}{number}"
+
+
+def base_call_id(call: str) -> str:
+    """Return the id under which a call was asked for, in whichever attempt of its step it runs."""
+    return call.partition(_RETRY)[0]
+
+
+def attempt_of(call: str) -> int:
+    """Return which attempt of its step made a call, from 1."""
+    return int(undone_call(call).partition(_RETRY)[2] or 1)
+
+
+def call_id_in_attempt(base: str, attempt: int) -> str:
+    """Return the id that a call has in an attempt of its step."""
+    return base if attempt == 1 else f"{base}{_RETRY}{attempt}"
+
+
+def repeated_call_id(call: str) -> str:
+    """Return the id of the call that takes the place of one that failed, in the next attempt of its step."""
+    return call_id_in_attempt(base_call_id(call), attempt_of(call) + 1)
+
+
+def undo_id(call: str) -> str:
+    """Return the id of the compensation of a call."""
+    return f"{call}{_UNDO}"
+
+
+def is_undo(call: str) -> bool:
+    """Whether an id is that of a compensation."""
+    return call.endswith(_UNDO)
+
+
+def undone_call(call: str) -> str:
+    """Return the id of the call that a compensation takes back; the id of a call itself is returned unchanged."""
+    return call.removesuffix(_UNDO)
+
+
+def stop_id(call: str) -> str:
+    """Return the id of the effect that ends the task of an agent's call."""
+    return f"{call}-stop"
+
+
+def child_id(parent: str, call: str) -> str:
+    """Return the id of the task that performs the call of an agent."""
+    return f"{parent}.{call}"
+
+
+def id_in_thread(version: int, call: str) -> str:
+    """Return the id of a call as later tasks of its thread see it: unique in the thread."""
+    return f"t{version}-{call}"
+
+
+def idempotency_key(task: str, incarnation: str, call: str) -> str:
+    """Return the key that all attempts of a call share, and no other call of any task has."""
+    return f"{task}/{incarnation}/{call}" if incarnation else f"{task}/{call}"
