@@ -12,6 +12,7 @@ from typing import Any, Self
 from treadle.agents.agent import Agent, ModelText
 from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Message, Text
+from treadle.drivers import arguments
 from treadle.drivers.driver import Dependencies, system_time
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
@@ -68,12 +69,11 @@ class Runner(TaskRunner):
         prices: PriceFunction | Mapping[str, Price] | None = None,
         count_tokens: Callable[[Message], int] | None = None,
     ) -> None:
-        if not isinstance(adopt, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"Runner: adopt must be True or False, got {adopt!r}")
+        arguments.flag("Runner: adopt", adopt)
         if adopt and not agents:
             raise ConfigurationError("Runner: adopt=True needs agents=[...]: it drives tasks of these agents")
-        if options is not None and not isinstance(options, RunOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"Runner: options must be RunOptions(...), got {options!r}")
+        if options is not None:
+            arguments.options("Runner: options", options)
         if isinstance(agents, Agent):
             raise ConfigurationError("Runner: agents must be a list: Runner(agents=[agent])")
         if context_factory is not None and not callable(context_factory):

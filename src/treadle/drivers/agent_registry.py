@@ -44,7 +44,7 @@ class AgentRegistry:
 
     def know(self, agent: Agent[Any]) -> None:
         """Remember an agent by its name, and those that it may call, unless others have their names."""
-        arguments.agent(agent)
+        arguments.agent("agent", agent)
         self._agents[agent.name] = agent
         for other in agent.subagents:
             if not isinstance(other, str) and other.name not in self._agents:

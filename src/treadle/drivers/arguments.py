@@ -1,8 +1,8 @@
-"""What callers give, checked at the door: a wrong value is named there, not where it would break later.
+"""Checks of callers' arguments before anything is done: a wrong value is named at once, not where it would break later.
 
-`ArgumentChecks` checks the arguments of a verb by the names of its parameters, the same way for all; what a name stands
-for is in one table, `_CHECKS`. Text with half a character (a lone surrogate) is refused everywhere: no store can hold
-it, and what was stored in its place would not be what was given.
+`ArgumentChecks` checks the arguments of a verb by the names of its parameters, the same way for all verbs; `_CHECKS`
+says what a parameter of each name must be. Text with half a character (a lone surrogate) is refused everywhere: no
+store can hold it, and what was stored in its place would differ from the argument.
 """
 
 from __future__ import annotations
@@ -16,46 +16,47 @@ from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 from treadle.agents.agent import Agent
+from treadle.core import codec
 from treadle.core.codec import MAX_CHARACTERS, WHOLE, flaw
-from treadle.core.messages import Content, File, Image, Json, Text, content
+from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolCall, ToolResult, content
 from treadle.core.tools import Happened, NotHappened
 from treadle.engine.options import RunOptions
 from treadle.engine.results import StateWord, Task
 from treadle.errors import ConfigurationError
 
-MOST: Final = 1_000
+MAX_PAGE: Final = 1_000
 """How many tasks a page may hold."""
 
-MOST_OF_ID: Final = 500
-"""How many characters an id may have: more than an index of every store can hold is no id."""
+MAX_ID: Final = 500
+"""How many characters an id may have: what an index of every store can hold."""
 
-MOST_OF_TASK_ID: Final = 200
+MAX_TASK_ID: Final = 200
 """How many characters the id of a new task may have: those of its children are longer."""
 
-MOST_OF_WORDS: Final = 10_000
+MAX_TEXT: Final = 10_000
 """How many characters a name, a reason or the like may have."""
 
-SHOWN: Final = 80
+MAX_SHOWN: Final = 80
 """Characters of a wrong value that its error repeats."""
 
 
-def parts_of(given: Any, name: str = "input") -> tuple[Content, ...]:
+def parts_of(value: Any, name: str = "input") -> tuple[Content, ...]:
     """Return a caller's input as content parts; raises `ConfigurationError` for anything else."""
     parts: tuple[Any, ...] = ()
-    if isinstance(given, (str, Text, Image, File, list, tuple)):
-        parts = content(cast("Any", given))
+    if isinstance(value, (str, Text, Image, File, list, tuple)):
+        parts = content(cast("Any", value))
     if not parts or not all(isinstance(part, (Text, Image, File)) for part in parts):
         raise ConfigurationError(
-            f"{name} must be text or content parts (text, Image, File), got {shown(given)}"
+            f"{name} must be text or content parts (text, Image, File), got {shown(value)}"
         )
     for part in parts:
-        _part(name, part)
+        _content_part(name, part)
     if all(isinstance(part, Text) and not part.text.strip() for part in parts):
-        raise ConfigurationError(f"{name} must say something, got {shown(given)}")
+        raise ConfigurationError(f"{name} must say something, got {shown(value)}")
     return parts
 
 
-def _part(name: str, part: Content) -> None:
+def _content_part(name: str, part: Content) -> None:
     """Raise `ConfigurationError` for a content part that no journal can hold."""
     if isinstance(part, Text):
         if (
@@ -65,9 +66,9 @@ def _part(name: str, part: Content) -> None:
             and len(part.text) <= MAX_CHARACTERS
         ):
             return
-        facts: list[Any] = [part.text]
+        fields: list[Any] = [part.text]
     else:
-        facts = [part.path, part.url, part.media_type, part.name if isinstance(part, File) else None]
+        fields = [part.path, part.url, part.media_type, part.name if isinstance(part, File) else None]
         data: Any = part.data
         if data is not None and not isinstance(data, (bytes, bytearray)):
             raise ConfigurationError(f"{name}: the data of a part must be bytes, got {shown(data)}")
@@ -75,123 +76,133 @@ def _part(name: str, part: Content) -> None:
             raise ConfigurationError(
                 f"{name}: a part is larger than {MAX_CHARACTERS:,} bytes; give its url instead"
             )
-    for fact in facts:
-        if fact is not None and not isinstance(fact, (str, os.PathLike)):
-            raise ConfigurationError(f"{name}: a part holds what should be text, got {shown(fact)}")
-        if isinstance(fact, str):
-            _whole(f"{name}: text", fact)
+    for field in fields:
+        if field is not None and not isinstance(field, (str, os.PathLike)):
+            raise ConfigurationError(f"{name}: a part holds what should be text, got {shown(field)}")
+        if isinstance(field, str):
+            _storable(f"{name}: text", field)
     json_value(f"{name}: meta", part.meta)
 
 
-def _whole(name: str, text: str) -> None:
+def _storable(name: str, text: str) -> None:
     """Raise `ConfigurationError` for text that no journal can hold."""
     if (beyond := flaw(text)) is not None:
         raise ConfigurationError(f"{name} cannot be stored: it is {beyond}, got {shown(text)}")
 
 
-def agent(given: Any) -> Agent[Any]:
-    """Return an agent; raises `ConfigurationError` for anything else."""
-    if not isinstance(given, Agent):
-        raise ConfigurationError(f"agent must be an Agent, got {shown(given)}")
-    return cast("Agent[Any]", given)
-
-
-def options(given: Any) -> RunOptions | None:
-    """Return options or None; raises `ConfigurationError` for anything else."""
-    if given is not None and not isinstance(given, RunOptions):
-        raise ConfigurationError(f"options must be RunOptions(...), got {shown(given)}")
-    return given
-
-
-def json_value(name: str, given: Json) -> Json:
-    """Return a JSON value; raises `ConfigurationError` for what would not come back as it was given."""
-    if given is None:
-        return None  # the usual case, on the way of every run
+def json_value(name: str, value: Json) -> None:
+    """Raise `ConfigurationError` for a value that would not come back from a journal as it was."""
+    if value is None:
+        return  # the usual case, on the way of every run
     try:
-        same = json.loads(json.dumps(given, allow_nan=False)) == given
+        same = json.loads(json.dumps(value, allow_nan=False)) == value
     except (TypeError, ValueError, RecursionError, MemoryError):
         same = False
-    if same and (beyond := flaw(given)) is not None:
+    if same and (beyond := flaw(value)) is not None:
         raise ConfigurationError(f"{name} cannot be stored: it is {beyond}")
     if not same:
         raise ConfigurationError(
             f"{name} must be JSON data (dicts with text keys, lists, text, numbers, booleans, None), "
-            f"got {shown(given)}"
+            f"got {shown(value)}"
         )
-    return given
 
 
-def replacements(given: Any, name: str = "replace") -> dict[str, Json]:
-    """Return other results by call id; raises `ConfigurationError` for anything else."""
-    if given is None:
-        return {}
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{name} must map a call id to its other result, got {shown(given)}")
-    for call_id, value in cast("dict[str, Json]", given).items():
-        json_value(f"replace[{shown(call_id)}]", value)
-    return cast("dict[str, Json]", given)
+def conversation(name: str, messages: Any) -> tuple[Message, ...]:
+    """Return messages to import; raises `ConfigurationError` for what no model could be shown."""
+    if not isinstance(messages, (list, tuple)) or not messages:
+        raise ConfigurationError(f"{name}: messages must be a list of Message, got {shown(messages)}")
+    open_calls: list[str] = []
+    call_ids: set[str] = set()
+    for number, message in enumerate(cast("list[Any]", messages)):
+        where = f"{name}: message {number}"
+        if not isinstance(message, Message):
+            raise ConfigurationError(f"{where} is no Message, got {shown(message)}")
+        answered = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
+        if answered != open_calls:
+            raise ConfigurationError(
+                f"{where} answers {answered} where {open_calls} was asked; each call needs its result next"
+            )
+        open_calls = [part.id for part in message.parts if isinstance(part, ToolCall)]
+        if len({*open_calls}) < len(open_calls) or call_ids & {*open_calls}:
+            raise ConfigurationError(f"{where} uses the id of another call")
+        call_ids |= {*open_calls}
+        if not any(not isinstance(part, Text) or part.text for part in message.parts):
+            raise ConfigurationError(f"{where} says nothing")
+        try:
+            beyond = flaw([message.meta, *[codec.encode_part(part) for part in message.parts]])
+        except (KeyError, TypeError, AttributeError) as error:
+            beyond = f"no message as its class says: {error!r:.80}"
+        if beyond is not None:
+            raise ConfigurationError(f"{where} cannot be stored: it is {beyond}, got {shown(message)}")
+    if open_calls:
+        raise ConfigurationError(f"{name}: the calls {open_calls} have no results")
+    return tuple(cast("list[Message]", messages))
 
 
-def count(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this may say how many."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise ConfigurationError(f"{name} must be a whole number from 1 up, got {shown(given)}")
-
-
-def seconds(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this may say how long."""
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < math.inf:
-        raise ConfigurationError(f"{name} must be a number of seconds from 0 up, got {shown(given)}")
-
-
-def labels(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless these may be labels to look for: none at all is no empty text or list."""
-    if given is not None and not isinstance(given, dict):
-        raise ConfigurationError(f"{name} must be a dict of texts, got {shown(given)}")
-
-
-def path(name: str, given: Any, what: str = "a path") -> Path:
+def path(name: str, value: Any, what: str = "a path") -> Path:
     """Return a path; raises `ConfigurationError` for what cannot be one."""
-    where = Path(cast("Any", given)) if isinstance(given, (str, os.PathLike)) and given != "" else None
+    file = Path(cast("Any", value)) if isinstance(value, (str, os.PathLike)) and value != "" else None
     try:
-        if where is not None and b"\0" not in os.fsencode(where):
-            return where
+        if file is not None and b"\0" not in os.fsencode(file):
+            return file
     except UnicodeEncodeError:
         pass
-    raise ConfigurationError(f"{name} must be {what}, got {shown(cast('Any', given))}")
+    raise ConfigurationError(f"{name} must be {what}, got {shown(cast('Any', value))}")
 
 
-def thread(given: Any) -> None:
-    """Raise `ConfigurationError` unless this may name a thread."""
-    identifier("thread_id", given)
+def count(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a whole number from 1 up."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number from 1 up, got {shown(value)}")
 
 
-def page(state: Any, limit: Any, since: Any, **texts: Any) -> None:
-    """Raise `ConfigurationError` unless these may ask for a page of tasks."""
-    if state is not None and state not in get_args(StateWord):
-        words = ", ".join(get_args(StateWord))
-        raise ConfigurationError(f"list_tasks: state must be one of {words}, got {shown(state)}")
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST:
-        raise ConfigurationError(f"list_tasks: limit must be 1 to {MOST}, got {shown(limit)}")
-    if since is not None and (isinstance(since, bool) or not isinstance(since, int)):
+def seconds(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ConfigurationError(f"{name} must be a number of seconds from 0 up, got {shown(value)}")
+
+
+def labels(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a dict of labels or None; an empty text or list is neither."""
+    if value is not None and not isinstance(value, dict):
+        raise ConfigurationError(f"{name} must be a dict of texts, got {shown(value)}")
+
+
+def page(verb: str, limit: Any, cursor: Any) -> None:
+    """Raise `ConfigurationError` unless the values ask for a page."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+        raise ConfigurationError(f"{verb}: limit must be 1 to {MAX_PAGE}, got {shown(limit)}")
+    if cursor is not None and not isinstance(cursor, str):
         raise ConfigurationError(
-            f"list_tasks: since must be a whole number of microseconds since 1970, UTC, got {shown(since)}"
+            f"{verb}: cursor must be what the page before gave as its cursor, got {shown(cursor)}"
         )
-    for name, value in texts.items():
-        if value is not None and not isinstance(value, str):
-            what = "what the page before gave as its cursor" if name == "cursor" else "text"
-            raise ConfigurationError(f"list_tasks: {name} must be {what}, got {shown(value)}")
+
+
+def task_states(name: str, values: Any) -> None:
+    """Raise `ConfigurationError` unless the values are states of tasks."""
+    if not isinstance(values, (list, tuple, set, frozenset)):
+        raise ConfigurationError(f"{name} must be a list of states, got {shown(values)}")
+    for value in cast("list[Any]", values):
+        task_state(name, value)
+
+
+def task_state(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a state of a task."""
+    if value not in get_args(StateWord):
+        raise ConfigurationError(
+            f"{name} must be one of {', '.join(get_args(StateWord))}, got {shown(value)}"
+        )
 
 
 def shown(value: Any) -> str:
     """Return a value as an error may repeat it."""
     if isinstance(value, (str, bytes)):
-        value = value[: SHOWN + 1]  # a large one is not written out first
+        value = value[: MAX_SHOWN + 1]  # a large one is not written out first
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  a value whose repr fails is as wrong as any other
         text = f"a {type(value).__name__}"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
 # ---------------------------------------------------------------------------------- arguments by name
@@ -206,28 +217,25 @@ class ArgumentChecks:
 
     def __init__(self, verb: Callable[..., Any]) -> None:
         code, name = verb.__code__, verb.__name__
-        names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-        own = _CHECKS_OF.get(name, {})
-        found = [(each, f"{name}: {each}", own.get(each, _CHECKS.get(each))) for each in names]
-        defaults = {each: one.default for each, one in signature(verb).parameters.items()}
-        self._places = [
-            (label, check, defaults[each]) for each, label, check in found[: code.co_argcount - 1]
-        ]
-        self._named = {each: (label, check, defaults[each]) for each, label, check in found}
-        self._rest = (f"{name}: tasks", task) if code.co_flags & CO_VARARGS else None
+        parameters = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        checks = _CHECKS | _CHECKS_OF.get(name, {})
+        defaults = {each: parameter.default for each, parameter in signature(verb).parameters.items()}
+        self._by_name = {each: (f"{name}: {each}", checks.get(each), defaults[each]) for each in parameters}
+        self._by_position = [self._by_name[each] for each in parameters[: code.co_argcount - 1]]
+        self._rest = f"{name}: tasks" if code.co_flags & CO_VARARGS else None
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise `ConfigurationError` for an argument that cannot be what its name says."""
-        for value, (label, check, default) in zip(args, self._places, strict=False):
+        for value, (label, check, default) in zip(args, self._by_position, strict=False):
             if check is not None and value is not default:
                 check(label, value)
         for name, value in kwargs.items():
-            label, check, default = self._named.get(name, _UNKNOWN)
+            label, check, default = self._by_name.get(name, _UNKNOWN)
             if check is not None and value is not default:
                 check(label, value)
         if self._rest is not None:
-            for value in args[len(self._places) :]:
-                self._rest[1](self._rest[0], value)
+            for value in args[len(self._by_position) :]:
+                task(self._rest, value)
 
 
 Check = Callable[[str, Any], object]
@@ -235,115 +243,136 @@ Check = Callable[[str, Any], object]
 _UNKNOWN: Final = ("", None, None)  # Python itself says that there is no such parameter
 
 
-def task(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this may be a task or its id; a verb that was not awaited says so itself."""
-    task_id: Any = given if isinstance(given, str) else getattr(given, "task_id", None)
-    if isinstance(given, (str, Task)):
+def task(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a task or an id; the error names a verb that was not awaited."""
+    task_id: Any = value if isinstance(value, str) else getattr(value, "task_id", None)
+    if isinstance(value, (str, Task)):
         identifier(name, task_id, "a Task or its id")
     else:
-        got = f"a {type(given).__name__}: give its task_id" if isinstance(task_id, str) else shown(given)
+        got = f"a {type(value).__name__}: give its task_id" if isinstance(task_id, str) else shown(value)
         raise ConfigurationError(f"{name} must be a Task or its id, got {got}")
 
 
-def identifier(name: str, given: Any, what: str = "text", most: int = MOST_OF_ID) -> None:
-    """Raise `ConfigurationError` unless this may be an id."""
-    if not isinstance(given, str) or not 0 < len(given) <= most:
-        raise ConfigurationError(f"{name} must be {what} of 1 to {most} characters, got {shown(given)}")
-    if "\0" in given:
-        raise ConfigurationError(f"{name} must not hold a null character, got {shown(given)}")
-    _whole(name, given)
+def identifier(name: str, value: Any, what: str = "text", most: int = MAX_ID) -> None:
+    """Raise `ConfigurationError` unless the value may be an id."""
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise ConfigurationError(f"{name} must be {what} of 1 to {most} characters, got {shown(value)}")
+    if "\0" in value:
+        raise ConfigurationError(f"{name} must not hold a null character, got {shown(value)}")
+    _storable(name, value)
 
 
-def words(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this is text that a journal can hold."""
-    if not isinstance(given, str) or len(given) > MOST_OF_WORDS:
+def text(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is text that a journal can hold."""
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise ConfigurationError(
-            f"{name} must be text of at most {MOST_OF_WORDS:,} characters, got {shown(given)}"
+            f"{name} must be text of at most {MAX_TEXT:,} characters, got {shown(value)}"
         )
-    _whole(name, given)
+    _storable(name, value)
 
 
-def place(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this may name a step by id or number; whether there is one is seen later."""
-    whole = isinstance(given, int) and not isinstance(given, bool) and -WHOLE < given < WHOLE
-    if not whole and not isinstance(given, str):
-        raise ConfigurationError(f"{name} must be an id or a whole number, got {shown(given)}")
-    if isinstance(given, str):
-        words(name, given)
+def step_or_index(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value may name a step by id or number; it may name none."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and -WHOLE < value < WHOLE
+    if not whole and not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be an id or a whole number, got {shown(value)}")
+    if isinstance(value, str):
+        text(name, value)
 
 
-def position(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this may be the number of an event, or 0."""
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < WHOLE:
-        raise ConfigurationError(f"{name} must be a whole number from 0 up, got {shown(given)}")
+def position(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is the number of an event, or 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < WHOLE:
+        raise ConfigurationError(f"{name} must be a whole number from 0 up, got {shown(value)}")
 
 
-def flag(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this is True or False."""
-    if not isinstance(given, bool):
-        raise ConfigurationError(f"{name} must be True or False, got {shown(given)}")
+def microseconds(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a time."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigurationError(
+            f"{name} must be a whole number of microseconds since 1970, UTC, got {shown(value)}"
+        )
 
 
-def verdict(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this settles a call."""
-    if not isinstance(given, (Happened, NotHappened)):
-        raise ConfigurationError(f"{name} must be Happened(...) or NotHappened(), got {shown(given)}")
-    if isinstance(given, Happened):
-        json_value(f"{name}.output", given.output)
+def flag(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, got {shown(value)}")
 
 
-def json_object(name: str, given: Any) -> None:
-    """Raise `ConfigurationError` unless this is a dict of JSON data."""
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{name} must be a dict, got {shown(given)}")
-    json_value(name, given)
+def role(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is the role of a message to a task."""
+    if value not in ("user", "observation", "system"):
+        raise ConfigurationError(f"{name} must be 'user', 'observation' or 'system', got {shown(value)}")
 
 
-def _new_id(name: str, given: Any) -> None:
-    identifier(name, given, most=MOST_OF_TASK_ID)
+def verdict(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value settles a call."""
+    if not isinstance(value, (Happened, NotHappened)):
+        raise ConfigurationError(f"{name} must be Happened(...) or NotHappened(), got {shown(value)}")
+    if isinstance(value, Happened):
+        json_value(f"{name}.output", value.output)
 
 
-def _replace(name: str, given: Any) -> None:
-    replacements(given, name)
+def json_object(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is a dict of JSON data."""
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{name} must be a dict, got {shown(value)}")
+    json_value(name, cast("Json", value))
 
 
-def _input(name: str, given: Any) -> None:
-    parts_of(given, name)
+def replacements(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value maps call ids to JSON data."""
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{name} must map a call id to its other result, got {shown(value)}")
+    for call_id, result in cast("dict[str, Json]", value).items():
+        json_value(f"replace[{shown(call_id)}]", result)
 
 
-def _agent(name: str, given: Any) -> None:
-    if not isinstance(given, Agent):
-        raise ConfigurationError(f"{name} must be an Agent, got {shown(given)}")
+def agent(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is an agent."""
+    if not isinstance(value, Agent):
+        raise ConfigurationError(f"{name} must be an Agent, got {shown(value)}")
 
 
-def _options(name: str, given: Any) -> None:
-    if not isinstance(given, RunOptions):
-        raise ConfigurationError(f"{name} must be RunOptions(...), got {shown(given)}")
+def options(name: str, value: Any) -> None:
+    """Raise `ConfigurationError` unless the value is options."""
+    if not isinstance(value, RunOptions):
+        raise ConfigurationError(f"{name} must be RunOptions(...), got {shown(value)}")
 
 
-_CHECKS: Final[dict[str, Check]] = {
+def _input(name: str, value: Any) -> None:
+    parts_of(value, name)
+
+
+def _new_task_id(name: str, value: Any) -> None:
+    identifier(name, value, most=MAX_TASK_ID)
+
+
+_CHECKS: Final[dict[str, Check | None]] = {
     **dict.fromkeys(("task", "a", "b"), task),
     **dict.fromkeys(("thread_id", "parent", "forked_from"), identifier),
-    "task_id": _new_id,
-    **dict.fromkeys(("by", "reason", "call_id", "request_id", "artifact_id", "cursor"), words),
+    "task_id": _new_task_id,
+    **dict.fromkeys(("by", "reason", "call_id", "request_id", "artifact_id", "cursor"), text),
     **dict.fromkeys(("input", "message"), _input),
-    **dict.fromkeys(("to", "step"), place),
+    **dict.fromkeys(("to", "step"), step_or_index),
     **dict.fromkeys(("force", "raw", "deltas", "dry_run"), flag),
     "arguments": json_object,
-    "replace": _replace,
-    "agent": _agent,
-    "options": _options,
+    "replace": replacements,
+    "agent": agent,
+    "options": options,
     "extra_state": json_value,
     "verdict": verdict,
     **dict.fromkeys(("after", "keep"), position),
-    "role": words,
+    "role": role,
+    "since": microseconds,
 }
-"""What arguments of these names must be, in any verb; what is their parameter's default may be left out."""
+"""What arguments of these names must be, in any verb; an argument that is its parameter's default is not checked."""
 
 _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
-    "list_tasks": {"agent": words},
-    "run_step": {"step": words},
-    "skip_step": {"step": words},
+    "list_tasks": {"agent": text, "state": task_state},
+    "run_step": {"step": text},
+    "skip_step": {"step": text},
     "export_tasks": {"to": None},
 }
-"""Where a name stands for something else."""
+"""Verbs in which a parameter of that name is something else."""

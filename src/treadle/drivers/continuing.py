@@ -8,7 +8,6 @@ from typing import Any
 from treadle.core import events as e
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
-from treadle.drivers import arguments
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine.inbox import as_event
 from treadle.engine.options import RunOptions, from_json, to_json, was_raised
@@ -71,9 +70,8 @@ def change_options(owned: OwnedTask, options: RunOptions | None) -> None:
 
 def options_of_fork(state: TaskState, options: RunOptions | None) -> Json:
     """Return the stored options of a fork: those of its parent under the caller's."""
-    if arguments.options(options) is None:
+    if options is None:
         return state.options
-    assert options is not None
     document: dict[str, Any] = dict(to_json(options.over(from_json(state.options))) or {})
     if was_raised(state.options):
         document["raised"] = True

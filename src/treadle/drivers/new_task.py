@@ -13,7 +13,6 @@ from treadle.core import events as e
 from treadle.core.data import frozen, mutable
 from treadle.core.messages import Content, Json
 from treadle.core.state import start
-from treadle.drivers import arguments
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
@@ -63,13 +62,6 @@ class NewRun:
     """what it is a summary of"""
 
     child_of: ChildOf | None = None
-
-    def __post_init__(self) -> None:
-        arguments.agent(self.agent)
-        arguments.options(self.options)
-        arguments.json_value("extra_state", self.extra_state)
-        if self.thread_id is not None:
-            arguments.thread(self.thread_id)
 
 
 class TaskCreator:

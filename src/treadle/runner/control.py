@@ -53,8 +53,6 @@ class ControlVerbs(ViewVerbs):
         Raises:
             TaskFinished: the task is completed, degraded or cancelled.
         """
-        if role not in ("user", "observation", "system"):
-            raise ConfigurationError(f"send: role must be 'user', 'observation' or 'system', got {role!r}")
         parts = self._load_parts(parts_of(message))
         task_id = id_of(task)
         row = await self._cache.row(task_id)
@@ -208,10 +206,6 @@ class ControlVerbs(ViewVerbs):
             CallNotFound: nothing is to be settled under this id.
             AlreadyDecided: it was settled differently.
         """
-        if not isinstance(verdict, (Happened, NotHappened)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(
-                f"settle: verdict must be Happened(...) or NotHappened(), got {verdict!r}"
-            )
         state = await self._state(task)
         if request_id not in [p.request_id for p in results.pending_of(state) if p.kind == "settlement"]:
             await self._check_settled(state, request_id, verdict)

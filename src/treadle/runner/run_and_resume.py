@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES
-from treadle.drivers import arguments
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.continuing import change_options, check_not_a_child, lift_stop, reopen, take_from_inbox
 from treadle.drivers.new_task import NewRun, new_id
@@ -174,7 +173,6 @@ class RunVerbs(StepVerbs):
             UndoUnfinished: an undo has begun and not ended.
         """
         task_id = id_of(task)
-        arguments.options(options)
         await self._cache.row(task_id)
         before = [item for item in await self._store.inbox(task_id) if item.kind in ("pause", "interrupt")]
         return await self._drive_on(task_id, agent, context, options, by, before)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 from treadle.agents.agent import Agent
-from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
-from treadle.core.messages import Message, Text, ToolCall, ToolResult
+from treadle.core.messages import Message
 from treadle.drivers import arguments
 from treadle.drivers.commit import commit
 from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
 from treadle.drivers.new_task import new_id
 from treadle.engine.journal_writer import encode_record
 from treadle.engine.results import CompactionReport, PruneReport, ThreadPage, ThreadSummary
-from treadle.errors import ConfigurationError, TaskBusy, TaskNotFound, ThreadNotFound
+from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import Commit, Model, NewTask, TaskFilter, TaskRow, ThreadChange, ThreadMoved
 from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.verbs import verb
@@ -34,7 +33,7 @@ class ThreadVerbs(RunVerbs):
     @verb
     async def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> ThreadPage:
         """Return the threads in which a task was finalized, by id; `cursor` is that of the page before."""
-        arguments.page(None, limit, None, cursor=cursor)
+        arguments.page("list_threads", limit, cursor)
         await self._store.open()
         rows = await self._store.threads(limit + 1, after=cursor)
         items = tuple([ThreadSummary(row.thread_id, row.version, row.members) for row in rows[:limit]])
@@ -65,7 +64,6 @@ class ThreadVerbs(RunVerbs):
         Raises:
             ThreadNotFound: no task was finalized in it.
         """
-        arguments.thread(thread_id)
         request = CompactionRequest(thread_id, keep, context_tokens, agent, model)
         await self._store.open()
         compactor = ThreadCompactor(
@@ -84,8 +82,7 @@ class ThreadVerbs(RunVerbs):
         Raises:
             ConfigurationError: the messages are not well-formed; the text says which.
         """
-        arguments.thread(thread_id)
-        words = _well_formed(messages)
+        checked = arguments.conversation("import_thread", messages)
         await self._store.open()
         version, _ = await self._store.thread(thread_id)
         task_id, now = new_id(), self._clock()
@@ -93,7 +90,7 @@ class ThreadVerbs(RunVerbs):
             new = NewTask(task_id, IMPORTED, thread_id, now)
             events: list[e.Event] = [
                 e.TaskCreated(IMPORTED, (), thread_id),
-                e.MessagesImported(words),
+                e.MessagesImported(checked),
                 e.TaskEnded("completed", thread_version=version + 1),
             ]
             for seq, event in enumerate(events, 1):
@@ -119,7 +116,6 @@ class ThreadVerbs(RunVerbs):
             ThreadNotFound: there is no such thread.
             TaskBusy: a task of it is driven, or is a child that its parent has not done with.
         """
-        arguments.thread(thread_id)
         await self._store.open()
         rows = await self._rows_of(thread_id)
         for row in rows:
@@ -153,10 +149,7 @@ class ThreadVerbs(RunVerbs):
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         arguments.seconds("prune: older_than", seconds)
         arguments.labels("prune: labels", labels)
-        if not isinstance(states, (list, tuple, set, frozenset)):
-            raise ConfigurationError(f"prune: states must be a list of states, got {arguments.shown(states)}")
-        for state in states:
-            arguments.page(state, 1, None)
+        arguments.task_states("prune: states", states)
         await self._store.open()
         before = self._clock() - int(seconds * 1e6)
         threads: dict[str, list[TaskRow]] = {}
@@ -215,45 +208,3 @@ class ThreadVerbs(RunVerbs):
             if len(page) < PAGE:
                 return rows
             cursor = page[-1].task_id
-
-
-def _storable(name: str, message: Message) -> None:
-    """Raise `ConfigurationError` for a message that no journal can hold."""
-    try:
-        beyond = codec.flaw([message.meta, *[codec.encode_part(part) for part in message.parts]])
-    except (KeyError, TypeError, AttributeError) as error:
-        beyond = f"no message as its class says: {error!r:.80}"
-    if beyond is not None:
-        raise ConfigurationError(f"{name} cannot be stored: it is {beyond}, got {arguments.shown(message)}")
-
-
-def _well_formed(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return messages as they are kept; raises `ConfigurationError` for what no model could be shown."""
-    unchecked: Any = messages
-    if not isinstance(unchecked, (list, tuple)) or not unchecked:
-        raise ConfigurationError(
-            f"import_thread: messages must be a list of Message, got {arguments.shown(messages)}"
-        )
-    asked: list[str] = []
-    seen: set[str] = set()
-    for place, message in enumerate(cast("Sequence[Any]", unchecked)):
-        if not isinstance(message, Message):
-            raise ConfigurationError(
-                f"import_thread: message {place} is no Message, got {arguments.shown(message)}"
-            )
-        answered = [part.call_id for part in message.parts if isinstance(part, ToolResult)]
-        if answered != asked:
-            what = f"answers {answered} where {asked} was asked"
-            raise ConfigurationError(
-                f"import_thread: message {place} {what}; each call needs its result next"
-            )
-        asked = [part.id for part in message.parts if isinstance(part, ToolCall)]
-        if len({*asked}) < len(asked) or seen & {*asked}:
-            raise ConfigurationError(f"import_thread: message {place} uses the id of another call")
-        seen |= {*asked}
-        if not any(not isinstance(part, Text) or part.text for part in message.parts):
-            raise ConfigurationError(f"import_thread: message {place} says nothing")
-        _storable(f"import_thread: message {place}", message)
-    if asked:
-        raise ConfigurationError(f"import_thread: the calls {asked} have no results")
-    return tuple(cast("Sequence[Message]", unchecked))

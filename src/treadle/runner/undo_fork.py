@@ -12,7 +12,7 @@ from treadle.core.data import frozen
 from treadle.core.journal import check_format, check_known, unfold
 from treadle.core.messages import Json
 from treadle.core.state import TaskState
-from treadle.drivers import arguments, fork_point
+from treadle.drivers import fork_point
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.commit import commit
 from treadle.drivers.continuing import check_not_a_child, lift_stop, options_of_fork, reopen
@@ -169,11 +169,9 @@ class UndoForkVerbs(ViewVerbs):
         check_format(task_id, row.format)
         state = (await self._cache.load(task_id)).state
         check_known(state)
-        replaced = arguments.replacements(replace)
+        replaced = replace or {}
         point = await fork_point.fork_point(self._store, state, at, replaced)
         seq = point.seq
-        if thread_id is not None:
-            arguments.thread(thread_id)
         if isinstance(at, int):
             await fork_point.check_rest(self._store, task_id, seq)
         if agent is not None:

@@ -109,8 +109,7 @@ class ViewVerbs:
         cursor: str | None = None,
     ) -> TaskPage:
         """Return tasks, newest first, that match all given fields; `since` in microseconds since 1970, UTC."""
-        texts = {"agent": agent, "thread_id": thread_id, "parent": parent, "forked_from": forked_from}
-        arguments.page(state, limit, since, cursor=cursor, **texts)
+        arguments.page("list_tasks", limit, cursor)
         await self._store.open()
         # One more than asked for tells whether there is a next page.
         wanted = TaskFilter(state, agent, thread_id, parent, forked_from, since, limit + 1, cursor)
