@@ -98,8 +98,8 @@ async def test_a_version_is_the_same_however_much_is_kept(store: Any) -> None:
         kept = ThreadHistory(runner.store)
         version, _ = await runner.store.thread("talk")
         for at in [*range(version + 1), *range(version, -1, -1), None, 2, None]:
-            fresh = await ThreadHistory(runner.store).words("talk", at)
-            assert said((await kept.words("talk", at)).messages) == said(fresh.messages)
+            fresh = await ThreadHistory(runner.store).messages("talk", at)
+            assert said((await kept.messages("talk", at)).messages) == said(fresh.messages)
             if at is not None:
                 assert said((await kept.begin("talk", at)).messages) == said(fresh.messages)
 
@@ -111,7 +111,7 @@ async def test_no_more_is_kept_than_a_bound(tmp_path: Path) -> None:
         size = sum([len(record.data) for t in ("a-one", "a-two") for record in await runner.store.read(t)])
         history = ThreadHistory(runner.store, most=size * 2 + size // 2)
         for thread in "abcba":
-            assert len((await history.words(thread)).messages) == 12
+            assert len((await history.messages(thread)).messages) == 12
         assert [thread for thread, _ in history._entries] == ["b", "a"]
         assert history._size == sum(entry.size for entry in history._entries.values()) <= size * 2.5
         history.forget("a")

@@ -1,16 +1,16 @@
-"""What a thread says: the messages of its members, and what a task begins with in it.
+"""The messages of a thread, and those that a new task begins with in it.
 
 Theory of operation
 -------------------
 
-A thread is a list of members: tasks, in the order in which they were finalized. What it says follows from their
-journals by one rule. Each member adds what its task said on its own:
+A thread is a list of members: tasks, in the order in which they were finalized. Its messages follow from their
+journals by one rule. Each member adds the messages of its own task:
 
 - a task made in the thread: everything from its input on, nothing of what the thread held before it;
 - a fork: everything after its fork point;
 - imported messages: those messages.
 
-The *first* member, if it is a fork, also brings along what it was forked with, since no other member says that: the
+The *first* member, if it is a fork, also brings along what it was forked with, since no other member has that: the
 messages of the tasks it shares a prefix with and, where the task at the root of them belongs to another thread, what
 that task began with there. What a root of the same thread began with is not brought along: the first member has
 nothing before it, so the turns that the root began with were taken out.
@@ -18,26 +18,26 @@ nothing before it, so the turns that the root began with were taken out.
     version  1        2        3        4        5
              one +    two +    two -    one -    two +
 
-`two` began with version 1, and at version 5 it is the first member. The thread says `two, re: two`.
+`two` began with version 1, and at version 5 it is the first member. The thread then holds `two, re: two`.
 
-A summary is a member that *covers* a version. For `words` it does not exist; for `begin` it stands for the members up
-to that version.
+A summary is a member that *covers* a version. `messages` ignores it; for `begin` it stands for the members up to that
+version.
 
 A member that cannot be read is left out and reported as damaged. A store that does not answer is an error.
 
 The cache
 ---------
 
-What was read is kept: for each thread one list of turns with all their messages, and one of the turns behind its
+There are two entries for each thread: a list of all turns with their messages, and a list of the turns behind its
 newest summary. A later request reads the members of later versions alone. It may do so when
 
 - each version since then added a member that is a member still, so that nothing was taken out: as many members are
   listed as there are new versions;
-- the thread is the same one: the record of the newest turn that is kept has the same digest. A journal is chained,
+- the thread is the same one: the record of the newest cached turn has the same digest. A journal is chained,
   and a thread that was deleted and made again has none of the journals that it had.
 
-Otherwise the kept turns are compared with the thread's members, and those at the beginning that agree are used. What
-is kept is replaced and never changed. An entry can be dropped at any time; it is then read again.
+Otherwise the cached turns are compared with the thread's members, and those at the beginning that agree are used. An
+entry is replaced and never changed. It can be dropped at any time; it is then read again.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ from treadle.engine.results import DamagedTurn
 from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew, TreadleError
 from treadle.ports import JournalReader, Record, ThreadMember
 
-KEPT_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes of journals are kept as messages, of all threads together."""
+CACHED_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes of journals are cached as messages, of all threads together."""
 
-KEPT_LISTS: Final = 256
-"""Of how many threads messages are kept at most."""
+CACHED_LISTS: Final = 256
+"""How many lists of turns are cached at most."""
 
 TURNS_AT_ONCE: Final = 64
 """How many members are read before other work of the event loop gets its turn."""
 
 Inside = tuple[tuple[str, int], ...]
-"""The versions of threads that are being read, each for the sake of the one before."""
+"""The versions of threads that are being read, each because the one before begins with it."""
 
 
 @frozen
@@ -79,7 +79,7 @@ class ThreadMessagesRead:
     """Messages of a thread; the list is shared and must not be changed.
 
     Args:
-        version: the version of the thread that says this.
+        version: the version of the thread that has these messages.
         messages: the oldest first.
         damaged: the members that are left out.
         summarised: whether the first message is a summary of older ones.
@@ -111,7 +111,7 @@ class _Turn:
 
 
 @mutable
-class _Kept:
+class _Entry:
     """The turns of a thread behind version `after`, as of version `at`, and their messages in one list.
 
     `ends` and `sizes` hold for each turn how many messages, and bytes of journals, there are up to its end.
@@ -131,7 +131,7 @@ class _Kept:
         return self.sizes[-1] if self.sizes else 0
 
     def add(self, turn: _Turn) -> None:
-        """Add the next turn, before this is kept."""
+        """Add the next turn, before this entry is cached."""
         self.turns.append(turn)
         self.messages += turn.messages
         self.ends.append(len(self.messages))
@@ -141,7 +141,7 @@ class _Kept:
 
 @frozen
 class _Listed:
-    """A version of a thread, compared with what is kept of it: `shared` turns are the same, and `rest` follow."""
+    """A version of a thread, compared with its cache entry: `shared` turns are the same, and `rest` follow."""
 
     at: int
     shared: int
@@ -154,21 +154,21 @@ class ThreadHistory:
 
     Args:
         store: where the threads are.
-        most: how many bytes of journals to keep as messages.
+        most: how many bytes of journals to cache as messages.
     """
 
-    def __init__(self, store: JournalReader, most: int = KEPT_BYTES) -> None:
+    def __init__(self, store: JournalReader, most: int = CACHED_BYTES) -> None:
         self._store = store
         self._most = most
         self._lock = Lock()
-        self._entries: OrderedDict[tuple[str, bool], _Kept] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, bool], _Entry] = OrderedDict()
         self._size = 0
 
-    async def words(self, thread_id: str, version: int | None = None) -> ThreadMessagesRead:
-        """Return what a thread says, now or at an earlier version; the whole of it, whatever is summarised."""
-        kept = self._entry(thread_id, 0)
-        listed = await self._list(thread_id, version, kept)
-        return await self._read(thread_id, kept, listed, ())
+    async def messages(self, thread_id: str, version: int | None = None) -> ThreadMessagesRead:
+        """Return all messages of a thread, now or at an earlier version, also those that a summary covers."""
+        entry = self._cached(thread_id, 0)
+        listed = await self._list(thread_id, version, entry)
+        return await self._read(thread_id, entry, listed, ())
 
     async def begin(
         self, thread_id: str, version: int | None = None, inside: Inside = ()
@@ -180,8 +180,8 @@ class ThreadHistory:
         if version is not None and (thread_id, version) in inside:
             text = f"version {version} of thread {thread_id!r} is said to begin with itself"
             raise JournalCorrupt(text, task_id="", seq=1)
-        kept = self._entry(thread_id, None)
-        listed = await self._list(thread_id, version, kept)
+        entry = self._cached(thread_id, None)
+        listed = await self._list(thread_id, version, entry)
         inside = (*inside, (thread_id, listed.at if version is None else version))
         damaged: tuple[DamagedTurn, ...] = ()
         for summary in sorted(listed.summaries, key=_version, reverse=True):
@@ -190,22 +190,22 @@ class ThreadHistory:
             except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
                 damaged += (_damage(summary, error),)
                 continue
-            rest = await self._behind(thread_id, summary.covers, kept, listed, inside)
+            rest = await self._behind(thread_id, summary.covers, entry, listed, inside)
             messages = [Message("user", summary_words(text)), *rest.messages]
             return ThreadMessagesRead(listed.at, messages, damaged + rest.damaged, summarised=True)
-        whole = await self._behind(thread_id, 0, kept, listed, inside)
+        whole = await self._behind(thread_id, 0, entry, listed, inside)
         return ThreadMessagesRead(listed.at, whole.messages, damaged + whole.damaged)
 
     async def _behind(
-        self, thread_id: str, after: int, kept: _Kept, listed: _Listed, inside: Inside
+        self, thread_id: str, after: int, entry: _Entry, listed: _Listed, inside: Inside
     ) -> ThreadMessagesRead:
-        """Return what the members behind version `after` say; `kept` and `listed` may be of other members."""
-        if kept.after != after:
-            if kept.after and not after:
+        """Return the messages of the members behind version `after`; `entry` and `listed` may be of other members."""
+        if entry.after != after:
+            if entry.after and not after:
                 self._drop(thread_id, summarised=True)
-            kept = self._entry(thread_id, after)
-            listed = await self._list(thread_id, listed.at, kept)
-        return await self._read(thread_id, kept, listed, inside)
+            entry = self._cached(thread_id, after)
+            listed = await self._list(thread_id, listed.at, entry)
+        return await self._read(thread_id, entry, listed, inside)
 
     async def turn(self, thread_id: str, member: ThreadMember, *, first: bool) -> Sequence[Message]:
         """Return what one member adds to its thread; nothing if it is damaged."""
@@ -218,49 +218,49 @@ class ThreadHistory:
         ).output_text
 
     def forget(self, thread_id: str) -> None:
-        """Drop what is kept of a thread."""
+        """Drop the cache entries of a thread."""
         for summarised in (True, False):
             self._drop(thread_id, summarised=summarised)
 
     # -------------------------------------------------------------------------------------- the cache
 
-    def _entry(self, thread_id: str, after: int | None) -> _Kept:
-        """Return what is kept of a thread behind a version; None: behind its newest summary, else of all of it."""
+    def _cached(self, thread_id: str, after: int | None) -> _Entry:
+        """Return the cache entry of a thread behind a version; None: behind its newest summary, else of all of it."""
         with self._lock:
             for summarised in (True, False) if after is None else (bool(after),):
-                kept = self._entries.get((thread_id, summarised))
-                if kept is not None and after in (None, kept.after):
+                entry = self._entries.get((thread_id, summarised))
+                if entry is not None and after in (None, entry.after):
                     self._entries.move_to_end((thread_id, summarised))
-                    return kept
-        return _Kept(after or 0)
+                    return entry
+        return _Entry(after or 0)
 
     def _drop(self, thread_id: str, *, summarised: bool) -> None:
         with self._lock:
             dropped = self._entries.pop((thread_id, summarised), None)
             self._size -= dropped.size if dropped is not None else 0
 
-    def _keep(self, thread_id: str, kept: _Kept) -> None:
+    def _cache(self, thread_id: str, entry: _Entry) -> None:
         with self._lock:
-            replaced = self._entries.pop((thread_id, bool(kept.after)), None)
-            self._size += kept.size - (replaced.size if replaced is not None else 0)
-            self._entries[thread_id, bool(kept.after)] = kept
-            while self._size > self._most or len(self._entries) > KEPT_LISTS:
+            replaced = self._entries.pop((thread_id, bool(entry.after)), None)
+            self._size += entry.size - (replaced.size if replaced is not None else 0)
+            self._entries[thread_id, bool(entry.after)] = entry
+            while self._size > self._most or len(self._entries) > CACHED_LISTS:
                 _, dropped = self._entries.popitem(last=False)
                 self._size -= dropped.size
 
-    async def _list(self, thread_id: str, version: int | None, kept: _Kept) -> _Listed:
-        """Read which members a thread has at a version, and compare them with what is kept."""
-        if kept.at and (version is None or version >= kept.at):
-            at, new = await self._store.thread(thread_id, version=version, since=kept.at)
-            if len(new) == at - kept.at and await self._is_same(kept.turns):
-                summaries = (*kept.summaries, *[member for member in new if member.covers])
-                return _Listed(at, len(kept.turns), [m for m in new if not m.covers], summaries)
+    async def _list(self, thread_id: str, version: int | None, entry: _Entry) -> _Listed:
+        """Read which members a thread has at a version, and compare them with the cache entry."""
+        if entry.at and (version is None or version >= entry.at):
+            at, new = await self._store.thread(thread_id, version=version, since=entry.at)
+            if len(new) == at - entry.at and await self._is_same(entry.turns):
+                summaries = (*entry.summaries, *[member for member in new if member.covers])
+                return _Listed(at, len(entry.turns), [m for m in new if not m.covers], summaries)
         at, members = await self._store.thread(thread_id, version=version)
-        turns = [member for member in members if not member.covers and member.version > kept.after]
+        turns = [member for member in members if not member.covers and member.version > entry.after]
         shared = 0
-        while shared < min(len(turns), len(kept.turns)) and turns[shared] == kept.turns[shared].member:
+        while shared < min(len(turns), len(entry.turns)) and turns[shared] == entry.turns[shared].member:
             shared += 1
-        if shared and not await self._is_same(kept.turns[:shared]):
+        if shared and not await self._is_same(entry.turns[:shared]):
             shared = 0
         return _Listed(at, shared, turns[shared:], tuple([member for member in members if member.covers]))
 
@@ -276,19 +276,21 @@ class ThreadHistory:
             return False
         return bool(records) and records[-1].digest == newest.digest
 
-    async def _read(self, thread_id: str, kept: _Kept, listed: _Listed, inside: Inside) -> ThreadMessagesRead:
-        """Read the members that are not kept, and keep them if the version is a newer one."""
-        if listed.rest or listed.shared < len(kept.turns) or listed.at != kept.at:
-            newer = _up_to(kept, listed)
+    async def _read(
+        self, thread_id: str, entry: _Entry, listed: _Listed, inside: Inside
+    ) -> ThreadMessagesRead:
+        """Read the members that are not in the cache, and cache them if the version is a newer one."""
+        if listed.rest or listed.shared < len(entry.turns) or listed.at != entry.at:
+            newer = _up_to(entry, listed)
             for number, member in enumerate(listed.rest, 1):
-                first = kept.after == 0 and not newer.turns
+                first = entry.after == 0 and not newer.turns
                 newer.add(await self._turn(thread_id, member, first, inside))
                 if number % TURNS_AT_ONCE == 0:
                     await asyncio.sleep(0)
-            if listed.at >= kept.at or not listed.shared:
-                self._keep(thread_id, newer)
-            kept = newer
-        return ThreadMessagesRead(listed.at, kept.messages, kept.damaged)
+            if listed.at >= entry.at or not listed.shared:
+                self._cache(thread_id, newer)
+            entry = newer
+        return ThreadMessagesRead(listed.at, entry.messages, entry.damaged)
 
     # ------------------------------------------------------------------------------------- one member
 
@@ -321,32 +323,32 @@ class ThreadHistory:
                 base = event.base
         if not base or thread == here:
             return [], ()
-        words = await self.begin(thread, base, inside)
-        return words.messages, words.damaged
+        start_of_root = await self.begin(thread, base, inside)
+        return start_of_root.messages, start_of_root.damaged
 
 
-def _up_to(kept: _Kept, listed: _Listed) -> _Kept:
+def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
     """Return the turns that are shared with a version of the thread, in lists of their own."""
     shared = listed.shared
-    turns, ends, sizes = kept.turns[:shared], kept.ends[:shared], kept.sizes[:shared]
-    messages = kept.messages[: ends[-1] if ends else 0]
-    damaged = kept.damaged
-    if shared < len(kept.turns):
+    turns, ends, sizes = entry.turns[:shared], entry.ends[:shared], entry.sizes[:shared]
+    messages = entry.messages[: ends[-1] if ends else 0]
+    damaged = entry.damaged
+    if shared < len(entry.turns):
         damaged = tuple([damage for turn in turns for damage in turn.damaged])
-    return _Kept(kept.after, listed.at, turns, ends, sizes, messages, listed.summaries, damaged)
+    return _Entry(entry.after, listed.at, turns, ends, sizes, messages, listed.summaries, damaged)
 
 
 def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Event]]:
     """Return the events of a member up to its place in the thread, each with its epoch; raises `JournalCorrupt`."""
-    found = [(epoch, event) for epoch, events in unfold(member.task_id, records) for event in events]
-    found = [(epoch, event) for epoch, event in found if event.seq <= member.seq]
-    if len(found) < member.seq:
-        raise missing_tail(member.task_id, len(found), member.seq)
-    return found
+    events = [(epoch, event) for epoch, events in unfold(member.task_id, records) for event in events]
+    events = [(epoch, event) for epoch, event in events if event.seq <= member.seq]
+    if len(events) < member.seq:
+        raise missing_tail(member.task_id, len(events), member.seq)
+    return events
 
 
 def _folded(member: ThreadMember, events: list[tuple[int, e.Event]]) -> TaskState:
-    """Return what a member said, without what its thread held before.
+    """Return the state of a member, without the messages that its thread held before.
 
     Raises `JournalCorrupt`, or `TaskTooNew` where it was written by a newer version.
     """

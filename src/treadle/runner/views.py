@@ -158,8 +158,8 @@ class ViewVerbs:
         A task of the thread whose journal cannot be read is left out; the `damaged` of what is returned names it.
         """
         await self._store.open()
-        words = await self._cache.history.words(thread_id)
-        return ThreadMessages(words.messages, words.damaged)
+        thread = await self._cache.history.messages(thread_id)
+        return ThreadMessages(thread.messages, thread.damaged)
 
     @verb
     async def delete_task(self, task: Ref) -> None:

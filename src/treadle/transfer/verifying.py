@@ -154,7 +154,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
                 listed.add(member.task_id)
                 found.append(await _member_verified(store, history, member))
         named = {finding.task_id for task in found for finding in task.findings}
-        for turn in (await history.words(thread)).damaged:
+        for turn in (await history.messages(thread)).damaged:
             if turn.task_id not in named:
                 text = f"thread {thread!r} is read without its messages: {turn}"
                 incomplete.append(Finding(turn.task_id, turn.seq, "thread", text))

@@ -69,11 +69,11 @@ async def test_a_member_that_is_lost_is_found() -> None:
 async def test_messages_that_stand_twice_in_a_thread_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     await talking(store)
-    real: Any = ThreadHistory.words
+    real: Any = ThreadHistory.messages
 
     async def twice(self: ThreadHistory, thread_id: str, version: int | None = None) -> ThreadMessagesRead:
         words = await real(self, thread_id, version)
         return ThreadMessagesRead(words.version, [*words.messages[:2], *words.messages])
 
-    monkeypatch.setattr(ThreadHistory, "words", twice)
+    monkeypatch.setattr(ThreadHistory, "messages", twice)
     assert "its tasks added" in (await found(store))["two"]

@@ -60,7 +60,7 @@ async def _audit_thread(store: JournalStore, history: ThreadHistory, thread: str
     if (version - len(members)) % 2:
         text = f"version {version} of thread {thread!r} has {len(members)} members: one is lost"
         return [Violation("threads", thread, 0, text)]
-    read = await history.words(thread)
+    read = await history.messages(thread)
     if read.damaged:
         return [Violation("threads", turn.task_id, turn.seq, str(turn)) for turn in read.damaged]
     expected: list[RoleAndText] = []
