@@ -178,5 +178,5 @@ async def test_a_failure_may_come_after_some_words():
 def test_a_script_of_anything_else_is_refused():
     with pytest.raises(ConfigurationError, match="not int"):
         ScriptedModel([1])
-    with pytest.raises(ConfigurationError, match="stands by itself"):
+    with pytest.raises(ConfigurationError, match="must be an item of the script itself"):
         ScriptedModel([[text("a"), fail(500)]])

@@ -12,6 +12,7 @@ from treadle.cli.screen import Screen, clean, dollars, short
 from treadle.core import events as e
 from treadle.core.ids import undone_call
 from treadle.core.messages import IN_WORDS, Content, File, Json, Message, Reasoning, Text, ToolCall
+from treadle.core.model import WHOLE
 from treadle.core.observation import as_text
 from treadle.core.schedule import ITSELF, UNNEEDED
 from treadle.core.spending import as_dollars
@@ -161,7 +162,7 @@ class Timeline:
         self.last_text = event.message.text
         if self.last_text and streamed != self.last_text:
             self._line("  " + self.last_text.strip().replace("\n", "\n  "))
-        if event.finish not in ("stop", "tool_calls"):
+        if event.finish not in WHOLE:
             self._line(("  ! the answer ended early: ", "yellow"), event.finish)
         for call in event.message.tool_calls:
             problem = f"  (not run: {call.problem})" if call.problem else ""

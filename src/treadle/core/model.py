@@ -11,7 +11,10 @@ from treadle.core.messages import Json, Message
 from treadle.core.tools import ToolSpec
 
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "error", "unknown"]
-"""Why a model stopped. Of these only `stop` and `tool_calls` may lead to an action."""
+"""Why a model stopped."""
+
+WHOLE: Final[frozenset[Finish]] = frozenset(("stop", "tool_calls"))
+"""The finishes of a whole answer: only such an answer may lead to an action."""
 
 ToolChoice: TypeAlias = str
 """`auto`, `none`, `required`, or the name of one tool."""

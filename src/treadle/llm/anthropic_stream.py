@@ -1,4 +1,4 @@
-"""Anthropic's Messages of servers that do not say what was used: nothing is then known of it, and nothing is wrong."""
+"""Anthropic's Messages, also from servers that report no usage: the usage is then unknown, which is no error."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models.anthropic import AnthropicModel, AnthropicStreamedResponse
 
 NEEDED = ("pydantic_ai.providers.anthropic", "opentelemetry.propagate")
-"""Modules that the client imports at its first request, before which they are better there."""
+"""Modules that the client would import during its first request."""
 
 
 def prepare_answers() -> None:
-    """Build what reads an answer, which would else be built when its first event comes."""
+    """Build the validators of stream events, which would otherwise be built at the first event."""
     for kind in get_args(get_args(BetaRawMessageStreamEvent)[0]):
         kind.model_rebuild()
 
 
 class MessagesModel(AnthropicModel):
-    """Anthropic's model, which can do without usage."""
+    """Anthropic's model; usage may be missing in its answers."""
 
     async def _process_streamed_response(
         self, response: Any, *args: Any, **options: Any
     ) -> AnthropicStreamedResponse:
-        return await super()._process_streamed_response(cast("Any", _Counted(response)), *args, **options)
+        return await super()._process_streamed_response(
+            cast("Any", _EventsWithUsage(response)), *args, **options
+        )
 
     def _process_response(self, response: BetaMessage, *args: Any, **options: Any) -> ModelResponse:
         if getattr(response, "type", None) == "message" and getattr(response, "usage", None) is None:
@@ -32,8 +34,8 @@ class MessagesModel(AnthropicModel):
         return super()._process_response(response, *args, **options)
 
 
-class _Counted:
-    """The events of a stream, with usage in those that should have it."""
+class _EventsWithUsage:
+    """The events of a stream, with zero usage where it is missing."""
 
     def __init__(self, events: Any) -> None:
         self._events = events
@@ -45,7 +47,7 @@ class _Counted:
         """Return the first event without taking it."""
         return _with_usage(await self._events.peek())
 
-    def __aiter__(self) -> _Counted:
+    def __aiter__(self) -> _EventsWithUsage:
         return self
 
     async def __anext__(self) -> Any:

@@ -1,4 +1,4 @@
-"""From what a model wrote to a tool call: complete JSON objects only, nothing is ever repaired."""
+"""Parse the arguments that a model wrote for a tool call: complete JSON objects only, nothing is repaired."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from treadle.core.strict_json import parse_object
 
 
 def parsed_call(call_id: str, name: str, raw: str, *, truncated: bool = False, meta: Json = None) -> ToolCall:
-    """Return the call that a model wrote, marked with a problem when it must not run.
+    """Return the call that a model wrote, marked with a problem if it must not run.
 
     Args:
-        call_id: the provider's own id, or nothing.
+        call_id: the provider's own id, or an empty text.
         name: the tool.
-        raw: the arguments exactly as they were written.
-        truncated: the provider said that the answer was cut off or withheld, so nothing in it may run.
-        meta: what the provider wants back with the call.
+        raw: the arguments exactly as the model wrote them.
+        truncated: whether the answer was cut off or withheld, so that none of its calls may run.
+        meta: data that the provider wants back with the call.
     """
     if truncated:
         return ToolCall(call_id, name, {}, raw=raw, problem="truncated", meta=meta)
@@ -25,6 +25,6 @@ def parsed_call(call_id: str, name: str, raw: str, *, truncated: bool = False, m
     except (ValueError, RecursionError):
         return ToolCall(call_id, name, {}, raw=raw, problem="unparsable", meta=meta)
     if raw.count("{") + raw.count("[") > MAX_DEPTH and (beyond := flaw(arguments)) is not None:
-        # Marked here already, before arguments are copied or searched level by level.
+        # Marked before the arguments are copied or searched level by level.
         return ToolCall(call_id, name, {}, raw=raw[:RAW_KEPT], problem=beyond, meta=meta)
     return ToolCall(call_id, name, arguments, meta=meta)

@@ -1,4 +1,4 @@
-"""What the connections to all providers share: whom they trust, and where they go."""
+"""The connections to all providers: which certificates they trust, and that they follow no redirect."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from treadle.llm import loading
 
 @cache
 def tls() -> SSLContext:
-    """Return whom to trust: the system's certificates, which take longer to read than a request to make."""
+    """Return the system's certificates; cached, since reading them takes longer than a request."""
     return httpx2.create_ssl_context()
 
 
 def settings(home: str, **more: Any) -> dict[str, Any]:
-    """Return what every HTTP client of a provider is made with: no redirect is followed.
+    """Return the arguments of every HTTP client for a provider: it follows no redirect.
 
     Args:
-        home: the module of the model class; no answer is read before all of it is loaded.
-        more: other arguments of the client; `event_hooks` are called before a redirect is refused.
+        home: the module of the model class; responses wait until all of it is loaded.
+        more: further arguments of the client; its `event_hooks` are called before a redirect is refused.
     """
 
     async def loaded(_response: httpx2.Response) -> None:
@@ -35,16 +35,16 @@ def settings(home: str, **more: Any) -> dict[str, Any]:
 
 
 async def refuse_redirect(response: httpx2.Response) -> None:
-    """Raise `ModelError` for a response that leads elsewhere: the key of a request would go there with it."""
+    """Raise `ModelError` for a redirect: following it would send the key of the request to another server."""
     if not 300 <= response.status_code < 400:
         return
-    here, there = response.request.url, response.headers.get("location", "")
+    url, location = response.request.url, response.headers.get("location", "")
     try:
-        host = here.join(there).netloc.decode("ascii", "replace").rpartition("@")[2][:_HOST_MAX]
+        host = url.join(location).netloc.decode("ascii", "replace").rpartition("@")[2][:_HOST_MAX]
     except (httpx2.InvalidURL, ValueError):
         host = ""
     raise ModelError(
-        f"{here.host} answered with HTTP status {response.status_code}, a redirect to {host or 'nowhere'}, which is "
+        f"{url.host} answered with HTTP status {response.status_code}, a redirect to {host or 'nowhere'}, which is "
         "not followed: the API key would go there. Set base_url to the address of the API itself",
         kind="not_found",
         status=response.status_code,
@@ -52,4 +52,4 @@ async def refuse_redirect(response: httpx2.Response) -> None:
 
 
 _HOST_MAX: Final = 253
-"""Characters of the longest host name."""
+"""The length of the longest host name."""

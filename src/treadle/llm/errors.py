@@ -1,4 +1,4 @@
-"""What kind of failure a provider's refusal is, judged by type, status and headers; never by searching prose."""
+"""The kind of a provider's error, by its type, code, status and headers; never by searching its message."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from treadle.core.redaction import NO_SECRETS, Secrets, hide_named
 from treadle.errors import ModelError, ModelErrorKind
 
 MESSAGE_MAX = 500
-"""Characters of a provider's message that an error repeats."""
+"""Characters of a provider's message in an error."""
 
-_LOOKED_AT, _MARGIN = 4_000, 1_000
-"""Characters of a message that are looked through for secrets, and those at their end of which nothing is repeated."""
+_SEARCHED, _MARGIN = 4_000, 1_000
+"""Characters of a message that are searched for secrets, and how many of these at the end are left out."""
 
 _TEXT_MAX = 300
-"""Characters of a body that is no JSON and no markup, and short enough to be a message."""
+"""The longest body, neither JSON nor markup, that is taken for a message."""
 
 _BY_STATUS: dict[int, ModelErrorKind] = {
     400: "invalid_request",
@@ -50,7 +50,7 @@ _BY_CODE: dict[str, ModelErrorKind] = {
     "request_too_large": "too_large",
     "string_above_max_length": "too_large",
 }
-"""Codes that machines are meant to read, where they say more than the status."""
+"""Machine-readable codes that are more precise than the status."""
 
 _BY_CODE_ALONE: dict[str, ModelErrorKind] = {
     "api_error": "server",
@@ -64,9 +64,9 @@ _BY_CODE_ALONE: dict[str, ModelErrorKind] = {
     "server_error": "server",
     "timeout_error": "timeout",
 }
-"""Codes of failures that are told in the middle of an answer, when the status has long been 200."""
+"""Codes of failures in the middle of an answer, after the status 200."""
 
-# By name, so that no SDK is imported to recognise its errors. Of several, the first in the class's order counts.
+# By name, so that no SDK is imported to recognise its errors. The first match in the class's order counts.
 _BY_TYPE: dict[str, ModelErrorKind] = {
     "ModelQuotaExceededError": "permission",
     "ModelRateLimitError": "rate_limit",
@@ -86,7 +86,7 @@ _BY_TYPE: dict[str, ModelErrorKind] = {
     "APIConnectionError": "connection",
     "APIResponseValidationError": "unparsable",
     "TimeoutException": "timeout",
-    "DecodingError": "connection",  # what was compressed got damaged on the way
+    "DecodingError": "connection",  # damaged compression
     "TransportError": "connection",
     "StreamError": "connection",
     "JSONDecodeError": "unparsable",
@@ -94,7 +94,7 @@ _BY_TYPE: dict[str, ModelErrorKind] = {
     "ValidationError": "unparsable",
     "TimeoutError": "timeout",
     "OSError": "connection",
-    # What SDKs raise when they stumble over an answer that is not as they expect.
+    # Errors that SDKs raise for an answer that they do not expect.
     "ArithmeticError": "unparsable",
     "AssertionError": "unparsable",
     "AttributeError": "unparsable",
@@ -107,19 +107,19 @@ _BY_TYPE: dict[str, ModelErrorKind] = {
 PASSING: frozenset[ModelErrorKind] = frozenset(
     ("rate_limit", "overloaded", "server", "timeout", "connection", "not_sent")
 )
-"""What may be otherwise in a while: 408, 409, 425, 429 and 5xx, deadlines, lost connections, requests held back."""
+"""Failures that may pass: 408, 409, 425, 429 and 5xx, deadlines, lost connections, requests not sent."""
 
 OF_SERVICE: frozenset[ModelErrorKind] = frozenset(("overloaded", "server", "timeout", "connection"))
-"""What tells that a service is not well, whoever asks and whatever is asked."""
+"""Failures of the service itself, for all callers and all requests."""
 
 ELSEWHERE: frozenset[ModelErrorKind] = PASSING | frozenset[ModelErrorKind](
     ("authentication", "permission", "not_found")
 )
-"""What another model may do better: what passes, and what is wrong with one account or one model."""
+"""Failures after which another model may answer: those that pass, and those of one account or one model."""
 
 
 def kind_of_status(status: int) -> ModelErrorKind:
-    """Return what kind of failure an HTTP status tells of."""
+    """Return the kind of failure for an HTTP status."""
     if (kind := _BY_STATUS.get(status)) is not None:
         return kind
     if status >= 500:
@@ -128,37 +128,37 @@ def kind_of_status(status: int) -> ModelErrorKind:
 
 
 def model_error(error: Exception, *, secrets: Secrets = NO_SECRETS) -> ModelError:
-    """Return what an SDK, pydantic-ai or the HTTP client raised as a `ModelError`, apart from what led to it.
+    """Return an error of an SDK, pydantic-ai or the HTTP client as a `ModelError`, without its causes.
 
     Args:
-        error: what was raised.
+        error: the error.
         secrets: values that must not appear in the message.
     """
     ours = next((cause for cause in _chain(error) if isinstance(cause, ModelError)), None)
     if ours is None:
         status = _status(error)
         return ModelError(
-            shortened(_words(error, status), secrets),
+            shortened(_message(error, status), secrets),
             kind=_kind(error, status),
             status=status,
             retry_after=_retry_after(error),
         )
     ours.args = (shortened(str(ours), secrets),)
-    ours.__cause__ = ours.__context__ = None  # a chain would show what is hidden
+    ours.__cause__ = ours.__context__ = None  # a chained error would show the secrets
     return ours.with_traceback(None)
 
 
-def shortened(words: str, secrets: Secrets = NO_SECRETS) -> str:
-    """Return words for an error message: on one line, without secrets, at most `MESSAGE_MAX` characters."""
-    looked_at = secrets.hide(words[:_LOOKED_AT], deep=True)
-    if len(words) > _LOOKED_AT:
-        looked_at = looked_at[:-_MARGIN]  # it may end with the beginning of a secret
-    looked_at = re.sub(r"\s+", " ", hide_named(looked_at)).strip()
-    return looked_at if len(looked_at) <= MESSAGE_MAX else looked_at[: MESSAGE_MAX - 1] + "…"
+def shortened(message: str, secrets: Secrets = NO_SECRETS) -> str:
+    """Return a message on one line, without secrets, cut to `MESSAGE_MAX` characters."""
+    safe = secrets.hide(message[:_SEARCHED], deep=True)
+    if len(message) > _SEARCHED:
+        safe = safe[:-_MARGIN]  # it may end with the beginning of a secret
+    safe = re.sub(r"\s+", " ", hide_named(safe)).strip()
+    return safe if len(safe) <= MESSAGE_MAX else safe[: MESSAGE_MAX - 1] + "…"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what led to it."""
+    """Yield an error and its causes."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -168,7 +168,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return the seconds that response headers (names in lower case) ask to wait, from a number or an HTTP date."""
+    """Return how many seconds response headers (names in lower case) ask to wait: a number or an HTTP date."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * unit
@@ -188,9 +188,9 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def _status(error: Exception) -> int | None:
-    """Return the HTTP status, or what stands for it in a failure that is told in the middle of an answer."""
-    told = [place.get("code") for place in _places(error)]
-    for status in (getattr(error, "status_code", None), *told):
+    """Return the HTTP status; for a failure in the middle of an answer, the status code in its body."""
+    codes = [body.get("code") for body in _bodies(error)]
+    for status in (getattr(error, "status_code", None), *codes):
         if isinstance(status, int) and 400 <= status < 600:
             return status
     return None
@@ -211,7 +211,7 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
     cause = error.__cause__
     kind = _kind(cause, _status(cause)) if isinstance(cause, Exception) else "unknown"
     if kind == "unknown" and any(cls.__name__ == "ModelAPIError" for cls in type(error).__mro__):
-        return "unparsable"  # all that is left of its meanings: something came, and it was no answer
+        return "unparsable"  # the meaning that remains: a response that is not an answer
     return kind
 
 
@@ -219,33 +219,33 @@ def _codes(error: Exception) -> Iterable[str]:
     for name in ("provider_error_code", "provider_error_type", "code", "type"):
         if isinstance(code := getattr(error, name, None), str):
             yield code
-    for place in _places(error):
+    for body in _bodies(error):
         for name in ("code", "type"):
-            if isinstance(code := place.get(name), str):
+            if isinstance(code := body.get(name), str):
                 yield code
-        for detail in _details(place):
+        for detail in _details(body):
             if isinstance(code := detail.get("reason"), str):
                 yield code
 
 
-def _places(error: Exception) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return where the body of a response may say what is wrong, the likelier first."""
+def _bodies(error: Exception) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the objects of a response body that may describe the error: its `error` member, then the body."""
     body: Any = getattr(error, "body", None)
     if isinstance(body, list) and body:
         body = cast("list[Any]", body)[0]
-    there = _object(body)
-    return _object(there.get("error")), there
+    whole = _object(body)
+    return _object(whole.get("error")), whole
 
 
-def _details(place: dict[str, Any]) -> list[dict[str, Any]]:
-    details = place.get("details")
-    return [_object(each) for each in cast("list[Any]", details)] if isinstance(details, list) else []
+def _details(body: dict[str, Any]) -> list[dict[str, Any]]:
+    details = body.get("details")
+    return [_object(detail) for detail in cast("list[Any]", details)] if isinstance(details, list) else []
 
 
-def _words(error: Exception, status: int | None) -> str:
-    """Return the message that a provider sent; of a body without one only what kind of thing it was."""
+def _message(error: Exception, status: int | None) -> str:
+    """Return the message of a provider; for a body without a message, a description of the body."""
     body: Any = getattr(error, "body", None)
-    for place in (*_places(error), {"message": _object(body).get("error")}):
+    for place in (*_bodies(error), {"message": _object(body).get("error")}):
         if isinstance(message := place.get("message"), str) and message:
             return message if not _is_page(message) else _about_page(message, status)
     if any(cls.__name__ == "UnexpectedModelBehavior" for cls in type(error).__mro__):
@@ -268,39 +268,39 @@ def _is_page(body: str) -> bool:
 
 
 def _about_page(body: str, status: int | None) -> str:
-    title = re.search(r"<title[^>]*>([^<]{1,100})", body[:_LOOKED_AT], re.IGNORECASE)
+    title = re.search(r"<title[^>]*>([^<]{1,100})", body[:_SEARCHED], re.IGNORECASE)
     called = f" called {unescape(title[1]).strip()!r}" if title is not None else ""
     return f"{_answered(status)} and a page of markup{called}, not with an error of its API"
 
 
 def _about_text(body: str, status: int | None) -> str:
-    """Return a short text, such as proxies send, as it is; of JSON and long texts only that they came."""
+    """Return a short text, such as proxies send, as it is; for JSON or a long text, a description."""
     if len(body) <= _TEXT_MAX and body.lstrip()[:1] not in ("{", "["):
         return body
     return f"{_answered(status)} without a message, and a body of {len(body):,} characters"
 
 
 def _about_fields(error: Any) -> str:
-    """Return what a validation found, without the values it found it in."""
-    found = [
+    """Return the messages of a validation error, without the invalid values."""
+    problems = [
         f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_input=False)
     ]
-    return f"what came is not an answer of this API: {'; '.join(found[:3])}"
+    return f"the response is not an answer of this API: {'; '.join(problems[:3])}"
 
 
 def _retry_after(error: Exception) -> float | None:
     headers = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
     if isinstance(headers, Mapping):
-        there = cast("Mapping[Any, Any]", headers)
-        asked = retry_after({str(name).lower(): str(value) for name, value in there.items()})
-        if asked is not None:
-            return asked
-    for place in _places(error):
-        for detail in _details(place):  # how Google says it: "retryDelay": "34.07s"
-            if isinstance(asked := detail.get("retryDelay"), str):
-                return retry_after({"retry-after": asked.removesuffix("s")})
-    asked = getattr(error, "retry_after", None)
-    return retry_after({"retry-after": str(asked)}) if isinstance(asked, (int, float)) else None
+        pairs = cast("Mapping[Any, Any]", headers).items()
+        seconds = retry_after({str(name).lower(): str(value) for name, value in pairs})
+        if seconds is not None:
+            return seconds
+    for body in _bodies(error):
+        for detail in _details(body):  # Google's form: "retryDelay": "34.07s"
+            if isinstance(delay := detail.get("retryDelay"), str):
+                return retry_after({"retry-after": delay.removesuffix("s")})
+    delay = getattr(error, "retry_after", None)
+    return retry_after({"retry-after": str(delay)}) if isinstance(delay, (int, float)) else None
 
 
 def _object(value: Any) -> dict[str, Any]:

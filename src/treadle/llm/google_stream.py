@@ -1,4 +1,4 @@
-"""Google's models as we want them asked: one request a question, settings of any name, streams read as events."""
+"""Google's models: one request for each model call, settings with any name, streams read as server-sent events."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from treadle.llm.connections import settings, tls
 _MILLISECONDS = 1000
 
 NEEDED = ("httpcore", "google.auth.aio.credentials")
-"""Modules that the client imports at its first request, before which they are better there."""
+"""Modules that the client would import during its first request."""
 
 
 def prepare_answers() -> None:
-    """Build what reads an answer: nothing that is not built when it is imported."""
+    """Do nothing: importing the SDK builds all that reads an answer."""
 
 
 class GeminiModel(GoogleModel):
-    """Google's model, which never asks twice in secret and takes settings that have no name elsewhere.
+    """Google's model, without hidden second requests, and with settings that pydantic-ai has no name for.
 
     Args:
         name: the model.
-        client: of Google's SDK.
-        connections: what the client sends by.
+        client: the client of Google's SDK.
+        connections: the HTTP client that it uses.
     """
 
     unsupported_settings: ClassVar[Any] = GoogleModel.unsupported_settings - {"extra_body"}
@@ -45,7 +45,7 @@ class GeminiModel(GoogleModel):
 
     @asynccontextmanager
     async def request_stream(self, *args: Any, **options: Any) -> AsyncGenerator[StreamedResponse]:
-        """As its parent; what an error leaves half read is closed at once, from the outside in."""
+        """As in the parent class, but close at once what an error leaves half read."""
         half_read: list[AsyncGenerator[str]] = []
         _reading.set(half_read)
         try:
@@ -64,14 +64,14 @@ class GeminiModel(GoogleModel):
         contents, config = await super()._build_content_and_config(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             messages, model_settings, model_request_parameters
         )
-        # The SDK would go on with a long answer, or one that broke off, in requests of its own.
+        # The SDK would continue a long or broken-off answer with requests of its own.
         config["automatic_continuation"] = False
         if body := model_settings.get("extra_body"):
             cast("dict[str, Any]", config)["http_options"]["extra_body"] = body
         return cast("list[Any]", contents), config
 
     async def _resolve_file(self, file: Any) -> Any:
-        # Google fetches what has an address; this process fetches nothing because a message says so.
+        # Google fetches files that have an address: a message must not make this process fetch them.
         if isinstance(file, FileUrl) and not file.force_download:
             return "file", file.url, file.media_type
         return await super()._resolve_file(file)
@@ -94,7 +94,7 @@ def gemini(name: str, api_key: str, base_url: str | None, *, connect: float, sil
     """
 
     async def limit(request: httpx2.Request) -> None:
-        # The SDK sends one number for everything; a connection is not worth waiting for as long as an answer.
+        # The SDK has one timeout for all phases; a connection has a shorter one than an answer.
         request.extensions["timeout"] = httpx2.Timeout(silence, connect=connect).as_dict()
 
     async def read_as_events(response: httpx2.Response) -> None:
@@ -120,25 +120,24 @@ _reading: ContextVar[list[AsyncGenerator[str]]] = ContextVar("reading")
 
 
 async def _lines(response: httpx2.Response) -> AsyncGenerator[str]:
-    """The lines of a stream of events, as the SDK wants them.
+    """Yield the lines of a stream of events, as the SDK expects them.
 
-    It would take comments and all fields but `data` for data, and lines to end also where text has a separator of
-    Unicode.
+    The SDK takes comments and other fields than `data` for data, and ends lines at Unicode separators inside text.
     """
-    held: list[bytes] = []
-    async with aclosing(response.aiter_bytes()) as pieces:
-        async for piece in pieces:
-            # A CR at the end of a piece may be half of a CR LF.
-            if b"\n" not in piece and b"\r" not in piece and not (held and held[-1].endswith(b"\r")):
-                held.append(piece)
+    partial: list[bytes] = []
+    async with aclosing(response.aiter_bytes()) as chunks:
+        async for chunk in chunks:
+            # A CR at the end of a chunk may be half of a CR LF.
+            if b"\n" not in chunk and b"\r" not in chunk and not (partial and partial[-1].endswith(b"\r")):
+                partial.append(chunk)
                 continue
-            *lines, rest = _END.split(b"".join((*held, piece)))
-            held = [rest]
+            *lines, rest = _END.split(b"".join((*partial, chunk)))
+            partial = [rest]
             for line in lines:
-                if (said := _said(line)) is not None:
-                    yield said
-    if (said := _said(b"".join(held).removesuffix(b"\r"))) is not None:
-        yield said
+                if (data := _data_line(line)) is not None:
+                    yield data
+    if (data := _data_line(b"".join(partial).removesuffix(b"\r"))) is not None:
+        yield data
 
 
 _END = re.compile(rb"\r\n|\n|\r(?!\Z)")
@@ -146,7 +145,8 @@ _NO_DATA = re.compile(rb":|(event|id|retry)(:|\Z)")
 _DATA = re.compile(r"data: ?")
 
 
-def _said(line: bytes) -> str | None:
+def _data_line(line: bytes) -> str | None:
+    """Return a line for the SDK, or None if it holds no data."""
     if _NO_DATA.match(line):
         return None
     return _DATA.sub("data: ", line.decode(), count=1) if line.startswith(b"data:") else line.decode()

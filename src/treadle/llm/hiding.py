@@ -1,4 +1,4 @@
-"""Keys that a provider sends back inside an answer: hidden in what is streamed, and in the answer as it is stored."""
+"""Hide the keys that a provider sends back in an answer: in its deltas, and in the answer that is stored."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from treadle.core.model_answer import WITHHELD
 from treadle.core.redaction import SECRET, Secrets
 
 _MOST_HELD: Final = 4_000
-"""Characters that are held back at most; a secret split further than that is not found while it is streamed."""
+"""The most characters that are held back; a longer part of a secret is not recognised while it is streamed."""
 
 
 _BEFORE: Final = 16
-"""Characters told before that are looked at again, for the few a secret begins with before it can be known as one."""
+"""Characters already sent that are searched again: the beginning of a secret is too short to be recognised."""
 
 
 class HiddenDeltas:
-    """Deltas of one answer, without secrets: what may begin one is held back until it is clear whether it does.
+    """The deltas of one answer, without secrets: text that may begin a secret is held back until that is clear.
 
     Args:
-        secrets: what is hidden.
+        secrets: the values to hide.
     """
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
         self._held: ModelDelta | None = None
-        self._before = ""
+        self._sent = ""
 
     def take(self, delta: ModelDelta | None, raw: Iterable[Json] = ()) -> Iterator[ModelDelta]:
-        """Yield what may be told now that a delta has come, after what the provider sent as it was (`raw`)."""
+        """Yield the raw chunks of the provider, then the deltas that can be sent now that `delta` has arrived."""
         for chunk in raw:
             yield RawDelta(self._secrets.hide_json(chunk))
         if delta is None:
@@ -41,38 +41,38 @@ class HiddenDeltas:
             yield delta
             return
         held = self._held
-        if held is not None and not _goes_on(held, delta):
+        if held is not None and not _continues(held, delta):
             yield from self.rest()
             held = None
         first, text = (delta, _text_of(delta)) if held is None else (held, _text_of(held) + _text_of(delta))
         end = len(text)
         if end <= _MOST_HELD:
-            end = max(0, self._secrets.open_end(self._before + text) - len(self._before))
-        if end or _named(first):
-            yield self._shown(first, text[:end])  # the name of a call is told at once
+            end = max(0, self._secrets.open_end(self._sent + text) - len(self._sent))
+        if end or _has_name(first):
+            yield self._hidden(first, text[:end])  # the name of a call is sent at once
         self._held = _with_text(first, text[end:]) if end < len(text) else None
 
     def rest(self, raw: Iterable[Json] = ()) -> Iterator[ModelDelta]:
-        """Yield what is still held back, at the end of an answer or before something else."""
+        """Yield the text that is held back, at the end of an answer or before a delta of another part."""
         held, self._held = self._held, None
         if held is not None:
-            yield self._shown(held, _text_of(held))
-        self._before = ""
+            yield self._hidden(held, _text_of(held))
+        self._sent = ""
         yield from self.take(None, raw)
 
-    def _shown(self, delta: ModelDelta, text: str) -> ModelDelta:
-        shown = self._secrets.hide(text)
-        if shown == text and (whole := self._secrets.hide(self._before + text)) != self._before + text:
-            shown = SECRET + whole.partition(SECRET)[2]  # it began in what was told before
-        self._before = (self._before + text)[-_BEFORE:]
-        if _named(delta):
+    def _hidden(self, delta: ModelDelta, text: str) -> ModelDelta:
+        hidden = self._secrets.hide(text)
+        if hidden == text and (whole := self._secrets.hide(self._sent + text)) != self._sent + text:
+            hidden = SECRET + whole.partition(SECRET)[2]  # it began in text that was already sent
+        self._sent = (self._sent + text)[-_BEFORE:]
+        if _has_name(delta):
             call = cast("ToolCallDelta", delta)
-            return ToolCallDelta(call.index, self._secrets.hide(call.name), shown)
-        return delta if shown == _text_of(delta) else _with_text(delta, shown)
+            return ToolCallDelta(call.index, self._secrets.hide(call.name), hidden)
+        return delta if hidden == _text_of(delta) else _with_text(delta, hidden)
 
 
 def hidden_answer(answer: ModelAnswer, secrets: Secrets) -> ModelAnswer:
-    """Return an answer without secrets; a call that held one is marked, so that it does not run without it."""
+    """Return an answer without secrets; a call whose arguments held one is marked, so that it does not run."""
     if not secrets:
         return answer
     message = answer.message
@@ -101,20 +101,20 @@ def _hidden_part(part: Part, secrets: Secrets) -> Part:
 
 
 def _unsigned(meta: Json) -> Json:
-    """Return a provider's own data without signatures, which are under what the model wrote, not under this."""
+    """Return a provider's own data without signatures: they sign the original text."""
     if not isinstance(meta, dict):
         return meta
-    kept = cast("dict[str, Json]", meta)
-    return {name: value for name, value in kept.items() if name not in ("signature", "provider_details")}
+    fields = cast("dict[str, Json]", meta)
+    return {name: value for name, value in fields.items() if name not in ("signature", "provider_details")}
 
 
-def _goes_on(held: ModelDelta, delta: ModelDelta) -> bool:
+def _continues(held: ModelDelta, delta: ModelDelta) -> bool:
     if isinstance(held, ToolCallDelta) and isinstance(delta, ToolCallDelta):
         return held.index == delta.index and not delta.name
     return type(held) is type(delta)
 
 
-def _named(delta: ModelDelta) -> bool:
+def _has_name(delta: ModelDelta) -> bool:
     return isinstance(delta, ToolCallDelta) and bool(delta.name)
 
 

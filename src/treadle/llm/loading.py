@@ -1,4 +1,4 @@
-"""Packages of providers, imported in a thread: first what a request needs, then what only its answer needs."""
+"""Import the packages of providers in a thread: first those of a request, then those of its answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.llm import prices
 
 @frozen
 class Loading:
-    """What is being loaded for a model class.
+    """The state of loading a model class.
 
     Args:
         requests: done when a request can be sent.
@@ -27,30 +27,32 @@ class Loading:
 
 
 def begin(home: str) -> Loading:
-    """Begin to load what the model class of a module needs, unless that began before; a failure is tried again.
+    """Begin to load a model class, unless that began before; after a failure, begin again.
 
     Args:
-        home: the module, with `NEEDED`, names of modules that its client imports at its first request if its version of
-            the package has them, and `prepare_answers`, which builds what reads an answer.
+        home: the module of the model class. Its `NEEDED` names modules that its client would import during the first
+            request; its `prepare_answers` builds what reads an answer.
     """
     with _state.lock:
-        found = _state.begun.get(home)
-        if found is None or (found.answers.done() and found.answers.exception() is not None):
-            found = _state.begun[home] = Loading(Future(), Future())
-            for future in (found.requests, found.answers):
-                future.set_running_or_notify_cancel()  # one that waits for it and is cancelled leaves it alone
-            # Not a daemon: one that is cut off inside a package written in Rust ends the process with an abort.
-            Thread(target=_load, args=(home, found), name=f"treadle-import-{home.rpartition('.')[2]}").start()
-        return found
+        loading = _state.begun.get(home)
+        if loading is None or (loading.answers.done() and loading.answers.exception() is not None):
+            loading = _state.begun[home] = Loading(Future(), Future())
+            for future in (loading.requests, loading.answers):
+                future.set_running_or_notify_cancel()  # a waiter that is cancelled does not cancel it
+            # Not a daemon: a daemon thread stopped inside a Rust extension aborts the process at exit.
+            Thread(
+                target=_load, args=(home, loading), name=f"treadle-import-{home.rpartition('.')[2]}"
+            ).start()
+        return loading
 
 
 def has_begun(home: str) -> bool:
-    """Return whether what the model class of a module needs is loaded, or being loaded."""
+    """Return whether the model class of a module is loaded or being loaded."""
     return home in _state.begun
 
 
 async def until(loaded: Future[None]) -> None:
-    """Wait for what is being loaded, without holding up the event loop; raises what went wrong."""
+    """Wait until loading has finished, without blocking the event loop; raises its error if it failed."""
     if loaded.done():
         loaded.result()
     else:
@@ -81,14 +83,14 @@ def _load(home: str, loading: Loading) -> None:
         loading.requests.set_result(None)
         module.prepare_answers()
         loading.answers.set_result(None)
-    except BaseException as error:  # noqa: BLE001  raised again in those that wait for it
+    except BaseException as error:  # noqa: BLE001  raised again by `until`
         for future in (loading.requests, loading.answers):
             if not future.done():
                 future.set_exception(error)
 
 
 _SHARED: Final = ("httpx2", "pydantic_ai.messages", "treadle.llm.mapping", "anyio._backends._asyncio")
-"""What all providers need, in steps, so that a process that ends need not wait for all of them."""
+"""Modules that all providers need; in steps, so that a process that ends does not wait for all of them."""
 
 
 def _import(name: str) -> None:
@@ -106,4 +108,4 @@ def _import_if_there(name: str) -> None:
             raise
 
 
-os.register_at_fork(after_in_child=_state.__init__)  # the thread that loads is not in the child
+os.register_at_fork(after_in_child=_state.__init__)  # the child has no loading thread

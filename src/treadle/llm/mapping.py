@@ -1,4 +1,4 @@
-"""Between our messages and those of pydantic-ai, whose model classes speak to the providers."""
+"""Map our messages to those of pydantic-ai, whose model classes speak to the providers, and back."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from treadle.core.messages import (
     ToolResult,
 )
 from treadle.core.model import (
+    WHOLE,
     Finish,
     ModelAnswer,
     ModelDelta,
@@ -42,12 +43,12 @@ from treadle.core.tokens import estimated_usage
 from treadle.core.tools import ToolSpec
 from treadle.errors import ModelError, ModelErrorKind
 from treadle.llm.arguments import parsed_call
-from treadle.llm.settings import Family
+from treadle.llm.settings import WireFormat
 
 _RESPONSE_PART: TypeAdapter[theirs.ModelResponsePart] = TypeAdapter(theirs.ModelResponsePart)
 _PART_META = ("id", "signature", "provider_name", "provider_details")
 _RESPONSE_META = ("provider_name", "canonical_system", "provider_details")
-_FINISH: dict[str, Finish] = {
+_FINISHES: dict[str, Finish] = {
     "stop": "stop",
     "tool_call": "tool_calls",
     "length": "length",
@@ -56,33 +57,33 @@ _FINISH: dict[str, Finish] = {
 }
 _WIRE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _RAW_SHOWN = 2_000
-"""Characters of unparsable arguments that a model is shown again."""
+"""Characters of unparsable arguments that are sent back to the model."""
 
 # --------------------------------------------------------------------------------------------- requests
 
 
 def their_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
-    """Return a request's instructions and history as pydantic-ai wants them."""
+    """Return a request's instructions and messages as pydantic-ai's messages."""
     history: list[theirs.ModelMessage] = []
-    asked: list[theirs.ModelRequestPart] = []
+    parts: list[theirs.ModelRequestPart] = []
     ids = _WireIds()
     if request.instructions:
-        asked.append(theirs.SystemPromptPart(clean(request.instructions)))
+        parts.append(theirs.SystemPromptPart(clean(request.instructions)))
     for message in request.messages:
         if message.role != "assistant":
-            asked.extend(_request_parts(message, ids))
+            parts.extend(_request_parts(message, ids))
             continue
-        if asked:
-            history.append(theirs.ModelRequest(asked))
-            asked = []
+        if parts:
+            history.append(theirs.ModelRequest(parts))
+            parts = []
         history.append(_response(message, ids))
-    if asked:
-        history.append(theirs.ModelRequest(asked))
+    if parts:
+        history.append(theirs.ModelRequest(parts))
     return history
 
 
 def their_parameters(request: ModelRequest, *, native_output: bool) -> ModelRequestParameters:
-    """Return a request's tools and output schema as pydantic-ai wants them."""
+    """Return a request's tools and output schema as pydantic-ai's parameters."""
     tools = [_tool(spec) for spec in request.tools]
     if request.output_schema is None:
         return ModelRequestParameters(function_tools=tools)
@@ -106,23 +107,23 @@ def _request_parts(message: Message, ids: _WireIds) -> Iterable[theirs.ModelRequ
     if message.role == "system":
         yield theirs.SystemPromptPart(clean(message.text))
         return
-    said: list[theirs.UserContent] = []
+    content: list[theirs.UserContent] = []
     for part in message.parts:
         if isinstance(part, ToolResult):
             yield _result(part, ids)
         elif isinstance(part, (Text, Image, File)):
-            said.append(_content(part))
-    if said:
-        only = said[0] if len(said) == 1 else None
-        yield theirs.UserPromptPart(only if isinstance(only, str) else said)
+            content.append(_content(part))
+    if content:
+        only = content[0] if len(content) == 1 else None
+        yield theirs.UserPromptPart(only if isinstance(only, str) else content)
 
 
 def _result(result: ToolResult, ids: _WireIds) -> theirs.ToolReturnPart:
-    seen = [_content(part) for part in result.parts]
-    words: Any = "".join(cast("list[str]", seen)) if all(isinstance(part, str) for part in seen) else seen
+    parts = [_content(part) for part in result.parts]
+    content: Any = "".join(cast("list[str]", parts)) if all(isinstance(p, str) for p in parts) else parts
     return theirs.ToolReturnPart(
         tool_name=result.name,
-        content=words,
+        content=content,
         tool_call_id=ids.of(result.call_id),
         outcome="failed" if result.is_error else "success",
     )
@@ -135,7 +136,7 @@ def _content(part: Text | Image | File) -> str | theirs.MultiModalContent:
         fallback = "image/png" if isinstance(part, Image) else "application/octet-stream"
         return theirs.BinaryContent(part.data, media_type=part.media_type or fallback)
     if part.url is None:
-        # A path inside a stored message is not followed: whoever wrote it could read any file with it.
+        # A path in a stored message is not read: the author of the message could read any file with it.
         raise ModelError(f"the file {part.path!r} was not read before it was sent", kind="invalid_request")
     if isinstance(part, Image):
         return theirs.ImageUrl(part.url, media_type=part.media_type)
@@ -146,122 +147,126 @@ def _content(part: Text | Image | File) -> str | theirs.MultiModalContent:
 
 def _response(message: Message, ids: _WireIds) -> theirs.ModelResponse:
     calls = any(isinstance(part, ToolCall) for part in message.parts)
-    parts = [there for part in message.parts if (there := _response_part(part, ids, calls=calls)) is not None]
-    return theirs.ModelResponse(parts, **_known(message.meta, _RESPONSE_META))
+    mapped = [_response_part(part, ids, calls=calls) for part in message.parts]
+    parts = [part for part in mapped if part is not None]
+    return theirs.ModelResponse(parts, **_fields(message.meta, _RESPONSE_META))
 
 
 def _response_part(part: Part, ids: _WireIds, *, calls: bool) -> theirs.ModelResponsePart | None:
     meta: Json = getattr(part, "meta", None)
     if isinstance(part, Text):
-        return theirs.TextPart(clean(part.text), **_known(meta, ("id", "provider_name", "provider_details")))
+        return theirs.TextPart(clean(part.text), **_fields(meta, ("id", "provider_name", "provider_details")))
     if isinstance(part, Reasoning):
         if meta in (IN_WORDS, UNSEEN):
-            # What a model wrote before it called a tool, it said: no provider knows that as thinking of its own.
+            # Reasoning that the model wrote as text goes back as text: no provider has it as reasoning.
             return theirs.TextPart(clean(part.text)) if calls and meta == IN_WORDS else None
-        if kept := _known(meta, ("part",)):
-            return _kept(kept["part"])
-        return theirs.ThinkingPart(clean(part.text), **_known(meta, _PART_META))
+        if foreign := _fields(meta, ("part",)):
+            return _foreign_part(foreign["part"])
+        return theirs.ThinkingPart(clean(part.text), **_fields(meta, _PART_META))
     if isinstance(part, ToolCall):
         arguments: Any = clean(part.arguments)
-        known = _known(meta, ("id", "provider_name", "provider_details"))
+        fields = _fields(meta, ("id", "provider_name", "provider_details"))
         if part.problem is not None:
-            known.pop("provider_details", None)  # a signature is under what was written, not under this
+            fields.pop("provider_details", None)  # a signature signs the original arguments
             arguments = {"unparsable_arguments": clean((part.raw or "")[:_RAW_SHOWN])}
-        return theirs.ToolCallPart(part.name, arguments, ids.begin(part), **known)
+        return theirs.ToolCallPart(part.name, arguments, ids.begin(part), **fields)
     if isinstance(part, Image | File) and part.data is not None:
         content = theirs.BinaryContent(part.data, media_type=part.media_type or "application/octet-stream")
-        return theirs.FilePart(content, **_known(meta, ("id", "provider_name", "provider_details")))
+        return theirs.FilePart(content, **_fields(meta, ("id", "provider_name", "provider_details")))
     return None
 
 
 class _WireIds:
-    """Under which id each call of a conversation goes out: ours, as the journal has it.
+    """The ids under which the calls of a conversation are sent: ours, as in the journal.
 
-    Where an answer was made of items with ids of their own, a call is one of them, and keeps the id it came with.
+    If the items of an answer have ids of their own, a call keeps the provider's call id.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, str] = {}
+        self._theirs: dict[str, str] = {}
         self._used: set[str] = set()
 
     def begin(self, call: ToolCall) -> str:
         """Return the id of a call."""
-        given = _known(call.meta, ("call_id",)).get("call_id")
-        if not isinstance(given, str) or not _WIRE_ID.fullmatch(given) or given in self._used:
+        theirs_id = _fields(call.meta, ("call_id",)).get("call_id")
+        if not isinstance(theirs_id, str) or not _WIRE_ID.fullmatch(theirs_id) or theirs_id in self._used:
             return wire_id(call.id)
-        self._used.add(given)
-        self._kept[call.id] = given
-        return given
+        self._used.add(theirs_id)
+        self._theirs[call.id] = theirs_id
+        return theirs_id
 
     def of(self, call_id: str) -> str:
-        """Return the id of the call that our id stands for."""
-        return self._kept.get(call_id) or wire_id(call_id)
+        """Return the id under which the call with our id is sent."""
+        return self._theirs.get(call_id) or wire_id(call_id)
 
 
 def wire_id(call_id: str) -> str:
-    """Return a call's id in what every provider takes: letters, digits, `_` and `-`, at most 40; else made so."""
+    """Return a call's id in a form that all providers accept: at most 40 letters, digits, `_` and `-`."""
     if _WIRE_ID.fullmatch(call_id):
         return call_id
-    # A digest keeps two ids apart that differ only in what has to go.
+    # The digest separates ids that differ only in characters that are replaced or cut.
     digest = blake2b(call_id.encode("utf-8", "replace"), digest_size=5).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9_-]', '-', call_id)[:29]}-{digest}"
 
 
-def _kept(dumped: Json) -> theirs.ModelResponsePart | None:
-    """Return a part of a kind we have no word for as it came, or nothing when this version does not know it."""
+def _foreign_part(dumped: Json) -> theirs.ModelResponsePart | None:
+    """Return a part of a kind that only pydantic-ai has, or None if the installed version does not have it."""
     try:
         return _RESPONSE_PART.validate_python(dumped)
     except ValidationError:
         return None
 
 
-def _known(meta: Json, names: tuple[str, ...]) -> dict[str, Any]:
+def _fields(meta: Json, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(meta, dict):
         return {}
-    there = cast("dict[str, Any]", meta)
-    return {name: there[name] for name in names if there.get(name) is not None}
+    fields = cast("dict[str, Any]", meta)
+    return {name: fields[name] for name in names if fields.get(name) is not None}
 
 
 # ---------------------------------------------------------------------------------------------- answers
 
 
 def our_answer(
-    response: theirs.ModelResponse, request: ModelRequest, family: Family | None, *, streamed: bool = True
+    response: theirs.ModelResponse, request: ModelRequest, wire: WireFormat | None, *, streamed: bool = True
 ) -> ModelAnswer:
-    """Return a whole response as our answer; raise `ModelError` when it only broke off.
+    """Return a whole response as our answer; raises `ModelError` if it broke off.
 
     Args:
         response: the assembled response.
-        request: what it answers.
-        family: whose wire it came over, if that is known.
-        streamed: whether it came in pieces, of which some may be missing.
+        request: the request that it answers.
+        wire: the wire format, if it is known.
+        streamed: whether it was streamed, so that its end may be missing.
     """
-    finish = our_finish(response, must_say=family is not None, streamed=streamed)
+    finish = our_finish(response, states_finish=wire is not None, streamed=streamed)
     if finish == "error" and not any(isinstance(part, theirs.ToolCallPart) for part in response.parts):
-        why = (response.provider_details or {}).get("finish_reason")
-        raise ModelError(f"the provider says that the answer went wrong: {why}", kind=_went_wrong(why))
-    truncated = finish not in ("stop", "tool_calls")
-    bare = {spec.name for spec in request.tools if not spec.parameters.get("properties")}
-    empty = () if family is None else family.no_arguments
-    parts = tuple(_our_part(part, truncated, bare, empty) for part in response.parts)
+        reason = (response.provider_details or {}).get("finish_reason")
+        raise ModelError(f"the provider says that the answer went wrong: {reason}", kind=_error_kind(reason))
+    truncated = finish not in WHOLE
+    without_parameters = {spec.name for spec in request.tools if not spec.parameters.get("properties")}
+    no_arguments = () if wire is None else wire.no_arguments
+    parts = tuple(_our_part(part, truncated, without_parameters, no_arguments) for part in response.parts)
     message = Message("assistant", parts, meta=_response_meta(response))
     return ModelAnswer(message, finish, our_usage(response) or estimated_usage(request, message))
 
 
-def _went_wrong(why: object) -> ModelErrorKind:
-    """Return whose fault it was: the service's, or the model's own, as Google tells."""
-    return "server" if why in ("error", "failed", "cancelled") else "unparsable"
+def _error_kind(reason: object) -> ModelErrorKind:
+    """Return `server` for an error of the service; other reasons, such as Google's, are errors of the model."""
+    return "server" if reason in ("error", "failed", "cancelled") else "unparsable"
 
 
 def _response_meta(response: theirs.ModelResponse) -> Json:
     meta: dict[str, Any] = _meta(response, _RESPONSE_META) or {}
     if meta.get("canonical_system") == meta.get("provider_name"):
         meta.pop("canonical_system", None)
-    return meta if len(meta) > 1 else None  # each part says itself whose it is
+    return meta if len(meta) > 1 else None  # each part has the provider's name itself
 
 
 def _our_part(
-    part: theirs.ModelResponsePart, truncated: bool, bare: set[str], empty: tuple[str | None, ...] = ()
+    part: theirs.ModelResponsePart,
+    truncated: bool,
+    without_parameters: set[str],
+    no_arguments: tuple[str | None, ...] = (),
 ) -> Part:
     if isinstance(part, theirs.TextPart):
         return Text(clean(part.content), meta=_meta(part, ("id", "provider_name", "provider_details")))
@@ -271,26 +276,26 @@ def _our_part(
         raw = part.args if isinstance(part.args, str) else ""
         if part.args is not None and not isinstance(part.args, str):
             raw = json.dumps(part.args)
-        if part.args in empty or (not raw.strip() and part.tool_name in bare):
+        if part.args in no_arguments or (not raw.strip() and part.tool_name in without_parameters):
             raw = "{}"
         meta = cast("dict[str, Any] | None", _meta(part, ("id", "provider_name", "provider_details")))
         if part.id is not None and meta is not None:
             meta["call_id"] = part.tool_call_id
-        asked = parsed_call(part.tool_call_id, part.tool_name, raw, truncated=truncated, meta=meta)
-        kept: ToolCall = clean(asked)
-        if kept.arguments != asked.arguments and meta is not None:
-            meta.pop("provider_details", None)  # a signature is under what was written, not under this
-        return kept
+        written = parsed_call(part.tool_call_id, part.tool_name, raw, truncated=truncated, meta=meta)
+        call: ToolCall = clean(written)
+        if call.arguments != written.arguments and meta is not None:
+            meta.pop("provider_details", None)  # a signature signs the original arguments
+        return call
     if isinstance(part, theirs.FilePart):
         kind = Image if part.content.is_image else File
         return kind(data=part.content.data, media_type=part.content.media_type, meta=_meta(part, _PART_META))
-    # A part we have no word for (a provider's own tools and the like) is carried back to it unread.
+    # A part of a kind that we do not have, such as a provider's own tools, is sent back as it came.
     return Reasoning("", meta={"part": _RESPONSE_PART.dump_python(part, mode="json")})
 
 
 def _meta(source: object, names: tuple[str, ...]) -> Json:
-    """Return what a provider wants back, as plain JSON; None when there is nothing but where it came from."""
-    found: dict[str, Any] = {}
+    """Return the attributes that a provider wants back, as plain JSON; None if there are none."""
+    meta: dict[str, Any] = {}
     for name in names:
         value: Any = getattr(source, name, None)
         if isinstance(value, Mapping):
@@ -299,10 +304,10 @@ def _meta(source: object, names: tuple[str, ...]) -> Json:
         if value in (None, {}):
             continue
         try:
-            found[name] = clean(to_jsonable_python(value))
+            meta[name] = clean(to_jsonable_python(value))
         except PydanticSerializationError:
-            continue  # not JSON, so no provider sent it
-    return found or None
+            continue  # not JSON: pydantic-ai's own data
+    return meta or None
 
 
 _UNWANTED = (
@@ -317,38 +322,38 @@ _UNWANTED = (
     "timestamp",
     "traffic_type",
 )
-"""Details of a response that only describe it; no provider wants them back."""
+"""Details that only describe a response; no provider wants them back."""
 
 
 def whole_deltas(response: theirs.ModelResponse) -> Iterable[ModelDelta]:
-    """Return what a response that came whole would have been in pieces, one for each part."""
-    places: list[int] = []
+    """Return the deltas of a response that was not streamed, one for each part."""
+    calls: list[int] = []
     for index, part in enumerate(response.parts):
-        if (delta := our_delta(theirs.PartStartEvent(index=index, part=part), places)) is not None:
+        if (delta := our_delta(theirs.PartStartEvent(index=index, part=part), calls)) is not None:
             yield delta
 
 
-def our_delta(event: object, places: list[int]) -> ModelDelta | None:
-    """Return what a stream event adds, or nothing for events that add no words.
+def our_delta(event: object, calls: list[int]) -> ModelDelta | None:
+    """Return the delta for a stream event, or None if the event adds nothing.
 
     Args:
-        event: any event of a streamed response; kinds not known here add nothing.
-        places: the indices of the tool calls seen so far; kept by the caller, one list for each stream.
+        event: any event of a streamed response; unknown kinds add nothing.
+        calls: the indices of the tool calls seen so far; the caller makes one list for each stream.
     """
     if isinstance(event, theirs.PartStartEvent):
         part = event.part
         if isinstance(part, theirs.ToolCallPart):
-            places.append(event.index)
-            return ToolCallDelta(len(places) - 1, clean(part.tool_name), _written(part.args))
+            calls.append(event.index)
+            return ToolCallDelta(len(calls) - 1, clean(part.tool_name), _arguments(part.args))
         if isinstance(part, theirs.TextPart) and part.content:
             return TextDelta(clean(part.content))
         if isinstance(part, theirs.ThinkingPart) and part.content:
             return ReasoningDelta(clean(part.content))
     elif isinstance(event, theirs.PartDeltaEvent):
         delta = event.delta
-        if isinstance(delta, theirs.ToolCallPartDelta) and event.index in places:
-            name, more = clean(delta.tool_name_delta or ""), _written(delta.args_delta)
-            return ToolCallDelta(places.index(event.index), name, more) if name or more else None
+        if isinstance(delta, theirs.ToolCallPartDelta) and event.index in calls:
+            name, more = clean(delta.tool_name_delta or ""), _arguments(delta.args_delta)
+            return ToolCallDelta(calls.index(event.index), name, more) if name or more else None
         if isinstance(delta, theirs.TextPartDelta) and delta.content_delta:
             return TextDelta(clean(delta.content_delta))
         if isinstance(delta, theirs.ThinkingPartDelta) and delta.content_delta:
@@ -356,65 +361,65 @@ def our_delta(event: object, places: list[int]) -> ModelDelta | None:
     return None
 
 
-def _written(arguments: Any) -> str:
+def _arguments(arguments: Any) -> str:
     if arguments is None:
         return ""
     return clean(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
-def our_finish(response: theirs.ModelResponse, *, must_say: bool, streamed: bool = True) -> Finish:
-    """Return why a response ended; raise `ModelError` when it only broke off.
+def our_finish(response: theirs.ModelResponse, *, states_finish: bool, streamed: bool = True) -> Finish:
+    """Return why a response ended; raises `ModelError` if it broke off. The only place that maps finish reasons.
 
     Args:
         response: the assembled response.
-        must_say: this provider always says why; a stream without it was cut.
-        streamed: whether it came in pieces; what came whole is not cut, but no answer.
+        states_finish: whether this provider always states a finish reason, so that a stream without one was cut.
+        streamed: whether it was streamed; a whole response without a finish reason is not an answer.
     """
     details = response.provider_details or {}
-    said = details.get("finish_reason")
-    if "refusal" in details or said == "refusal":
+    reason = details.get("finish_reason")
+    if "refusal" in details or reason == "refusal":
         return "refusal"
     broken = response.state not in ("complete", "suspended")
-    if broken or (must_say and said is None and response.finish_reason != "content_filter"):
+    if broken or (states_finish and reason is None and response.finish_reason != "content_filter"):
         if not streamed:
-            raise ModelError("what came is not an answer: it does not say why it ends", kind="unparsable")
+            raise ModelError("the response is not an answer: it states no finish reason", kind="unparsable")
         raise ModelError("the stream ended before the answer was complete", kind="connection")
-    if said == "error":
+    if reason == "error":
         return "error"
     called = any(isinstance(part, theirs.ToolCallPart) for part in response.parts)
     if response.finish_reason == "tool_call" and not called:
-        wrong = "the answer says it calls tools, and calls none"
-        raise ModelError(wrong, kind="unparsable", usage=our_usage(response))
-    if response.finish_reason in (None, "stop") and called and said is None:
-        return "tool_calls"  # a model class that has no word for the end
+        problem = "the finish reason of the answer is a tool call, but it calls no tool"
+        raise ModelError(problem, kind="unparsable", usage=our_usage(response))
+    if response.finish_reason in (None, "stop") and called and reason is None:
+        return "tool_calls"  # a model class without finish reasons
     if response.finish_reason is None:
-        return "unknown" if said is not None else "stop"
-    return "tool_calls" if called and response.finish_reason == "stop" else _FINISH[response.finish_reason]
+        return "unknown" if reason is not None else "stop"
+    return "tool_calls" if called and response.finish_reason == "stop" else _FINISHES[response.finish_reason]
 
 
 def our_usage(response: theirs.ModelResponse) -> Usage | None:
-    """Return the tokens a response reports, or None when it reports none or nonsense."""
-    there: Any = response.usage
-    counts = (there.input_tokens, there.output_tokens, there.cache_read_tokens, there.cache_write_tokens)
-    if there.output_tokens <= 0 or min(counts) < 0:
+    """Return the tokens that a response reports; None if it reports none, or impossible counts."""
+    usage: Any = response.usage
+    counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    if usage.output_tokens <= 0 or min(counts) < 0:
         return None
-    details = there.details
-    thought = getattr(there, "output_reasoning_tokens", 0) or max(details.get(name, 0) for name in _THINKING)
+    details = usage.details
+    thinking = getattr(usage, "output_reasoning_tokens", 0) or max(details.get(name, 0) for name in _THINKING)
     return Usage(
-        there.input_tokens,
-        there.output_tokens,
-        there.cache_read_tokens,
-        max(thought, 0),
-        cache_write_tokens=there.cache_write_tokens,
-        cache_write_1h_tokens=max(getattr(there, "cache_write_1h_tokens", 0), 0),
-        input_audio_tokens=max(there.input_audio_tokens, 0),
-        output_audio_tokens=max(there.output_audio_tokens, 0),
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        max(thinking, 0),
+        cache_write_tokens=usage.cache_write_tokens,
+        cache_write_1h_tokens=max(getattr(usage, "cache_write_1h_tokens", 0), 0),
+        input_audio_tokens=max(usage.input_audio_tokens, 0),
+        output_audio_tokens=max(usage.output_audio_tokens, 0),
         tier=_tier(response),
     )
 
 
 def _tier(response: theirs.ModelResponse) -> str:
-    """Return the tier of service that answered, if it was not the usual one."""
+    """Return the tier of service that answered; an empty text for the usual one."""
     tier = (response.provider_details or {}).get("service_tier")
     return tier if isinstance(tier, str) and tier not in _USUAL_TIERS else ""
 

@@ -1,4 +1,4 @@
-"""OpenAI's chat stream as servers really send it: several calls under one index, with or without ids of their own."""
+"""OpenAI's chat stream as servers send it in practice: several calls under one index, with ids or without."""
 
 from __future__ import annotations
 
@@ -17,57 +17,58 @@ NEEDED = (
     "openai.resources.chat.completions.completions",
     "openai.resources.chat.chat",
 )
-"""Modules that the client imports at its first request, before which they are better there."""
+"""Modules that the client would import during its first request."""
 
 
 def prepare_answers() -> None:
-    """Build what reads an answer, which would else be built when the first piece of one comes."""
+    """Build the validator of stream chunks, which would otherwise be built at the first chunk."""
     ChatCompletionChunk.model_rebuild()
 
 
 @dataclass
-class _Open:
-    """The call that pieces under an index belong to just now."""
+class _OpenCall:
+    """The call to which deltas under an index belong at present."""
 
     number: int
     id: str
-    written: str = ""
+    arguments: str = ""
 
 
 @dataclass
-class _Apart(OpenAIStreamedResponse):
-    """A stream in which each call has an index of its own, and usage is not counted twice."""
+class _SeparatedCalls(OpenAIStreamedResponse):
+    """A stream in which each call has its own index, and usage is not counted twice."""
 
-    _open: dict[int, _Open] = field(default_factory=dict[int, _Open], init=False)
+    _open_calls: dict[int, _OpenCall] = field(default_factory=dict[int, _OpenCall], init=False)
     _numbers: set[int] = field(default_factory=set[int], init=False)
 
     def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
-        for piece in choice.delta.tool_calls or ():
-            piece.index = self._number(piece)
+        for delta in choice.delta.tool_calls or ():
+            delta.index = self._number(delta)
         return super()._map_tool_call_delta(choice)
 
     def _add_usage(self, usage: RequestUsage, *, reported: bool, cumulative: bool = False) -> None:
-        # Each report is of the whole answer so far, and some servers report more than once.
+        # Each report covers the whole answer so far, and some servers send several.
         if reported:
             super()._add_usage(usage, reported=True, cumulative=True)
 
-    def _number(self, piece: ChoiceDeltaToolCall) -> int:
-        name = (piece.function and piece.function.name) or ""
-        more = (piece.function and piece.function.arguments) or ""
-        belongs = self._open.get(piece.index)
-        if belongs is None or (name and _is_another(belongs, piece.id or "", more)):
-            number = piece.index if piece.index not in self._numbers else max(self._numbers) + 1
+    def _number(self, delta: ChoiceDeltaToolCall) -> int:
+        """Return the number of the call to which a delta belongs, or which it begins."""
+        name = (delta.function and delta.function.name) or ""
+        more = (delta.function and delta.function.arguments) or ""
+        call = self._open_calls.get(delta.index)
+        if call is None or (name and _begins_another(call, delta.id or "", more)):
+            number = delta.index if delta.index not in self._numbers else max(self._numbers) + 1
             self._numbers.add(number)
-            belongs = self._open[piece.index] = _Open(number, piece.id or "")
-        belongs.written += more
-        return belongs.number
+            call = self._open_calls[delta.index] = _OpenCall(number, delta.id or "")
+        call.arguments += more
+        return call.number
 
 
-def _is_another(belongs: _Open, call_id: str, more: str) -> bool:
-    """Whether a piece that names a function begins another call: some servers repeat the name with each piece."""
-    if call_id and belongs.id:
-        return call_id != belongs.id
-    return bool(more) and _is_whole(belongs.written)
+def _begins_another(call: _OpenCall, call_id: str, more: str) -> bool:
+    """Whether a delta that names a function begins another call: some servers repeat the name in each delta."""
+    if call_id and call.id:
+        return call_id != call.id
+    return bool(more) and _is_whole(call.arguments)
 
 
 def _is_whole(arguments: str) -> bool:
@@ -78,8 +79,8 @@ def _is_whole(arguments: str) -> bool:
 
 
 class ChatModel(OpenAIChatModel):
-    """OpenAI's chat model, whose streams keep calls apart."""
+    """OpenAI's chat model; its streams separate calls that share an index."""
 
     @property
     def _streamed_response_cls(self) -> type[OpenAIStreamedResponse]:
-        return _Apart
+        return _SeparatedCalls

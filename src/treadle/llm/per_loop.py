@@ -1,4 +1,4 @@
-"""Things that belong to one event loop, such as HTTP clients: made in it at first use, closed when it ends."""
+"""Values that belong to one event loop, such as HTTP clients: made in it at first use, closed when it ends."""
 
 from __future__ import annotations
 
@@ -11,42 +11,45 @@ T = TypeVar("T")
 
 
 class PerLoop(Generic[T]):
-    """One value for each event loop that asks.
+    """One value for each event loop.
 
     A value is closed when its loop shuts its async generators down (as `asyncio.run` does at its end), or soon after
-    this object is no longer used.
+    this object is garbage-collected.
 
     Args:
         make: makes the value, in its loop.
-        close: closes it.
+        close: closes the value.
     """
 
     def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[None]]) -> None:
         self._make = make
         self._close = close
-        self._held: dict[asyncio.AbstractEventLoop, tuple[T, list[bool], Callable[[], object]]] = {}
+        self._values: dict[asyncio.AbstractEventLoop, tuple[T, list[bool], Callable[[], object]]] = {}
+        """by loop: the value, a list that is not empty once it is closed, and how to detach its finalizer"""
 
     async def get(self) -> T:
         """Return the value of the running loop."""
         loop = asyncio.get_running_loop()
-        held = self._held.get(loop)
-        if held is not None and not held[1]:
-            return held[0]
-        for other in [other for other in list(self._held) if other is loop or other.is_closed()]:
-            _, _, forget = self._held.pop(other)
-            forget()
+        entry = self._values.get(loop)
+        if entry is not None and not entry[1]:
+            return entry[0]
+        for stale in [other for other in list(self._values) if other is loop or other.is_closed()]:
+            _, _, detach = self._values.pop(stale)
+            detach()
         value, closed = self._make(), list[bool]()
-        keeper = _keep(value, closed, self._close)
-        # Held from outside, so that no garbage collection meets an open connection together with its owner.
-        unused = weakref.finalize(self, _let_go, keeper, loop)
-        unused.atexit = False
-        self._held[loop] = (value, closed, unused.detach)
-        await anext(keeper)
+        closer = _close_with_loop(value, closed, self._close)
+        # The finalizer holds the closer: an open connection is never garbage-collected together with its owner.
+        finalizer = weakref.finalize(self, _close_soon, closer, loop)
+        finalizer.atexit = False
+        self._values[loop] = (value, closed, finalizer.detach)
+        await anext(closer)
         return value
 
 
-async def _keep(value: T, closed: list[bool], close: Callable[[T], Awaitable[None]]) -> AsyncGenerator[None]:
-    # An event loop closes the generators begun in it before it ends: the one hook that every runner of loops calls.
+async def _close_with_loop(
+    value: T, closed: list[bool], close: Callable[[T], Awaitable[None]]
+) -> AsyncGenerator[None]:
+    # An event loop closes its async generators before it ends: the one hook that all runners of loops support.
     try:
         yield
     finally:
@@ -57,15 +60,15 @@ async def _keep(value: T, closed: list[bool], close: Callable[[T], Awaitable[Non
 _closing: set[asyncio.Task[None]] = set()
 
 
-def _let_go(keeper: AsyncGenerator[None], loop: asyncio.AbstractEventLoop) -> None:
+def _close_soon(closer: AsyncGenerator[None], loop: asyncio.AbstractEventLoop) -> None:
     if not loop.is_closed():
-        loop.call_soon_threadsafe(_end, keeper, loop)
+        loop.call_soon_threadsafe(_close_in_task, closer, loop)
 
 
-def _end(keeper: AsyncGenerator[None], loop: asyncio.AbstractEventLoop) -> None:
-    async def end() -> None:
-        await keeper.aclose()
+def _close_in_task(closer: AsyncGenerator[None], loop: asyncio.AbstractEventLoop) -> None:
+    async def close() -> None:
+        await closer.aclose()
 
-    task: asyncio.Task[Any] = loop.create_task(end())
+    task: asyncio.Task[Any] = loop.create_task(close())
     _closing.add(task)
     task.add_done_callback(_closing.discard)

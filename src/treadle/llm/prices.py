@@ -1,6 +1,6 @@
-"""What answers of models cost: prices that were stated, else those that providers publish, as genai-prices keeps them.
+"""The cost of answers: by configured prices, else by the prices that providers publish, from genai-prices.
 
-A model nobody knows a price of costs `None`, never 0. The published table is imported when it is first asked, and only
+The cost of a model without a price is `None`, never 0. The published table is imported at its first use, and used only
 for a model that is named `provider:model`.
 """
 
@@ -23,21 +23,21 @@ MILLION: Final = 1_000_000
 
 Dollars: TypeAlias = Decimal | float | str
 PriceFunction: TypeAlias = Callable[[str, Usage], Decimal | float | None]
-"""From a model's name, `provider:model`, and the tokens of one answer to US dollars; None: nobody knows."""
+"""From a model's name, `provider:model`, and the usage of one answer to US dollars; None if there is no price."""
 
 
 @frozen
 class Price:
-    """What a model costs, in US dollars for a million tokens.
+    """The price of a model, in US dollars for a million tokens.
 
     Args:
-        input: tokens read.
-        output: tokens written, thinking included.
-        cached: tokens read from the provider's cache; left open they cost what others do.
-        cache_write: tokens written into it, likewise.
+        input: for input tokens.
+        output: for output tokens, reasoning included.
+        cached: for tokens read from the provider's cache; by default as `input`.
+        cache_write: for tokens written to the provider's cache; by default as `input`.
 
     Raises:
-        ConfigurationError: a price is no amount of dollars.
+        ConfigurationError: a price is not an amount of dollars.
     """
 
     input: Dollars
@@ -47,40 +47,40 @@ class Price:
 
     def __post_init__(self) -> None:
         for name in ("input", "output", "cached", "cache_write"):
-            given = getattr(self, name)
-            if given is None and name in ("cached", "cache_write"):
+            value = getattr(self, name)
+            if value is None and name in ("cached", "cache_write"):
                 continue
-            dollars = _dollars(given)
+            dollars = _dollars(value)
             if dollars is None:
                 raise ConfigurationError(
-                    f"Price.{name} must be US dollars for a million tokens, got {given!r}"
+                    f"Price.{name} must be US dollars for a million tokens, got {value!r}"
                 )
             object.__setattr__(self, name, dollars)
 
     def of(self, usage: Usage) -> Decimal | None:
-        """Return what tokens cost in US dollars; None if their parts are more than the whole."""
-        plain = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
-        if plain < 0:
+        """Return the cost of a usage in US dollars; None if its parts exceed the whole."""
+        uncached = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
+        if uncached < 0:
             return None
-        each = cast("Decimal", self.input)
-        total = plain * each + usage.output_tokens * cast("Decimal", self.output)
+        input_price = cast("Decimal", self.input)
+        total = uncached * input_price + usage.output_tokens * cast("Decimal", self.output)
         for tokens, price in (
             (usage.cached_tokens, self.cached),
             (usage.cache_write_tokens, self.cache_write),
         ):
-            total += tokens * (each if price is None else cast("Decimal", price))
+            total += tokens * (input_price if price is None else cast("Decimal", price))
         return total / MILLION
 
 
 def pricing(stated: PriceFunction | Mapping[str, Price] | None) -> Callable[[str, Usage], Decimal | None]:
-    """Return what tells the cost of an answer.
+    """Return the function that prices an answer.
 
     Args:
-        stated: a function, which then decides alone; or prices by model (`provider:model`, or `provider:*` for all of a
-            provider), with the published ones for the others.
+        stated: a function, which is then the only source of prices; or prices by model (`provider:model`, or
+            `provider:*` for all models of a provider), with published prices for all other models.
 
     Raises:
-        ConfigurationError: it is neither, or a name or a price in it is none.
+        ConfigurationError: `stated` is neither, or holds an invalid name or price.
     """
     if stated is None:
         return published_price
@@ -91,50 +91,50 @@ def pricing(stated: PriceFunction | Mapping[str, Price] | None) -> Callable[[str
         raise ConfigurationError(
             f"prices must map names of models to Price(...), or be a function, got {stated!r}"
         )
-    return lambda model, usage: _asked(stated, model, usage)
+    return lambda model, usage: _from_function(stated, model, usage)
 
 
 def published_price(model: str, usage: Usage) -> Decimal | None:
-    """Return what an answer costs in US dollars by the prices its provider publishes; None if they are not known.
+    """Return the cost of an answer in US dollars by its provider's published prices; None if there is no price.
 
     Args:
         model: `provider:model`.
-        usage: the tokens of one answer: where a price depends on the length of a request, sums would be priced wrong.
+        usage: the tokens of one answer. Some prices depend on the length of a request, so a sum would be wrong.
     """
     provider, _, name = model.partition(":")
     if not name or model in _UNKNOWN or (library := _library()) is None:
         return None
     context = {"service_tier": usage.tier} if usage.tier else None
     try:
-        found = library.calc_price(
+        calculation = library.calc_price(
             _their_usage(library, usage), name, provider_id=provider, price_context=context
         )
     except LookupError:
-        _UNKNOWN.add(model)  # finding that out takes as long each time
+        _UNKNOWN.add(model)  # the search would be repeated for each answer
         return None
     except ValueError:
-        return None  # counts that make no sense
-    price = found.model_price
-    # Some models stand in the table without any price: what they cost is not known.
+        return None  # inconsistent counts
+    price = calculation.model_price
+    # Some models are in the table without a price.
     if (usage.input_tokens and price.input_mtok is None) or (
         usage.output_tokens and price.output_mtok is None
     ):
         return None
-    return found.total_price
+    return calculation.total_price
 
 
 _UNKNOWN: Final = set[str]()
-"""Models that the published prices do not hold."""
+"""Models without a published price."""
 
 
 def load() -> None:
-    """Import the published prices, which takes a moment: call it where nobody waits."""
+    """Import the published prices; slow, so call it in a thread."""
     published_price("openai:gpt-5", Usage(1, 1))
 
 
 @cache
 def _library() -> Any:
-    """Return the library that keeps the published prices, None where it is not installed."""
+    """Return the library that holds the published prices; None if it is not installed."""
     if find_spec("genai_prices") is None:
         return None
     import genai_prices
@@ -171,25 +171,25 @@ def _from_table(table: dict[str, Price], model: str, usage: Usage) -> Decimal | 
     return published_price(model, usage) if price is None else price.of(usage)
 
 
-def _asked(function: PriceFunction, model: str, usage: Usage) -> Decimal | None:
-    """Return what a function says; an answer is worth more than its price, so one that fails leaves it unknown."""
+def _from_function(function: PriceFunction, model: str, usage: Usage) -> Decimal | None:
+    """Return the cost that a function returns; if it fails, the cost is unknown and the answer is kept."""
     try:
-        said = function(model, usage)
-    except Exception:  # noqa: BLE001  prices are anybody's code, and harm only what they price
+        cost = function(model, usage)
+    except Exception:  # noqa: BLE001  an error of a user's function must not lose the answer
         _LOG.exception("the function that prices answers failed for %s: the cost stays unknown", model)
         return None
-    dollars = _dollars(said)
-    if dollars is None and said is not None:
-        _LOG.error("the function that prices answers gave %r for %s: the cost stays unknown", said, model)
+    dollars = _dollars(cost)
+    if dollars is None and cost is not None:
+        _LOG.error("the function that prices answers gave %r for %s: the cost stays unknown", cost, model)
     return dollars
 
 
-def _dollars(given: Any) -> Decimal | None:
-    """Return an amount of dollars, None if it is none."""
-    if isinstance(given, bool) or not isinstance(given, (int, float, str, Decimal)):
+def _dollars(value: Any) -> Decimal | None:
+    """Return a value as an amount of dollars, or None if it is not one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         return None
     try:
-        dollars = Decimal(str(given))
+        dollars = Decimal(str(value))
     except InvalidOperation:
         return None
     return dollars if dollars.is_finite() and dollars >= 0 else None

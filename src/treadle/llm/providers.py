@@ -1,4 +1,4 @@
-"""Models of real providers, through pydantic-ai's model classes; nothing of it is imported before the first request."""
+"""Models of providers, through pydantic-ai's model classes, which are imported at the first request."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from treadle.llm import loading, prices
 from treadle.llm.errors import model_error
 from treadle.llm.hiding import HiddenDeltas, hidden_answer
 from treadle.llm.per_loop import PerLoop
-from treadle.llm.raw import tapped
+from treadle.llm.raw import record_chunks
 from treadle.llm.sdk_logs import hidden_in_logs, watch_logs
-from treadle.llm.settings import family_of, their_settings
+from treadle.llm.settings import their_settings, wire_format_of
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 OutputMode = Literal["native", "tool", "prompt"]
 
 CONNECT, SILENCE = 10.0, 300.0
-"""Seconds a connection may take and an answer may be silent, when no layer around a model says otherwise."""
+"""Seconds that a connection may take and that an answer may be silent, unless a layer sets other limits."""
 
 
 class PydanticAIModel:
-    """Any model class of pydantic-ai, as a Treadle model.
+    """A model class of pydantic-ai as a Treadle model.
 
     Args:
-        model: an instance; its HTTP client and the event loop of that are its maker's affair.
-        name: `provider:model`; by default what the instance says.
-        stream: whether the provider is asked for its answers in pieces; without, each comes whole, at its end.
+        model: an instance; the caller makes and closes its HTTP client.
+        name: `provider:model`; by default the name of the instance.
+        stream: whether answers are streamed; else each arrives whole, at its end.
     """
 
     def __init__(self, model: TheirModel, *, name: str | None = None, stream: bool = True) -> None:
@@ -47,17 +47,17 @@ class PydanticAIModel:
         self._model = model
         self._streams = stream
 
-    _known: tuple[TheirModel, frozenset[str]] | None = None
-    """the model that was asked last, and the secrets it is asked with"""
+    _model_secrets: tuple[TheirModel, frozenset[str]] | None = None
+    """the model used last, and the secrets that its client sends"""
 
     _defaults: ClassVar[Mapping[str, Any]] = {}
-    """Settings that hold unless a request has others, by pydantic-ai's names."""
+    """Default settings, by pydantic-ai's names."""
 
     @property
     def output_mode(self) -> OutputMode:
-        """How the model is best asked for a typed answer."""
+        """How the model should be asked for a typed answer."""
         profile = _profile(self._model)
-        if family_of(self._model) is not None and profile.get("supports_json_schema_output"):
+        if wire_format_of(self._model) is not None and profile.get("supports_json_schema_output"):
             return "native"
         if profile.get("supports_tools", True):
             return "tool"
@@ -65,13 +65,11 @@ class PydanticAIModel:
 
     async def _ready(self) -> TheirModel:
         if "genai_prices.data" not in sys.modules:
-            await asyncio.to_thread(
-                prices.load
-            )  # reading a response needs its tables, which take a while to load
+            await asyncio.to_thread(prices.load)  # reading a response needs the tables, which load slowly
         return self._model
 
     async def prepare(self) -> None:
-        """Load what the first request needs, and so does not have to wait for.
+        """Load the packages of the first request, so that it does not wait for them.
 
         Raises:
             MissingExtra: a package is not installed.
@@ -83,12 +81,12 @@ class PydanticAIModel:
         model = await self._ready()
         from treadle.llm import mapping
 
-        family = family_of(model)
+        wire = wire_format_of(model)
         native = bool(_profile(model).get("supports_json_schema_output"))
         parameters = mapping.their_parameters(request, native_output=native)
         history = mapping.their_messages(request)
-        settings: Any = {**self._defaults, **their_settings(family, request)}
-        places: list[int] = []
+        settings: Any = {**self._defaults, **their_settings(wire, request)}
+        calls: list[int] = []
         secrets = self._secrets(model, request)
         hiding = HiddenDeltas(secrets)
         hidden_in_logs.set(secrets)
@@ -97,40 +95,40 @@ class PydanticAIModel:
             history = model.prepare_messages(history, parameters)
             if self._streams:
                 async with model.request_stream(history, settings, parameters) as response:
-                    tap = tapped(response) if request.raw else None
+                    recorder = record_chunks(response) if request.raw else None
                     async for event in response:
-                        delta = mapping.our_delta(event, places)
-                        for told in hiding.take(delta, tap.take() if tap is not None else ()):
-                            yield told
-                    for told in hiding.rest(tap.take() if tap is not None else ()):
-                        yield told
+                        delta = mapping.our_delta(event, calls)
+                        for safe in hiding.take(delta, recorder.take() if recorder is not None else ()):
+                            yield safe
+                    for safe in hiding.rest(recorder.take() if recorder is not None else ()):
+                        yield safe
                     whole = response.get()
-                answer = mapping.our_answer(whole, request, family)
+                answer = mapping.our_answer(whole, request, wire)
             else:
                 whole = await model.request(history, settings, parameters)
-                answer = mapping.our_answer(whole, request, family, streamed=False)
+                answer = mapping.our_answer(whole, request, wire, streamed=False)
                 for delta in mapping.whole_deltas(whole):
-                    for told in (*hiding.take(delta), *hiding.rest()):
-                        yield told
+                    for safe in (*hiding.take(delta), *hiding.rest()):
+                        yield safe
             answer = hidden_answer(answer, secrets)
-        except Exception as error:  # noqa: BLE001  (SDKs raise whatever a malformed answer makes them stumble over)
+        except Exception as error:  # noqa: BLE001  (SDKs raise errors of any type for a malformed answer)
             answer = model_error(error, secrets=secrets)
         if isinstance(answer, ModelError):
-            raise answer  # outside of `except`, where it would carry along what it hides
+            raise answer  # outside of `except`: a chained error would show the secrets
         yield answer
 
     def _secrets(self, model: TheirModel, request: ModelRequest) -> Secrets:
-        """Return what no answer and no error of a model may show: keys it is asked with, and those of this process."""
-        if self._known is None or self._known[0] is not model:
+        """Return the secrets that no answer and no error may show: the keys of the request and of this process."""
+        if self._model_secrets is None or self._model_secrets[0] is not model:
             values = frozenset(_keys_of(model) | url_secrets(self._address()) | named_secrets(os.environ))
-            self._known = (model, values)
-        values = self._known[1]
+            self._model_secrets = (model, values)
+        values = self._model_secrets[1]
         if request.settings.extra:
             values = values.union(named_secrets(request.settings.extra))
         return secrets_of(values)
 
     def _address(self) -> str | None:
-        """Return where the server is, if it is known here."""
+        """Return the address of the server, if it is known here."""
         return None
 
     def __repr__(self) -> str:
@@ -138,21 +136,21 @@ class PydanticAIModel:
 
 
 class NamedModel(PydanticAIModel):
-    """A model by its name at a provider: makes its client at the first request, one for each event loop.
+    """A model of a provider by its name. It makes its client at the first request, one for each event loop.
 
     Args:
-        name: the model, as its provider calls it.
-        base_url: where the server is, when it is not the provider's own.
+        name: the provider's name for the model.
+        base_url: the address of the server, if it is not the provider's own.
         api_key: the secret to send; by default from the environment.
-        stream: whether the answer is asked for in pieces, which some servers cannot; without, it comes whole, at its
-            end, and a limit on silence is one on the whole answer.
+        stream: whether answers are streamed, which some servers do not support; else each arrives whole, at its end,
+            and a limit on silence is a limit on the whole answer.
     """
 
     provider: ClassVar[str]
     extra: ClassVar[str]
-    """the extra that brings what this model needs"""
+    """the extra that installs the packages"""
     packages: ClassVar[tuple[str, ...]]
-    """what has to be installed"""
+    """the packages that have to be installed"""
     home: ClassVar[str]
     """the module of the model class"""
     key_variables: ClassVar[tuple[str, ...]]
@@ -174,38 +172,38 @@ class NamedModel(PydanticAIModel):
 
     @property
     def service(self) -> str:
-        """The provider, and where its server is when it is not the provider's own: what fails together."""
+        """The service whose failures count together: the provider, and the address if it is not the provider's own."""
         url = self._url()
         if url is None:
             return self.provider
-        place = urlsplit(url)
-        return f"{self.provider} at {place.scheme}://{place.netloc.rpartition('@')[2]}{place.path}"
+        parts = urlsplit(url)
+        return f"{self.provider} at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     @property
     def account(self) -> str:
-        """The service, and a digest of the key: what is counted together."""
+        """The account whose requests count together: the service, and a digest of the key."""
         return f"{self.service} #{sha256(self._key(optional=True).encode()).hexdigest()[:8]}"
 
     _connect: float | None = None
     _silence: float = SILENCE
 
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
-        """Say how many seconds a connection may take (of several, the fewest) and an answer be silent (the most).
+        """Limit the seconds for a connection (the shortest limit counts) and for a silence (the longest limit counts).
 
-        Holds for clients that are made from now on; None says nothing.
+        Holds for clients that are made from now on; None sets no limit.
         """
         if connect is not None:
             self._connect = connect if self._connect is None else min(connect, self._connect)
-        if silence is not None:  # whoever says it looks for itself; the client is only not to be faster
+        if silence is not None:  # the layer enforces its limit; the client must not be faster
             self._silence = max(self._silence, silence + 5.0)
 
     def require(self) -> None:
-        """Raise `MissingExtra` when the packages this model needs are not installed; imports none of them."""
+        """Raise `MissingExtra` if packages of this model are not installed; imports none of them."""
         if not all(map(installed, ("pydantic_ai", *self.packages))):
             raise MissingExtra(self.extra, f"The model {self.name}")
 
     def preload(self) -> None:
-        """Begin to load, in a thread, what the first request needs; what is not installed is said at the request."""
+        """Begin to load the packages of the first request in a thread; the request reports a missing package."""
         if not loading.has_begun(self.home) and all(map(installed, ("pydantic_ai", *self.packages))):
             loading.begin(self.home)
 
@@ -243,14 +241,14 @@ _KNOWS_NO_SCHEMA = re.compile(r"gpt-3|gpt-4(-|$)|chatgpt|o1-(mini|preview)")
 
 
 class _AtOpenAI(NamedModel):
-    """What both of OpenAI's wire formats share."""
+    """A model behind either of OpenAI's wire formats."""
 
     extra, packages = "openai", ("openai",)
     key_variables, url_variable = ("OPENAI_API_KEY",), "OPENAI_BASE_URL"
 
     @property
     def output_mode(self) -> OutputMode:
-        # Other servers often take tools or a schema, and one of them away when they are given both.
+        # Other servers often support tools or a schema, but drop one of them if a request has both.
         native = self._url() is None and _KNOWS_NO_SCHEMA.match(self._model_name) is None
         return "native" if native else "tool"
 
@@ -274,12 +272,12 @@ class _AtOpenAI(NamedModel):
 class OpenAI(_AtOpenAI):
     """A model behind OpenAI's Responses, or any server that speaks it.
 
-    The provider is asked to keep nothing (`store` is false unless the agent's settings say otherwise): the journal
-    has the conversation, with the model's encrypted reasoning, and each request carries all of it.
+    The provider stores nothing (`store` is false unless the agent's settings say otherwise): the journal holds the
+    conversation with the model's encrypted reasoning, and each request carries all of it.
 
     Args:
         name: the model, such as `gpt-5.4-mini`.
-        base_url: where the server is; by default `OPENAI_BASE_URL`, else OpenAI.
+        base_url: the address of the server; by default `OPENAI_BASE_URL`, else OpenAI.
         api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
         stream: see `NamedModel`.
     """
@@ -298,7 +296,7 @@ class OpenAIChat(_AtOpenAI):
 
     Args:
         name: the model, such as `gpt-5.4-mini`.
-        base_url: where the server is; by default `OPENAI_BASE_URL`, else OpenAI.
+        base_url: the address of the server; by default `OPENAI_BASE_URL`, else OpenAI.
         api_key: by default `OPENAI_API_KEY`; a server at another `base_url` may need none.
         stream: see `NamedModel`.
     """
@@ -332,7 +330,7 @@ class Anthropic(NamedModel):
 
     Args:
         name: the model, such as `claude-sonnet-4-5`.
-        base_url: where the server is; by default `ANTHROPIC_BASE_URL`, else Anthropic.
+        base_url: the address of the server; by default `ANTHROPIC_BASE_URL`, else Anthropic.
         api_key: by default `ANTHROPIC_API_KEY`.
         stream: see `NamedModel`.
     """
@@ -366,7 +364,7 @@ class Google(NamedModel):
 
     Args:
         name: the model, such as `gemini-3.1-flash`.
-        base_url: where the server is; by default `GOOGLE_GEMINI_BASE_URL`, else Google.
+        base_url: the address of the server; by default `GOOGLE_GEMINI_BASE_URL`, else Google.
         api_key: by default `GOOGLE_API_KEY`, else `GEMINI_API_KEY`.
         stream: see `NamedModel`.
     """
@@ -399,7 +397,7 @@ def installed(package: str) -> bool:
     """Return whether a package can be imported, without importing it."""
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # not even the package it would be in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
@@ -407,22 +405,22 @@ def _profile(model: TheirModel) -> Mapping[str, Any]:
     try:
         return cast("Mapping[str, Any]", model.profile)
     except NotImplementedError:
-        return {}  # a model that chooses among others has none of its own
+        return {}  # a model that chooses among other models has no profile
 
 
 def _keys_of(model: TheirModel) -> set[str]:
-    """Return the secrets that a model's client sends: its key, those in its address and in headers of its own."""
+    """Return the secrets that a model's client sends: its key, and those in its address and headers."""
     client: Any = getattr(model, "client", None)
     inner = getattr(client, "_api_client", None)
-    found = url_secrets(str(getattr(model, "base_url", None) or ""))
+    secrets = url_secrets(str(getattr(model, "base_url", None) or ""))
     for source in (client, inner):
         for name in ("api_key", "auth_token"):
             if isinstance(key := getattr(source, name, None), str):
-                found.add(key)
+                secrets.add(key)
         if isinstance(headers := getattr(source, "_custom_headers", None), Mapping):
-            found |= named_secrets(cast("Mapping[str, Any]", headers))
+            secrets |= named_secrets(cast("Mapping[str, Any]", headers))
     options = getattr(inner, "_http_options", None)
     headers = getattr(options, "headers", None)
-    return found | (
-        named_secrets(cast("Mapping[str, Any]", headers)) if isinstance(headers, Mapping) else set()
-    )
+    if isinstance(headers, Mapping):
+        secrets |= named_secrets(cast("Mapping[str, Any]", headers))
+    return secrets

@@ -1,4 +1,4 @@
-"""What a provider sends, noted on its way, for those who want to see it as it comes."""
+"""The chunks that a provider sends, recorded on their way for callers that ask for raw chunks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from treadle.core.messages import Json
 
 
-class Tap:
-    """A stream of a provider's chunks that keeps each until it is taken; else it is the stream itself.
+class ChunkRecorder:
+    """A provider's stream that records each chunk until `take` is called; in all else it is the stream itself.
 
     Args:
         source: the stream.
@@ -16,32 +16,32 @@ class Tap:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self._seen: list[Any] = []
+        self._chunks: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
-    def __aiter__(self) -> Tap:
+    def __aiter__(self) -> ChunkRecorder:
         return self
 
     async def __anext__(self) -> Any:
         chunk = await anext(self._source)
-        self._seen.append(chunk)
+        self._chunks.append(chunk)
         return chunk
 
     def take(self) -> list[Json]:
-        """Return what came since the last time, as JSON data."""
-        seen, self._seen = self._seen, []
-        return [_as_json(chunk) for chunk in seen]
+        """Return the chunks since the last call, as JSON data."""
+        chunks, self._chunks = self._chunks, []
+        return [_as_json(chunk) for chunk in chunks]
 
 
-def tapped(response: Any) -> Tap | None:
-    """Put a tap into a streamed response of pydantic-ai; None if this kind of model shows nobody its stream."""
+def record_chunks(response: Any) -> ChunkRecorder | None:
+    """Record the chunks of a streamed response of pydantic-ai; return None if its stream cannot be reached."""
     source = getattr(response, "_response", None)
     if source is None or not hasattr(source, "__anext__"):
         return None
-    response._response = tap = Tap(source)  # noqa: SLF001  there is no other way in
-    return tap
+    response._response = recorder = ChunkRecorder(source)  # noqa: SLF001  pydantic-ai has no public access to it
+    return recorder
 
 
 def _as_json(chunk: Any) -> Json:

@@ -41,7 +41,7 @@ def bare_model(model: str | Model | TheirModel) -> Model:
     """Return a model without adding layers; the packages that it needs may be missing.
 
     Raises:
-        ModelUnknown: no provider answers to the name, or the object is no model.
+        ModelUnknown: no provider has that name, or the object is not a model.
     """
     if isinstance(model, str):
         return _named(model)
@@ -57,9 +57,7 @@ def bare_model(model: str | Model | TheirModel) -> Model:
 def _named(model: str) -> NamedModel:
     provider, colon, name = model.partition(":")
     if not colon or not name:
-        raise ModelUnknown(
-            f"{model!r} does not say whose model it is: write provider:model, such as {EXAMPLES}"
-        )
+        raise ModelUnknown(f"{model!r} does not name a provider: write provider:model, such as {EXAMPLES}")
     make = _PROVIDERS.get(provider)
     if make is None:
         near = get_close_matches(provider, _PROVIDERS, n=1)
@@ -70,18 +68,18 @@ def _named(model: str) -> NamedModel:
 
 def default_model(env: Mapping[str, str] | None = None) -> str | None:
     """Return the name of a model whose API key is in the environment, or None."""
-    there = os.environ if env is None else env
-    if there.get("OPENAI_API_KEY"):
+    variables = os.environ if env is None else env
+    if variables.get("OPENAI_API_KEY"):
         return "openai:gpt-5.4-mini"
-    if there.get("ANTHROPIC_API_KEY"):
+    if variables.get("ANTHROPIC_API_KEY"):
         return "anthropic:claude-sonnet-5-5"
-    if there.get("GOOGLE_API_KEY") or there.get("GEMINI_API_KEY"):
+    if variables.get("GOOGLE_API_KEY") or variables.get("GEMINI_API_KEY"):
         return "google:gemini-3.1-flash"
     return None
 
 
 def local_ollama(timeout: float = 0.25, *, url: str = "http://127.0.0.1:11434") -> list[str]:
-    """Return the models an Ollama on this machine has, as `ollama:` names; empty when there is none.
+    """Return the models of an Ollama on this machine, as `ollama:` names; empty if none runs here.
 
     Blocks for at most `timeout` seconds.
     """
@@ -90,24 +88,24 @@ def local_ollama(timeout: float = 0.25, *, url: str = "http://127.0.0.1:11434") 
         models: list[Any] = json.loads(answer)["models"]
         return [f"ollama:{model['name']}" for model in models]
     except (OSError, ValueError, LookupError, TypeError):
-        return []  # no server, or not Ollama: there is nothing to offer
+        return []  # no server, or not Ollama
 
 
 def _get(url: str, path: str, deadline: float) -> bytes:
-    """One GET under one deadline for everything; the timeouts of `urllib` are for each read only."""
+    """Return the body of a GET under one deadline for all of it: the timeout of `urllib` holds for each read."""
     from urllib.parse import urlsplit
 
-    place = urlsplit(url)
-    host, port = place.hostname or "127.0.0.1", place.port or 80
-    with socket.create_connection((host, port), timeout=max(deadline - time.monotonic(), 0.01)) as wire:
-        wire.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    with socket.create_connection((host, port), timeout=max(deadline - time.monotonic(), 0.01)) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         received = bytearray()
         while len(received) < 1_000_000:
-            wire.settimeout(max(deadline - time.monotonic(), 0.001))
-            if not (piece := wire.recv(65_536)):
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            if not (data := connection.recv(65_536)):
                 break
-            received += piece
+            received += data
     head, _, body = bytes(received).partition(b"\r\n\r\n")
     if b" 200" not in head.partition(b"\r\n")[0]:
-        raise ValueError("not an answer")
+        raise ValueError("the server did not answer with status 200")
     return body

@@ -1,4 +1,4 @@
-"""The stream of OpenAI's Responses put in order: pieces that came before their call, pieces that got lost."""
+"""The stream of OpenAI's Responses in order: deltas that arrive before their call wait, lost ones are an error."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ NEEDED = (
     "pydantic_ai.profiles._special_tokens",
     "openai.resources.responses.responses",
 )
-"""Modules that the client imports at its first request, before which they are better there."""
+"""Modules that the client would import during its first request."""
 
 _DELTA = "response.function_call_arguments.delta"
 _DONE = "response.function_call_arguments.done"
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
-_ITEM_BEGUN = "response.output_item.added"
+_ITEM_ADDED = "response.output_item.added"
 _ITEM_DONE = "response.output_item.done"
 
 
 def prepare_answers() -> None:
-    """Build what reads an answer, which would else be built when its first event comes, and takes half a second."""
+    """Build the validators of stream events, which takes half a second at the first event otherwise."""
     for kinds in (ResponseStreamEvent, ResponseOutputItem):
         for kind in get_args(get_args(kinds)[0]):
             kind.model_rebuild()
 
 
 class ResponsesModel(OpenAIResponsesModel):
-    """OpenAI's Responses, whose streams are read in order."""
+    """OpenAI's Responses; the events of its streams are put in order."""
 
     async def _process_streamed_response(
         self, response: Any, *args: Any, **options: Any
     ) -> OpenAIResponsesStreamedResponse:
-        return await super()._process_streamed_response(cast("Any", _Ordered(response)), *args, **options)
+        return await super()._process_streamed_response(
+            cast("Any", _OrderedEvents(response)), *args, **options
+        )
 
 
-class _Ordered:
-    """The events of a stream, each piece of a call's arguments after the call itself."""
+class _OrderedEvents:
+    """The events of a stream, with each delta of a call's arguments after the call itself."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -61,17 +63,17 @@ class _Ordered:
         ended = False
         async for event in self._stream:
             if ended:
-                continue  # what is repeated would be counted twice; read to its end, a connection can be used again
+                continue  # a repeated end would count twice; a connection that is read to its end can be reused
             ended = event.type in _ENDS
             item_id, whole = _call_of(event)
             if item_id is None:
                 yield event
-            elif event.type == _ITEM_BEGUN:
+            elif event.type == _ITEM_ADDED:
                 yield event
                 written[item_id] = whole
-                for piece in early.pop(item_id, ()):
-                    written[item_id] += cast("Any", piece).delta
-                    yield piece
+                for delta in early.pop(item_id, ()):
+                    written[item_id] += cast("Any", delta).delta
+                    yield delta
             elif event.type == _DELTA:
                 if item_id not in written:
                     early.setdefault(item_id, []).append(event)
@@ -80,16 +82,14 @@ class _Ordered:
                 yield event
             else:
                 if not whole.startswith(written.get(item_id, "")):
-                    raise ValueError(
-                        "the pieces of a call's arguments are not what they are said to be as a whole"
-                    )
+                    raise ValueError("the deltas of a call's arguments do not add up to the whole arguments")
                 yield event
 
 
 def _call_of(event: Any) -> tuple[str | None, str]:
-    """Return the item of the call that an event is about, if any, and its arguments as the event has them."""
+    """Return the item id of the call that an event is about, or None, and the arguments in the event."""
     if event.type in (_DELTA, _DONE):
         return event.item_id, getattr(event, "arguments", None) or ""
-    if event.type in (_ITEM_BEGUN, _ITEM_DONE) and event.item.type == "function_call":
+    if event.type in (_ITEM_ADDED, _ITEM_DONE) and event.item.type == "function_call":
         return event.item.id, event.item.arguments or ""
     return None, ""

@@ -1,4 +1,4 @@
-"""A model that says what a script tells it to: for tests, demonstrations and benchmarks."""
+"""A model that answers from a script: for tests, demonstrations and benchmarks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message, Part, Reasoning, Text, ToolCall
 from treadle.core.model import (
+    WHOLE,
     Finish,
     ModelAnswer,
     ModelDelta,
@@ -25,9 +26,10 @@ from treadle.core.model import (
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.arguments import parsed_call
 from treadle.llm.errors import kind_of_status
+from treadle.llm.recorded_answer import own_copy
 
 CHUNK = 160
-"""Characters of a streamed piece, when a turn does not say."""
+"""Characters of a streamed chunk, unless a turn sets another number."""
 
 
 @frozen(kw_only=True)
@@ -73,7 +75,7 @@ Script: TypeAlias = "Sequence[Item] | Callable[[ModelRequest], Item | Awaitable[
 
 
 def text(words: str, *, delay: float = 0.0, chunk: int = CHUNK, pause: float = 0.0) -> Turn:
-    """Return a turn that says these words; the timing is that of `turn`."""
+    """Return a turn with this text; for the timing see `turn`."""
     return Turn(parts=(Text(words),), delay=delay, chunk=chunk, pause=pause)
 
 
@@ -83,7 +85,7 @@ def call(name: str, /, **arguments: Json) -> Turn:
 
 
 def call_raw(name: str, raw: str) -> Turn:
-    """Return a turn that calls a tool with arguments written like this: cut off, not JSON, whatever."""
+    """Return a turn that calls a tool with arguments as raw text, which may be cut off or invalid JSON."""
     return Turn(parts=(parsed_call("", name, raw),))
 
 
@@ -101,21 +103,21 @@ def turn(
     """Return a whole turn.
 
     Args:
-        text: what is said.
-        calls: the tools called, each built by `call` or `call_raw`.
-        reasoning: the thinking shown before the words.
+        text: the text of the answer.
+        calls: the tool calls, each built by `call` or `call_raw`.
+        reasoning: the reasoning before the text.
         usage: tokens; by default 10 of input and one of output for each four characters.
-        finish: why the answer ends; with `length` and the like its calls count as truncated.
-        delay: seconds before the first piece.
-        chunk: characters of a streamed piece, cut at spaces.
-        pause: seconds between two pieces.
+        finish: why the answer ends; its calls count as truncated unless it is `stop` or `tool_calls`.
+        delay: seconds before the first chunk.
+        chunk: characters of a streamed chunk, cut at spaces.
+        pause: seconds between two chunks.
     """
-    said: tuple[Part, ...] = (Reasoning(reasoning),) if reasoning else ()
+    parts: tuple[Part, ...] = (Reasoning(reasoning),) if reasoning else ()
     if text:
-        said += (Text(text),)
-    whole = Turn(parts=said, usage=usage, finish=finish, delay=delay, chunk=chunk, pause=pause)
-    for asked in (calls,) if isinstance(calls, Turn) else calls:
-        whole += asked
+        parts += (Text(text),)
+    whole = Turn(parts=parts, usage=usage, finish=finish, delay=delay, chunk=chunk, pause=pause)
+    for each in (calls,) if isinstance(calls, Turn) else calls:
+        whole += each
     return whole
 
 
@@ -131,20 +133,20 @@ def fail(
     """Return a failed attempt at the next answer of the script.
 
     Args:
-        status: the HTTP status the provider would send; it tells the kind.
-        kind: the kind of `ModelError`, where the status does not tell it.
-        retry_after: seconds the provider asks to wait.
-        message: the provider's words.
-        after: words streamed before it fails.
-        delay: seconds before anything happens.
+        status: the HTTP status that the provider would send; it sets the kind.
+        kind: the kind of `ModelError`, if the status does not set it.
+        retry_after: seconds that the provider asks to wait.
+        message: the provider's message.
+        after: text that is streamed before the failure.
+        delay: seconds before the first chunk or the failure.
     """
-    what = kind or (kind_of_status(status) if status is not None else "unknown")
-    said = message or f"scripted failure: {status or what}"
-    return Fail(message=said, kind=what, status=status, retry_after=retry_after, after=after, delay=delay)
+    kind = kind or (kind_of_status(status) if status is not None else "unknown")
+    message = message or f"scripted failure: {status or kind}"
+    return Fail(message=message, kind=kind, status=status, retry_after=retry_after, after=after, delay=delay)
 
 
 class _Prepared:
-    """A turn with all that does not change from one answer to the next worked out once."""
+    """A turn with its message, deltas and usage computed once for all answers."""
 
     __slots__ = ("calls", "delay", "deltas", "finish", "message", "pause", "usage")
 
@@ -152,8 +154,8 @@ class _Prepared:
         self.calls = any(isinstance(part, ToolCall) for part in item.parts)
         self.finish: Finish = item.finish or ("tool_calls" if self.calls else "stop")
         parts = item.parts
-        if self.finish not in ("stop", "tool_calls"):
-            parts = tuple(_cut_off(part) if isinstance(part, ToolCall) else part for part in parts)
+        if self.finish not in WHOLE:
+            parts = tuple(_truncated(part) if isinstance(part, ToolCall) else part for part in parts)
         self.message = Message("assistant", parts)
         self.deltas = _deltas(item)
         self.usage = item.usage or Usage(10, _size(parts) // 4 + 1)
@@ -161,48 +163,47 @@ class _Prepared:
         self.pause = item.pause
 
     def answer(self) -> ModelAnswer:
-        """Return an answer of its own, so that no task can change another's arguments."""
-        message = self.message
-        if self.calls:
-            message = Message("assistant", tuple(map(_own, message.parts)))
+        """Return an answer whose arguments no other task shares."""
+        message = own_copy(self.message) if self.calls else self.message
         return ModelAnswer(message, self.finish, self.usage)
 
 
 class ScriptedModel:
-    """A model that answers from a script and remembers what it was asked.
+    """A model that answers from a script and records its requests.
 
-    It has no cursor: a list is indexed by `request.turn`, so resume, fork, undo and concurrent tasks each get the
-    answer of their place. Failures in the list belong to the next answer and are taken by `request.attempt`.
+    The model has no cursor: a list is indexed by `request.turn`, so resume, fork, undo and concurrent tasks each get
+    the answer of their turn. Failures in the list come before the next answer, one for each `request.attempt`.
 
     Args:
         script: a list of turns (a text, a `Turn`, or several joined in a list) and failures; or a function of the
-            request, plain or async, that returns one of them.
-        name: how the model is named.
-        keep: how many of the newest requests `requests` holds.
+            request, plain or async, that returns one of these.
+        name: the name of the model.
+        keep: how many of the newest requests are recorded.
     """
 
     def __init__(self, script: Script, *, name: str = "scripted", keep: int = 1_000) -> None:
         self.name = name
         self._requests: deque[ModelRequest] = deque(maxlen=keep)
         self._function: Callable[[ModelRequest], Item | Awaitable[Item]] | None = None
-        self._places: list[tuple[tuple[Fail, ...], _Prepared | None]] = []
+        self._turns: list[tuple[tuple[Fail, ...], _Prepared | None]] = []
         if callable(script):
             self._function = script
         else:
-            self._places = _places(script)
+            self._turns = _turns(script)
 
     @property
     def requests(self) -> list[ModelRequest]:
-        """What was sent, oldest first; only the newest `keep`."""
+        """The requests received, oldest first; only the newest `keep`."""
         return list(self._requests)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         self._requests.append(request)
         if self._function is None:
-            item = self._place(request)
+            item = self._scripted(request)
         else:
-            made = self._function(request)
-            item = _prepared(_item(await made if inspect.isawaitable(made) else made))
+            returned = self._function(request)
+            turn = _item(await returned if inspect.isawaitable(returned) else returned)
+            item = _Prepared(turn) if isinstance(turn, Turn) else turn
         if item.delay:
             await asyncio.sleep(item.delay)
         if isinstance(item, Fail):
@@ -217,14 +218,14 @@ class ScriptedModel:
             yield delta
         yield item.answer()
 
-    def _place(self, request: ModelRequest) -> _Prepared | Fail:
-        if request.turn < len(self._places):
-            fails, answer = self._places[request.turn]
+    def _scripted(self, request: ModelRequest) -> _Prepared | Fail:
+        if request.turn < len(self._turns):
+            fails, answer = self._turns[request.turn]
             if request.attempt <= len(fails):
                 return fails[request.attempt - 1]
             if answer is not None:
                 return answer
-        answers = sum(answer is not None for _, answer in self._places)
+        answers = sum(answer is not None for _, answer in self._turns)
         raise ModelError(
             f"model {self.name!r} was asked for turn {request.turn} (counted from 0, attempt {request.attempt}), "
             f"but its script has {answers} answer{'' if answers == 1 else 's'}",
@@ -235,18 +236,19 @@ class ScriptedModel:
         return f"ScriptedModel({self.name!r})"
 
 
-def _places(script: Sequence[Item]) -> list[tuple[tuple[Fail, ...], _Prepared | None]]:
-    places: list[tuple[tuple[Fail, ...], _Prepared | None]] = []
+def _turns(script: Sequence[Item]) -> list[tuple[tuple[Fail, ...], _Prepared | None]]:
+    """Return each answer of a script with the failures before it."""
+    turns: list[tuple[tuple[Fail, ...], _Prepared | None]] = []
     fails: list[Fail] = []
     for item in map(_item, (script,) if isinstance(script, str) else script):
         if isinstance(item, Fail):
             fails.append(item)
         else:
-            places.append((tuple(fails), _Prepared(item)))
+            turns.append((tuple(fails), _Prepared(item)))
             fails = []
     if fails:
-        places.append((tuple(fails), None))
-    return places
+        turns.append((tuple(fails), None))
+    return turns
 
 
 def _item(item: Any) -> Turn | Fail:
@@ -258,7 +260,7 @@ def _item(item: Any) -> Turn | Fail:
         whole = Turn()
         for part in map(_item, cast("Sequence[Item]", item)):
             if isinstance(part, Fail):
-                raise ConfigurationError("a failure stands by itself in a script, not inside a turn")
+                raise ConfigurationError("a failure must be an item of the script itself, not part of a turn")
             whole += part
         return whole
     raise ConfigurationError(f"a script holds texts, turns and failures, not {type(item).__name__}")
@@ -269,47 +271,29 @@ def _deltas(item: Turn) -> list[ModelDelta]:
     index = 0
     for part in item.parts:
         if isinstance(part, Text):
-            deltas += map(TextDelta, _pieces(part.text, item.chunk))
+            deltas += map(TextDelta, _chunks(part.text, item.chunk))
         elif isinstance(part, Reasoning):
-            deltas += map(ReasoningDelta, _pieces(part.text, item.chunk))
+            deltas += map(ReasoningDelta, _chunks(part.text, item.chunk))
         elif isinstance(part, ToolCall):
             deltas.append(ToolCallDelta(index, part.name, part.raw or ""))
             index += 1
     return deltas
 
 
-def _pieces(words: str, size: int) -> list[str]:
-    """Cut at spaces into pieces of at most `size` characters, a longer word staying whole; joined they are `words`."""
-    if len(words) <= size:
-        return [words] if words else []
-    pieces = [""]
-    for word in re.findall(r"\s*\S+\s*?|\s+", words):
-        if pieces[-1] and len(pieces[-1]) + len(word) > size:
-            pieces.append("")
-        pieces[-1] += word
-    return pieces
+def _chunks(text: str, size: int) -> list[str]:
+    """Return a text cut at spaces into chunks of at most `size` characters; a longer word stays whole."""
+    if len(text) <= size:
+        return [text] if text else []
+    chunks = [""]
+    for word in re.findall(r"\s*\S+\s*?|\s+", text):
+        if chunks[-1] and len(chunks[-1]) + len(word) > size:
+            chunks.append("")
+        chunks[-1] += word
+    return chunks
 
 
-def _prepared(item: Turn | Fail) -> _Prepared | Fail:
-    return _Prepared(item) if isinstance(item, Turn) else item
-
-
-def _cut_off(asked: ToolCall) -> ToolCall:
-    return replace(asked, arguments={}, problem="truncated")
-
-
-def _own(part: Part) -> Part:
-    if not isinstance(part, ToolCall):
-        return part
-    return ToolCall(part.id, part.name, _copy(part.arguments), part.raw, part.problem, part.meta)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(inner) for key, inner in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_copy(inner) for inner in cast("list[Any]", value)]
-    return value
+def _truncated(call: ToolCall) -> ToolCall:
+    return replace(call, arguments={}, problem="truncated")
 
 
 def _size(parts: Sequence[Part]) -> int:

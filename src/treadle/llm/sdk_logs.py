@@ -1,4 +1,4 @@
-"""What SDKs and HTTP libraries log of a request to a provider, without the keys it is sent with."""
+"""Hide the keys of a request in what SDKs and HTTP libraries log about it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from treadle.core.redaction import NO_SECRETS, Secrets
 
 _LOGGERS: Final = ("anthropic", "google_genai", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
-"""Packages whose loggers tell of requests and responses: at DEBUG with headers, at INFO with addresses."""
+"""Packages that log requests and responses: at DEBUG with headers, at INFO with addresses."""
 
 
 hidden_in_logs: Final[ContextVar[Secrets]] = ContextVar("hidden_in_logs", default=NO_SECRETS)
-"""What the request that is being made must not show in the logs of those that make it."""
+"""The secrets of the request that is being made."""
 
 
 class _HidesKeys(logging.Filter):
@@ -22,7 +22,7 @@ class _HidesKeys(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             message = record.getMessage()
-        except Exception:  # noqa: BLE001  what cannot be formatted must not end the request it tells of
+        except Exception:  # noqa: BLE001  a bad log record must not end the request
             message = f"(a record of {record.name} that cannot be formatted)"
         if record.exc_info:
             message = f"{message}\n{_FORMATTER.formatException(record.exc_info)}"
@@ -36,9 +36,9 @@ _hides_keys: Final = _HidesKeys()
 
 
 def watch_logs() -> None:
-    """Hide keys in what the libraries log that send requests to providers.
+    """Hide keys in the logs of the libraries that send requests to providers.
 
-    A filter of a logger does not see what its children log, so each logger there is gets it.
+    A logger's filter does not see the records of its children, so each existing logger gets the filter.
     """
     for name in (*_LOGGERS, *logging.Logger.manager.loggerDict):
         if name.partition(".")[0] in _LOGGERS:

@@ -1,4 +1,4 @@
-"""From our settings to those of pydantic-ai's model classes, and which family of wire format a class speaks."""
+"""Translate our settings to those of pydantic-ai's model classes, by the wire format that a class speaks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
 
 
-class Family(NamedTuple):
-    """What the model classes of one wire format have in common.
+class WireFormat(NamedTuple):
+    """The facts that the model classes of one wire format share.
 
     Args:
         name: the prefix of the settings that only this provider has.
-        settings: where its settings are declared, `module:class`.
-        no_arguments: what stands for none, also where there could be some; elsewhere that is text which got lost.
+        settings: the class of its settings, as `module:class`.
+        no_arguments: values that mean "no arguments"; with other formats, an empty text means that text got lost.
         parallel: whether the provider can be told to make one call at a time.
     """
 
@@ -28,21 +28,23 @@ class Family(NamedTuple):
     parallel: bool = True
 
 
-_FAMILIES = {
-    "OpenAIChatModel": Family("openai", "pydantic_ai.models.openai:OpenAIChatModelSettings"),
-    "OpenAIResponsesModel": Family("openai", "pydantic_ai.models.openai:OpenAIResponsesModelSettings"),
-    "AnthropicModel": Family("anthropic", "pydantic_ai.models.anthropic:AnthropicModelSettings", ("",)),
-    "GoogleModel": Family("google", "pydantic_ai.models.google:GoogleModelSettings", (None,), parallel=False),
+_FORMATS = {
+    "OpenAIChatModel": WireFormat("openai", "pydantic_ai.models.openai:OpenAIChatModelSettings"),
+    "OpenAIResponsesModel": WireFormat("openai", "pydantic_ai.models.openai:OpenAIResponsesModelSettings"),
+    "AnthropicModel": WireFormat("anthropic", "pydantic_ai.models.anthropic:AnthropicModelSettings", ("",)),
+    "GoogleModel": WireFormat(
+        "google", "pydantic_ai.models.google:GoogleModelSettings", (None,), parallel=False
+    ),
 }
 
 
-def family_of(model: TheirModel) -> Family | None:
-    """Return the family of a model class, or None of one that is not known here."""
-    return next((_FAMILIES[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in _FAMILIES), None)
+def wire_format_of(model: TheirModel) -> WireFormat | None:
+    """Return the wire format of a model class, or None if it is not known here."""
+    return next((_FORMATS[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in _FORMATS), None)
 
 
-def their_settings(family: Family | None, request: ModelRequest) -> dict[str, Any]:
-    """Return the settings of a request; names of the provider's own go to where they have an effect."""
+def their_settings(wire: WireFormat | None, request: ModelRequest) -> dict[str, Any]:
+    """Return pydantic-ai's settings for a request; the provider's own names go to where they have an effect."""
     ours = request.settings
     settings: dict[str, Any] = {}
     if ours.temperature is not None:
@@ -52,20 +54,20 @@ def their_settings(family: Family | None, request: ModelRequest) -> dict[str, An
     if request.tools:
         choice = request.tool_choice
         settings["tool_choice"] = choice if choice in ("auto", "none", "required") else [choice]
-        if ours.parallel_tool_calls is not None and (family is None or family.parallel):
+        if ours.parallel_tool_calls is not None and (wire is None or wire.parallel):
             settings["parallel_tool_calls"] = ours.parallel_tool_calls
-    if family is not None:
+    if wire is not None:
         settings["max_retries"] = 0
-    known = _names(family)
+    known = _names(wire)
     body: dict[str, Any] = {}
     for name, value in ours.extra.items():
         if (
-            family is not None
-            and f"{family.name}_{name}" in known
+            wire is not None
+            and f"{wire.name}_{name}" in known
             and (name not in known or isinstance(value, Mapping))
         ):
-            settings[f"{family.name}_{name}"] = value
-        elif family is None or name in known:
+            settings[f"{wire.name}_{name}"] = value
+        elif wire is None or name in known:
             settings[name] = value
         else:
             body[name] = value
@@ -74,8 +76,8 @@ def their_settings(family: Family | None, request: ModelRequest) -> dict[str, An
     return settings
 
 
-def _names(family: Family | None) -> Mapping[str, Any]:
-    if family is None:
+def _names(wire: WireFormat | None) -> Mapping[str, Any]:
+    if wire is None:
         return {}
-    module, _, name = family.settings.partition(":")
+    module, _, name = wire.settings.partition(":")
     return getattr(import_module(module), name).__annotations__

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from treadle.core import events as e
+from treadle.core.model import WHOLE
 from treadle.core.observation import as_text
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice
 from treadle.telemetry.redaction import Redaction
@@ -114,7 +115,7 @@ class Console:
             seen.names[call.id] = self._redaction.text(call.name)
         calls = ", ".join([seen.names[call.id] for call in event.message.tool_calls])
         spent = f"{event.usage.input_tokens} in, {event.usage.output_tokens} out"
-        early = "" if event.finish in ("stop", "tool_calls") else f", ended early ({event.finish})"
+        early = "" if event.finish in WHOLE else f", ended early ({event.finish})"
         wants = f", wants {calls}" if calls else ""
         took = _took(event.call or event.step, event.time, seen)
         return "●", "yellow" if early else "blue", f"answer{took}  {spent}{wants}{early}", event.message.text

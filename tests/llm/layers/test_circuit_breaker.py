@@ -1,4 +1,4 @@
-"""A service that fails again and again is left alone, by all tasks of the process; probes always come back."""
+"""A service that fails again and again gets no requests from any task of the process; probes always end."""
 
 import asyncio
 import threading
@@ -75,7 +75,7 @@ async def test_failures_in_a_row_open_it_and_then_nothing_is_sent(breaker, provi
     error = await error_of(breaker)
     assert (error.kind, error.retry_after, error.again_in) == ("not_sent", 15, None)
     assert str(error) == (
-        f"not sent: {breaker.service} failed 3 times in a row, and is left alone for 15.0 s more"
+        f"not sent: {breaker.service} failed 3 times in a row, and gets no requests for 15.0 s more"
     )
     assert (provider.asked, breaker.ready_in()) == (3, 15)
     assert (await error_of(Retry(breaker, chance=lambda: 0.0))).again_in == 15
@@ -163,7 +163,7 @@ async def test_only_as_many_probes_as_stated_are_under_way(provider, clock):
     await asyncio.sleep(0)
     error = await error_of(breaker)
     assert (error.kind, error.retry_after, breaker.ready_in()) == ("not_sent", 1, 1)
-    assert "until a probe has come back" in str(error)
+    assert "until a probe has ended" in str(error)
     provider.gate.set()
     await asyncio.gather(*probes)
     assert (breaker.state, provider.asked) == ("closed", 3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from treadle.core.model import ModelSettings, Usage
 from treadle.errors import ConfigurationError, ModelError
-from treadle.llm.layers.rate_window import Window
+from treadle.llm.layers.rate_window import SlidingWindow
 from treadle.models import OpenAIChat, RateLimit, ScriptedModel, Timeout, turn
 from treadle.testing import clock
 from treadle.testing.conformance.model import ask, request
@@ -84,7 +84,7 @@ def test_both_limits_hold():
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 8)), max_size=40), st.integers(1, 10))
 def test_a_window_never_lets_more_pass_than_stated_and_says_when(steps, most):
-    window, now, passed = Window(most, 1.0), 0.0, []
+    window, now, passed = SlidingWindow(most, 1.0), 0.0, []
     for pause, amount in steps:
         now += pause
         now += window.wait(now, amount) + 1e-9
@@ -348,7 +348,7 @@ def test_accounts_are_told_apart_by_their_key_which_is_not_shown():
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ({}, "say at least one of requests_per_second, requests_per_minute, tokens_per_minute"),
+        ({}, "set at least one of requests_per_second, requests_per_minute, tokens_per_minute"),
         ({"requests_per_second": 0}, "requests_per_second must be a whole number"),
         ({"requests_per_minute": 1.5}, "requests_per_minute must be a whole number"),
         ({"tokens_per_minute": -5}, "tokens_per_minute must be a whole number"),

@@ -1,1 +1,1 @@
-"""Layers around models, a module each: each is a `Model` itself, holds no state of a task, waits for no retry."""
+"""Layers around models. Each layer is a `Model` itself, holds no state of a task and never waits to retry."""

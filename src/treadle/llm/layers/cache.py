@@ -1,4 +1,4 @@
-"""Answers kept in memory, for questions that are asked again word by word."""
+"""A cache of answers in memory, for requests that are repeated exactly."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from threading import Lock
 from typing import Final
 
 from treadle.core.model import (
+    WHOLE,
     ModelAnswer,
     ModelDelta,
     ModelRequest,
     Usage,
 )
-from treadle.errors import ConfigurationError
-from treadle.llm.layers.layer import Layer, account_of, closed, count, optional
-from treadle.llm.recorded_answer import own, pieces
+from treadle.llm.layers.checks import count, function, optional_number
+from treadle.llm.layers.layer import Layer, account_of, close
+from treadle.llm.recorded_answer import deltas_of, own_copy
 from treadle.ports import Model
 
 FREE: Final = Usage()
-"""What an answer from memory costs: nothing, which is more than nobody having said."""
+"""The usage of a cached answer: zero tokens, which is known, unlike `NO_USAGE`."""
 
 
 class Cache(Layer):
-    """A model whose answers are kept in memory: the same question is answered with the same words, at no cost.
+    """A model whose answers are cached in memory: the same request gets the same answer, at no cost.
 
-    The same is a question only if everything that reaches the model is: messages, instructions, tools, settings, the
-    schema of the answer, the model and the account. Only whole answers are kept. A question that is asked again on
-    purpose, in a fork or after an undo, is the same question too.
+    Two requests are the same if everything that reaches the model is equal: messages, instructions, tools, settings,
+    the schema of the answer, the model and the account. Only whole answers are cached. A request that a fork or an
+    undo repeats is the same request too.
 
     Args:
-        model: what is asked.
-        entries: how many answers are kept; the one not used for longest goes first.
-        seconds: for how long each is kept; None: until it has to make room.
-        clock: tells the time in seconds.
+        model: the model inside.
+        entries: how many answers are cached; the one not used for longest goes first.
+        seconds: how long each is cached; None: until it has to make room.
+        clock: returns the time in seconds.
     """
 
     numbers = ("entries", "seconds")
@@ -51,32 +52,30 @@ class Cache(Layer):
     ) -> None:
         super().__init__(model)
         self.entries = count("Cache", "entries", entries)
-        self.seconds = optional("Cache", "seconds", seconds)
-        if not callable(clock):
-            raise ConfigurationError(f"Cache: clock must be a function, got {clock!r}")
-        self._clock = clock
-        self._kept: OrderedDict[bytes, tuple[float, ModelAnswer]] = OrderedDict()
+        self.seconds = optional_number("Cache", "seconds", seconds)
+        self._clock = function("Cache", "clock", clock)
+        self._entries: OrderedDict[bytes, tuple[float, ModelAnswer]] = OrderedDict()
         self._lock = Lock()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         key = self._key(request)
-        if (found := self._look_up(key)) is not None:
-            for delta in pieces(found.message):
+        if (cached := self._look_up(key)) is not None:
+            for delta in deltas_of(cached.message):
                 yield delta
-            yield found
+            yield cached
             return
         inner = self.model.stream(request)
         item: ModelDelta | ModelAnswer | None = None
         try:
             async for item in inner:
                 if type(item) is ModelAnswer:
-                    self._keep(key, item)
+                    self._store(key, item)
                 yield item
         finally:
-            await closed(inner)
+            await close(inner)
 
     def _key(self, request: ModelRequest) -> bytes:
-        reaches = (
+        parts = (
             self.name,
             account_of(self.model),
             list(request.messages),
@@ -86,27 +85,25 @@ class Cache(Layer):
             request.settings,
             request.output_schema,
         )
-        return sha256(repr(reaches).encode()).digest()
+        return sha256(repr(parts).encode()).digest()
 
     def _look_up(self, key: bytes) -> ModelAnswer | None:
         with self._lock:
-            if (found := self._kept.get(key)) is None:
+            if (entry := self._entries.get(key)) is None:
                 return None
-            since, answer = found
+            since, answer = entry
             if self.seconds is not None and self._clock() - since >= self.seconds:
-                del self._kept[key]
+                del self._entries[key]
                 return None
-            self._kept.move_to_end(key)
-        return replace(answer, message=own(answer.message))
+            self._entries.move_to_end(key)
+        return replace(answer, message=own_copy(answer.message))
 
-    def _keep(self, key: bytes, answer: ModelAnswer) -> None:
-        if answer.finish not in ("stop", "tool_calls") or any(
-            call.problem is not None for call in answer.message.tool_calls
-        ):
+    def _store(self, key: bytes, answer: ModelAnswer) -> None:
+        if answer.finish not in WHOLE or any(call.problem is not None for call in answer.message.tool_calls):
             return
-        kept = ModelAnswer(own(answer.message), answer.finish, FREE, answer.model)
+        free = ModelAnswer(own_copy(answer.message), answer.finish, FREE, answer.model)
         with self._lock:
-            self._kept[key] = (self._clock(), kept)
-            self._kept.move_to_end(key)
-            if len(self._kept) > self.entries:
-                self._kept.popitem(last=False)
+            self._entries[key] = (self._clock(), free)
+            self._entries.move_to_end(key)
+            if len(self._entries) > self.entries:
+                self._entries.popitem(last=False)

@@ -1,33 +1,33 @@
-"""Cutting off what one's own task waits for, and telling that from a cancellation by anybody else."""
+"""Cancel the wait of the current task for a model, and tell that cancellation from any other one."""
 
 from __future__ import annotations
 
 import asyncio
 
 
-class Cut:
-    """Cancels the task it is made in while it waits for a model, and takes that back afterwards.
+class CancelScope:
+    """Cancels the task in which it is made while it waits for a model, and takes the cancellation back afterwards.
 
-    Whoever uses it sets `waiting` while the model is waited for, and only then; the model has to be asked in one task.
+    The owner sets `waiting` while it waits for the model, and only then. The model has to be asked in one task.
     """
 
-    __slots__ = ("_before", "_made", "_task", "waiting")
+    __slots__ = ("_cancelled", "_earlier_requests", "_task", "waiting")
 
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None, "a model is asked in a task"
-        self._task, self._before, self._made = task, task.cancelling(), False
+        self._task, self._earlier_requests, self._cancelled = task, task.cancelling(), False
         self.waiting = True
 
-    def make(self) -> None:
-        """Cancel the task, if it waits for the model; else whoever uses this has to look for itself."""
-        if self.waiting and not self._made:
-            self._made = True
+    def cancel(self) -> None:
+        """Cancel the task if it waits for the model."""
+        if self.waiting and not self._cancelled:
+            self._cancelled = True
             self._task.cancel()
 
-    def was_ours(self) -> bool:
-        """Whether the task was cancelled by this, and by nobody else; takes that cancellation back."""
-        if not self._made:
+    def take_back(self) -> bool:
+        """Take the scope's cancellation back; return whether it was the only one since the scope was made."""
+        if not self._cancelled:
             return False
-        self._made = False
-        return self._task.uncancel() <= self._before
+        self._cancelled = False
+        return self._task.uncancel() <= self._earlier_requests

@@ -1,38 +1,38 @@
-"""Circuit breakers: a service that fails again and again is left alone for a while, by all tasks of the process."""
+"""Circuit breakers: a service that keeps failing gets no requests for a while, from any task of the process."""
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from threading import Lock
-from typing import Any, Literal
+from typing import Final, Literal
 
 from treadle.core.data import frozen
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
-from treadle.errors import ConfigurationError, ModelError
+from treadle.errors import ModelError
 from treadle.llm.errors import OF_SERVICE
-from treadle.llm.layers.layer import Layer, closed, count, no_answer, number, ready_in
+from treadle.llm.layers.checks import count, function, number
+from treadle.llm.layers.layer import Layer, close, no_answer, ready_in
+from treadle.llm.layers.shared import Shared
 from treadle.ports import Model
 
 CircuitState = Literal["closed", "open", "half_open"]
 
-SOON = 1.0
-"""Seconds after which a request that finds all probes under way is worth another look, at most."""
-
-_KEPT = 1_000
+PROBE_CHECK_SECONDS = 1.0
+"""The longest wait in seconds of a request while all probes are running, before it looks again."""
 
 
 @frozen(kw_only=True)
 class BreakerState:
-    """How a circuit breaker stands at one moment.
+    """The state of a circuit breaker at one moment.
 
     Args:
-        service: the provider, and where its server is when it is not the provider's own.
-        state: `closed` (requests pass), `open` (none does), `half_open` (a few do, as probes).
+        service: the provider, and the address of its server if it is not the provider's own.
+        state: `closed` (requests pass), `open` (none passes), `half_open` (a few pass, as probes).
         failures: how many requests in a row have failed.
-        ready_in: seconds until it takes a request; 0 when it does now.
-        probes: how many probes are under way.
+        ready_in: seconds until a request can pass; 0 if it can now.
+        probes: how many probes are running.
     """
 
     service: str
@@ -43,21 +43,22 @@ class BreakerState:
 
 
 class CircuitBreaker(Layer):
-    """A model whose service is left alone for a while when requests to it fail again and again.
+    """A model whose service gets no requests for a while after several failures in a row.
 
-    All breakers of a process with the same numbers around models of one service are one, for all runners, agents, event
-    loops and threads. While it is open, a request fails at once with a `ModelError` of the kind `not_sent` whose
-    `retry_after` says when the next probe may go. Then a few requests pass: one answer closes the breaker, one failure
-    opens it again. Only failures that tell of the service count (connections, deadlines, 5xx); a refusal shows that it
-    is well. Requests that were sent before the breaker opened or closed change nothing when they end.
+    All breakers of a process with the same arguments around models of one service share one state, for all runners,
+    agents, event loops and threads. While the breaker is open, a request fails at once with a `ModelError` of the kind
+    `not_sent`, whose `retry_after` is the time until the next probe. After that, a few requests pass as probes: one
+    answer closes the breaker, one failure opens it again. Only failures of the service count (connections, deadlines,
+    5xx); a refusal shows that the service works. Requests that were sent before the breaker opened or closed change
+    nothing when they end.
 
     Args:
-        model: what is asked.
-        failures: how many in a row open the breaker; an answer begins the count anew.
-        within: seconds within which they have to come.
-        open_for: seconds for which it stays open.
-        probes: how many requests may be under way while it is half open.
-        clock: tells the time in seconds; the same for all threads.
+        model: the model inside.
+        failures: how many failures in a row open the breaker; an answer resets the count.
+        within: seconds within which these failures have to happen.
+        open_for: seconds for which the breaker stays open.
+        probes: how many requests may run while the breaker is half open.
+        clock: returns the time in seconds; the same for all threads.
     """
 
     numbers = ("failures", "within", "open_for", "probes")
@@ -77,23 +78,21 @@ class CircuitBreaker(Layer):
         self.within = number("CircuitBreaker", "within", within)
         self.open_for = number("CircuitBreaker", "open_for", open_for)
         self.probes = count("CircuitBreaker", "probes", probes)
-        if not callable(clock):
-            raise ConfigurationError(f"CircuitBreaker: clock must be a function, got {clock!r}")
-        self._clock = clock
-        self._found: Circuit | None = None
+        self._clock = function("CircuitBreaker", "clock", clock)
+        self._shared: Circuit | None = None
 
     @property
     def state(self) -> CircuitState:
         """Whether requests pass now: `closed`, `open` or `half_open`."""
-        return self._circuit().look().state
+        return self._circuit().state().state
 
     def ready_in(self) -> float:
         circuit = self._circuit()
-        return max(0.0 if circuit.is_closed else circuit.look().ready_in, ready_in(self.model))
+        return max(0.0 if circuit.is_closed else circuit.state().ready_in, ready_in(self.model))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         circuit = self._circuit()
-        passage = circuit.enter()
+        admission = circuit.admit()
         inner, item = None, None
         try:
             inner = self.model.stream(request)
@@ -103,27 +102,26 @@ class CircuitBreaker(Layer):
                 raise no_answer(self.name)
         except ModelError as error:
             if error.kind in OF_SERVICE:
-                circuit.failed(passage)
+                circuit.record_failure(admission)
             elif error.kind not in ("not_sent", "unknown"):
-                circuit.answered(passage)
+                circuit.record_answer(admission)
             raise
         finally:
             if type(item) is ModelAnswer:
-                circuit.answered(passage)
-            circuit.leave(passage)
-            await closed(inner)
+                circuit.record_answer(admission)
+            circuit.release(admission)
+            await close(inner)
 
     def _circuit(self) -> Circuit:
-        # Found at first use: where a provider is may be said in the environment, after the model was made.
-        if self._found is None:
-            self._found = _circuit(
-                self.service, self.failures, self.within, self.open_for, self.probes, self._clock
-            )
-        return self._found
+        # Looked up at first use: the environment may get a provider's address after the model was made.
+        if self._shared is None:
+            key = (self.service, self.failures, self.within, self.open_for, self.probes, self._clock)
+            self._shared = _circuits.get(key, lambda: Circuit(*key))
+        return self._shared
 
 
-class Passage:
-    """A request that was let through; `lease` is until when, if it is a probe."""
+class Admission:
+    """A request that may be sent; a probe has a lease, the time until which it counts as running."""
 
     __slots__ = ("epoch", "lease")
 
@@ -133,7 +131,7 @@ class Passage:
 
 
 class Circuit:
-    """What all breakers of one service share. Every method is safe from any thread."""
+    """The state that all breakers of one service share. Every method is safe from any thread."""
 
     def __init__(
         self,
@@ -145,12 +143,12 @@ class Circuit:
         clock: Callable[[], float],
     ) -> None:
         self.service = service
-        self._most, self._within, self._open_for, self._probes = failures, within, open_for, probes
+        self._limit, self._within, self._open_for, self._probes = failures, within, open_for, probes
         self._clock = clock
         self._lock = Lock()
         self._failed: deque[float] = deque(maxlen=failures)
         self._open_until: float | None = None
-        self._leases: set[Passage] = set()
+        self._leases: set[Admission] = set()
         self._epoch = 0
 
     @property
@@ -158,53 +156,53 @@ class Circuit:
         """Whether all requests pass."""
         return self._open_until is None
 
-    def enter(self) -> Passage:
-        """Let a request through; raises `ModelError` when none may pass."""
-        if self.is_closed:  # what nearly always holds is found without the lock
-            return Passage(self._epoch)
+    def admit(self) -> Admission:
+        """Let a request pass; raises `ModelError` if none may pass."""
+        if self.is_closed:  # the usual case needs no lock
+            return Admission(self._epoch)
         with self._lock:
             if self.is_closed:
-                return Passage(self._epoch)
+                return Admission(self._epoch)
             now = self._clock()
             wait = self._ready_in(now)
             if wait > 0:
                 raise self._refusal(wait)
-            # A probe that has not ended by then, whatever became of it, does not hold up the next one.
-            probe = Passage(self._epoch, now + self._open_for)
+            # A probe that has not ended by then does not block the next one.
+            probe = Admission(self._epoch, now + self._open_for)
             self._leases.add(probe)
             return probe
 
-    def answered(self, passage: Passage) -> None:
-        """Note that the service answered: it is well."""
-        if passage.epoch != self._epoch or (self.is_closed and not self._failed):
+    def record_answer(self, admission: Admission) -> None:
+        """Record that the service answered."""
+        if admission.epoch != self._epoch or (self.is_closed and not self._failed):
             return
         with self._lock:
-            if passage.epoch != self._epoch:
+            if admission.epoch != self._epoch:
                 return
             self._failed.clear()
-            if passage.lease is not None and self._open_until is not None:
-                self._turn(None)
+            if admission.lease is not None and self._open_until is not None:
+                self._switch(None)
 
-    def failed(self, passage: Passage) -> None:
-        """Note that the service failed."""
+    def record_failure(self, admission: Admission) -> None:
+        """Record that the service failed."""
         with self._lock:
-            if passage.epoch != self._epoch:
+            if admission.epoch != self._epoch:
                 return
             now = self._clock()
             self._failed.append(now)
-            if passage.lease is not None or (
-                len(self._failed) == self._most and now - self._failed[0] <= self._within
+            if admission.lease is not None or (
+                len(self._failed) == self._limit and now - self._failed[0] <= self._within
             ):
-                self._turn(now + self._open_for)
+                self._switch(now + self._open_for)
 
-    def leave(self, passage: Passage) -> None:
-        """Give a probe back, however it ended."""
-        if passage.lease is not None:
+    def release(self, admission: Admission) -> None:
+        """Release a probe, after success and failure alike."""
+        if admission.lease is not None:
             with self._lock:
-                self._leases.discard(passage)
+                self._leases.discard(admission)
 
-    def look(self) -> BreakerState:
-        """Return how the breaker stands now."""
+    def state(self) -> BreakerState:
+        """Return the state of the breaker now."""
         with self._lock:
             now = self._clock()
             state: CircuitState = "closed"
@@ -218,8 +216,8 @@ class Circuit:
                 probes=len(self._leases),
             )
 
-    def _turn(self, open_until: float | None) -> None:
-        """Open or close; whatever was let through before tells of another time from now on."""
+    def _switch(self, open_until: float | None) -> None:
+        """Open or close the circuit; requests admitted before no longer count."""
         self._open_until = open_until
         self._epoch += 1
         self._leases.clear()
@@ -232,36 +230,20 @@ class Circuit:
         ends = sorted(probe.lease for probe in self._leases if probe.lease is not None and probe.lease > now)
         if len(ends) < self._probes:
             return 0.0
-        return min(ends[0] - now, SOON)
+        return min(ends[0] - now, PROBE_CHECK_SECONDS)
 
     def _refusal(self, wait: float) -> ModelError:
-        now_what = f"for {wait:.1f} s more" if not self._leases else "until a probe has come back"
+        until = f"for {wait:.1f} s more" if not self._leases else "until a probe has ended"
         return ModelError(
-            f"not sent: {self.service} failed {len(self._failed)} times in a row, and is left alone {now_what}",
+            f"not sent: {self.service} failed {len(self._failed)} times in a row, and gets no requests {until}",
             kind="not_sent",
             retry_after=wait,
         )
 
 
-_circuits: OrderedDict[tuple[Any, ...], Circuit] = OrderedDict()
-_circuits_lock = Lock()
-
-
-def _circuit(service: str, *numbers: Any) -> Circuit:
-    """Return the one circuit of a service with these numbers."""
-    key = (service, *numbers)
-    with _circuits_lock:
-        if (found := _circuits.get(key)) is None:
-            found = _circuits[key] = Circuit(service, *numbers)
-            if len(_circuits) > _KEPT:  # breakers that are still used keep theirs
-                _circuits.popitem(last=False)
-        else:
-            _circuits.move_to_end(key)
-        return found
+_circuits: Final = Shared[Circuit]()
 
 
 def breakers() -> tuple[BreakerState, ...]:
-    """Return how each circuit breaker stands that this process has used, by service."""
-    with _circuits_lock:
-        circuits = list(_circuits.values())
-    return tuple(sorted((each.look() for each in circuits), key=lambda state: state.service))
+    """Return the state of each circuit breaker that this process has used, by service."""
+    return tuple(sorted((circuit.state() for circuit in _circuits.values()), key=lambda state: state.service))

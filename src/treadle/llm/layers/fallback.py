@@ -1,4 +1,4 @@
-"""Other models for when one fails: which is asked first, and which next."""
+"""Fallback models: which model is asked first, and which one after a failure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any, Literal, cast
 from treadle.core.model import FailedAttempt, ModelAnswer, ModelDelta, ModelRequest
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.errors import ELSEWHERE
+from treadle.llm.layers.checks import kinds, number
 from treadle.llm.layers.layer import (
     Layer,
-    closed,
+    close,
     common_mode,
     inner_model,
-    kinds,
     limit_waits,
     no_answer,
-    number,
     prepare,
     ready_in,
     require,
@@ -28,15 +27,14 @@ from treadle.ports import Model
 class Fallback(Layer):
     """The first of several models that is ready; when it fails, the next one.
 
-    Layers around each of the models come first: as long as one of them wants the model asked again, within `patience`,
-    it is. Then the question goes to the next model, as an attempt of its own: also after the first words, which whoever
-    watches is told to forget (`ModelRestarted`). The last model's failure is the failure of all.
+    Layers around each model come first: a model whose layers want a retry within `patience` seconds is retried. Then
+    the request goes to the next model, as an attempt of its own. That holds also after streaming began: watchers are
+    told to discard the text (`ModelRestarted`). The failure of the last model is the failure of all.
 
     Args:
-        models: what is asked, in this order; each a model object, or `provider:model` for a model without any layer.
+        models: the models, in order; each a model object, or `provider:model` for a model without layers.
         on: the kinds of failure after which the next model is asked; see `ModelError.kind`.
-        patience: seconds that are waited for a model while there is another: one that is to be asked again only later
-            gives way.
+        patience: the longest wait in seconds for a retry while there is another model.
     """
 
     numbers = ("patience",)
@@ -48,9 +46,9 @@ class Fallback(Layer):
         on: Iterable[ModelErrorKind] = ELSEWHERE,
         patience: float = 5.0,
     ) -> None:
-        given: Any = models
-        if isinstance(given, str) or not isinstance(given, Sequence) or len(cast("Sequence[Any]", given)) < 2:
-            raise ConfigurationError(f"Fallback: models must be a list of at least two, got {given!r}")
+        value: Any = models
+        if isinstance(value, str) or not isinstance(value, Sequence) or len(cast("Sequence[Any]", value)) < 2:
+            raise ConfigurationError(f"Fallback: models must be a list of at least two, got {value!r}")
         self.models = tuple([inner_model("Fallback", model) for model in models])
         self.model = self.models[0]
         self.on = kinds("Fallback", on)
@@ -58,7 +56,7 @@ class Fallback(Layer):
 
     @property
     def output_mode(self) -> Literal["native", "tool", "prompt"]:
-        """What every one of the models can do."""
+        """The output mode that all of the models support."""
         return common_mode(self.models)
 
     def require(self) -> None:
@@ -83,9 +81,9 @@ class Fallback(Layer):
         return super()._shown() + ([f"on={sorted(self.on)}"] if self.on != ELSEWHERE else [])
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        place, inside = self._place(request)
-        model = self.models[place]
-        inner = model.stream(_inside(request, place, inside))
+        index, inner_route = self._route(request)
+        model = self.models[index]
+        inner = model.stream(_request_for(request, index, inner_route))
         item: ModelDelta | ModelAnswer | None = None
         try:
             async for item in inner:
@@ -95,61 +93,60 @@ class Fallback(Layer):
             if type(item) is not ModelAnswer:
                 raise no_answer(model.name)
         except ModelError as error:
-            self._next(error, place)
+            self._set_route(error, index)
             raise
         finally:
-            await closed(inner)
+            await close(inner)
 
-    def _place(self, request: ModelRequest) -> tuple[int, str]:
-        """Return which model is asked, and where inside of it the question goes."""
-        head, _, inside = request.route.partition(".")
+    def _route(self, request: ModelRequest) -> tuple[int, str]:
+        """Return the index of the model to ask, and the route inside it."""
+        head, _, inner_route = request.route.partition(".")
         if head.isdecimal() and int(head) < len(self.models):
-            return int(head), inside
-        return self._readiest(0), ""
+            return int(head), inner_route
+        return self._ready_model(0), ""
 
-    def _readiest(self, first: int) -> int:
-        """Return the first model from a place on that is ready, else the one that is soonest."""
-        soonest, least = first, float("inf")
-        for place in range(first, len(self.models)):
-            wait = ready_in(self.models[place])
+    def _ready_model(self, first: int) -> int:
+        """Return the index of the first model that is ready, else of the one that is ready soonest."""
+        soonest, shortest = first, float("inf")
+        for index in range(first, len(self.models)):
+            wait = ready_in(self.models[index])
             if wait <= 0.0:
-                return place
-            if wait < least:
-                soonest, least = place, wait
+                return index
+            if wait < shortest:
+                soonest, shortest = index, wait
         return soonest
 
-    def _next(self, error: ModelError, place: int) -> None:
-        """Say in a failure which model it was, and which is to be asked next."""
-        error.model = error.model or self.models[place].name
-        error.route = _joined(place, error.route)
-        waits = error.again_in is not None and (
-            error.again_in <= self.patience or place + 1 == len(self.models)
-        )
-        if error.kind in self.on and not waits and place + 1 < len(self.models):
-            error.again_in, error.next_route = 0.0, str(self._readiest(place + 1))
+    def _set_route(self, error: ModelError, index: int) -> None:
+        """Set in a failure the model that failed, and the route of the next attempt."""
+        error.model = error.model or self.models[index].name
+        error.route = _joined(index, error.route)
+        is_last = index + 1 == len(self.models)
+        is_retried = error.again_in is not None and (error.again_in <= self.patience or is_last)
+        if error.kind in self.on and not is_retried and not is_last:
+            error.again_in, error.next_route = 0.0, str(self._ready_model(index + 1))
         elif error.again_in is not None:
-            error.next_route = _joined(place, error.next_route)
+            error.next_route = _joined(index, error.next_route)
 
 
-def _joined(place: int, inside: str) -> str:
-    return f"{place}.{inside}" if inside else str(place)
+def _joined(index: int, inner_route: str) -> str:
+    return f"{index}.{inner_route}" if inner_route else str(index)
 
 
-def _inside(request: ModelRequest, place: int, inside: str) -> ModelRequest:
-    """Return a question as one of several models sees it: only its own attempts came before."""
+def _request_for(request: ModelRequest, index: int, inner_route: str) -> ModelRequest:
+    """Return the request for one of the models: with the failed attempts of that model only."""
     if not request.route and not request.failures:
         return request
     asked_at, mine = request.asked_at, list[FailedAttempt]()
     for failed in request.failures:
         head, _, rest = failed.route.partition(".")
-        if head == str(place):
+        if head == str(index):
             mine.append(failed if not rest and not failed.route else replace(failed, route=rest))
         elif not mine:
             asked_at = failed.at
     others = len(request.failures) - len(mine)
     return replace(
         request,
-        route=inside,
+        route=inner_route,
         failures=tuple(mine),
         asked_at=asked_at,
         attempt=max(1, request.attempt - others),

@@ -1,4 +1,4 @@
-"""A second request when the first is slow to begin: the sooner one is the answer, both are paid for."""
+"""A second request when the first is slow to begin: the sooner one is the answer, both are counted and paid."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from treadle.core.model import (
 )
 from treadle.core.tokens import estimated_usage
 from treadle.errors import ModelError
-from treadle.llm.layers.cancel_scope import Cut
-from treadle.llm.layers.layer import Layer, closed, common_mode, inner_model, limit_waits, number, require
+from treadle.llm.layers.cancel_scope import CancelScope
+from treadle.llm.layers.checks import number
+from treadle.llm.layers.layer import Layer, close, common_mode, inner_model, limit_waits, require
 from treadle.ports import Model
 
 
 class Hedge(Layer):
-    """A model that is asked a second time when it has not begun to answer after a while; who begins first, answers.
+    """A model that gets a second request when it has not begun to answer after a while; the first to begin answers.
 
-    The other one is cancelled, and counted and paid for like every request: what it cost is estimated, and said to be.
-    No second request is sent when the limits on model calls leave no room for it.
+    The other request is cancelled. It is counted and paid for like every request, with an estimated usage. No second
+    request is sent when the limits on model calls leave no room for it.
 
     Args:
-        model: what is asked.
-        after: seconds without a sign of an answer after which the second request is sent.
-        other: what the second request goes to; None: the same model.
+        model: the model inside.
+        after: seconds without any part of an answer after which the second request is sent.
+        other: the model that gets the second request; None: the same model.
     """
 
     numbers = ("after",)
@@ -48,7 +49,7 @@ class Hedge(Layer):
 
     @property
     def output_mode(self) -> Literal["native", "tool", "prompt"]:
-        """What both models can do."""
+        """The output mode that both models support."""
         return common_mode([self.model] if self.other is None else [self.model, self.other])
 
     def require(self) -> None:
@@ -65,103 +66,112 @@ class Hedge(Layer):
         return super()._shown() + ([] if self.other is None else [f"other={self.other!r}"])
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        inner = self.model.stream(request)
-        cut, lost, early = Cut(), None, list[RawDelta]()
-        side = _Side(self.other or self.model, request, cut)
+        scope = CancelScope()
+        second = _SecondRequest(self.other or self.model, request, scope)
         if request.spare_calls is None or request.spare_calls > 0:
-            side.send_in(self.after)
+            second.send_in(self.after)
+        lost = None
+        inner = self.model.stream(request)
+        early: list[RawDelta] = []
         try:
             async for item in inner:
-                if cut.waiting:
+                if scope.waiting:
                     if request.raw and type(item) is RawDelta:
-                        early.append(item)  # being watched does not make it begin sooner
+                        early.append(item)  # raw chunks are no part of an answer
                         continue
-                    cut.waiting = False
-                    cut.was_ours()
-                    await side.end()
-                    for piece in early:
-                        yield piece
+                    scope.waiting = False
+                    scope.take_back()
+                    await second.end()
+                    for delta in early:
+                        yield delta
                 if type(item) is ModelAnswer:
-                    item.also += side.calls()
+                    item.also += second.calls()
                 yield item
         except (Exception, asyncio.CancelledError) as error:
-            began, cut.waiting = not cut.waiting, False
-            if cut.was_ours():
-                lost = (SideCall(self.name, _spent(request)),)
+            began, scope.waiting = not scope.waiting, False
+            if scope.take_back():
+                lost = (SideCall(self.name, _estimated(request)),)
             elif isinstance(error, ModelError):
-                if began or not side.is_under_way:
-                    error.also += side.calls()
+                if began or not second.is_running:
+                    error.also += second.calls()
                     raise
-                lost = _failed(self.name, error)
+                lost = _failed_calls(self.name, error)
             else:
                 raise
         finally:
             if lost is None:
-                await side.end()
-            await closed(inner)
-        if lost is None:
-            return
-        items = side.items()
-        try:
-            async for item in items:
-                if type(item) is ModelAnswer:
-                    item.model = item.model or side.model.name
-                    item.also += lost
-                yield item
-        except ModelError as error:
-            error.model = error.model or side.model.name
-            error.also += lost
-            raise
-        finally:
-            await side.end()
-            await closed(items)
+                await second.end()
+            await close(inner)
+        if lost is not None:
+            items = second.answer(lost)
+            try:
+                async for item in items:
+                    yield item
+            finally:
+                await close(items)
 
 
-class _Side:
-    """The second request: sent by a timer, in a task of its own. When it begins to answer, the first is cut off."""
+class _SecondRequest:
+    """The second request: sent by a timer, in a task of its own. When it begins to answer, the first is cancelled."""
 
-    def __init__(self, model: Model, request: ModelRequest, cut: Cut) -> None:
+    def __init__(self, model: Model, request: ModelRequest, scope: CancelScope) -> None:
         self.model = model
         self._request = request
-        self._cut = cut
+        self._scope = scope
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._items: deque[ModelDelta | ModelAnswer] = deque()
         self._error: Exception | None = None
-        self._more = asyncio.Event()
-        self._said: list[str] = []
+        self._changed = asyncio.Event()
+        self._texts: list[str] = []
 
     def send_in(self, seconds: float) -> None:
-        """Send it after some time, unless it is ended before."""
+        """Send the request after some time, unless `end` is called before."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self._send)
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether it was sent and has not come to its end."""
+    def is_running(self) -> bool:
+        """Whether the request was sent and has not ended."""
         return self._task is not None and not self._task.done() and self._error is None
 
     def calls(self) -> tuple[SideCall, ...]:
-        """Return what it is counted for, once it has lost."""
+        """Return the calls that are counted for this request once the other one has answered."""
         if self._task is None:
             return ()
         if isinstance(self._error, ModelError):
-            return _failed(self.model.name, self._error)
-        return (SideCall(self.model.name, _spent(self._request, "".join(self._said))),)
+            return _failed_calls(self.model.name, self._error)
+        return (SideCall(self.model.name, _estimated(self._request, "".join(self._texts))),)
 
-    async def items(self) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        """Yield what it answers; raises what it fails with."""
+    async def answer(self, lost: tuple[SideCall, ...]) -> AsyncIterator[ModelDelta | ModelAnswer]:
+        """Yield the stream of this request, whose answer or failure then also counts the calls that lost."""
+        stream = self._stream()
+        try:
+            async for item in stream:
+                if type(item) is ModelAnswer:
+                    item.model = item.model or self.model.name
+                    item.also += lost
+                yield item
+        except ModelError as error:
+            error.model = error.model or self.model.name
+            error.also += lost
+            raise
+        finally:
+            await self.end()
+            await close(stream)
+
+    async def _stream(self) -> AsyncIterator[ModelDelta | ModelAnswer]:
         while True:
             while self._items:
                 yield self._items.popleft()
             if self._task is None or self._task.done():
                 break
-            self._more.clear()
-            await self._more.wait()
+            self._changed.clear()
+            await self._changed.wait()
         if self._error is not None:
             raise self._error
 
     async def end(self) -> None:
-        """Cancel it, and wait until it has ended."""
+        """Cancel the request, and wait until it has ended."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None and not self._task.done():
@@ -170,7 +180,7 @@ class _Side:
 
     def _send(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(lambda _: self._more.set())
+        self._task.add_done_callback(lambda _: self._changed.set())
 
     async def _run(self) -> None:
         spare = self._request.spare_calls
@@ -179,23 +189,23 @@ class _Side:
         try:
             async for item in stream:
                 if type(item) is not RawDelta:
-                    self._cut.make()
+                    self._scope.cancel()
                 if isinstance(item, (TextDelta, ReasoningDelta)):
-                    self._said.append(item.text)
+                    self._texts.append(item.text)
                 self._items.append(item)
-                self._more.set()
-        except Exception as error:  # noqa: BLE001  whoever takes its items gets it
+                self._changed.set()
+        except Exception as error:  # noqa: BLE001  raised again by `_stream`
             self._error = error
         finally:
-            await closed(stream)
+            await close(stream)
 
 
-def _spent(request: ModelRequest, said: str = "") -> Usage:
-    return estimated_usage(request, Message("assistant", (Text(said),)) if said else None)
+def _estimated(request: ModelRequest, text: str = "") -> Usage:
+    return estimated_usage(request, Message("assistant", (Text(text),)) if text else None)
 
 
-def _failed(model: str, error: ModelError) -> tuple[SideCall, ...]:
-    """Return what a request that failed is counted for: nothing, when it was not sent."""
+def _failed_calls(model: str, error: ModelError) -> tuple[SideCall, ...]:
+    """Return the calls that are counted for a failed request: none of its own if it was not sent."""
     if error.kind == "not_sent":
         return error.also
     return (SideCall(error.model or model, error.usage or NO_USAGE, str(error)), *error.also)

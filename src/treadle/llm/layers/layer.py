@@ -1,19 +1,18 @@
-"""What every layer is: a model around a model, through which goes what it does not change."""
+"""The base of all layers: a model around a model, which passes on what it does not change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from treadle.core.model import ModelDelta
-from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
+from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.registry import bare_model
 from treadle.ports import output_mode_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from treadle.core.model import ModelAnswer
+    from treadle.core.model import ModelAnswer, ModelDelta
     from treadle.ports import Model
 
 
@@ -21,7 +20,7 @@ class Layer:
     """A model around a model.
 
     Args:
-        model: what is asked: a model object, or `provider:model` for the provider's model without any layer.
+        model: the model inside: a model object, or `provider:model` for the provider's model without layers.
     """
 
     numbers: ClassVar[tuple[str, ...]] = ()
@@ -32,34 +31,34 @@ class Layer:
 
     @property
     def name(self) -> str:
-        """`provider:model` of what is inside."""
+        """`provider:model` of the model inside."""
         return self.model.name
 
     @property
     def output_mode(self) -> Literal["native", "tool", "prompt"]:
-        """How the model inside is best asked for a typed answer."""
+        """How the model inside should be asked for a typed answer."""
         return output_mode_of(self.model)
 
     @property
     def service(self) -> str:
-        """Whose health a failure tells of: the provider, and where its server is."""
+        """The service whose failures count together: the provider, and where its server is."""
         return service_of(self.model)
 
     @property
     def account(self) -> str:
-        """Whose requests are counted together: the service, and a digest of the key."""
+        """The account whose requests count together: the service, and a digest of the key."""
         return account_of(self.model)
 
     def require(self) -> None:
-        """Raise `MissingExtra` when the packages that the model inside needs are not installed."""
+        """Raise `MissingExtra` if packages that the model inside needs are not installed."""
         require(self.model)
 
     def preload(self) -> None:
-        """Begin to load what the first request needs; returns at once."""
+        """Begin to load the packages of the first request; returns at once."""
         preload(self.model)
 
     async def prepare(self) -> None:
-        """Load what the first request needs, and so does not have to wait for."""
+        """Load the packages of the first request, so that it does not wait for them."""
         await prepare(self.model)
 
     def ready_in(self) -> float:
@@ -67,7 +66,7 @@ class Layer:
         return ready_in(self.model)
 
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
-        """Hand down how long a connection may take and an answer be silent, in seconds, to whoever makes clients."""
+        """Limit how long a connection may take and an answer may be silent, in seconds, for clients made inside."""
         limit_waits(self.model, connect, silence)
 
     def __repr__(self) -> str:
@@ -78,7 +77,7 @@ class Layer:
 
 
 def inner_model(layer: str, model: Any) -> Model:
-    """Return the model that a layer is put around; raises `ConfigurationError` when it is none."""
+    """Return the model that a layer goes around; raises `ConfigurationError` if it is not a model."""
     try:
         return bare_model(model)
     except ConfigurationError as error:
@@ -86,49 +85,49 @@ def inner_model(layer: str, model: Any) -> Model:
 
 
 def service_of(model: Model) -> str:
-    """Return what fails together: `service` of the model, else its provider's name."""
-    said = getattr(model, "service", None)
-    return said if isinstance(said, str) else model.name.partition(":")[0]
+    """Return the service of a model; without one, the name of its provider."""
+    service = getattr(model, "service", None)
+    return service if isinstance(service, str) else model.name.partition(":")[0]
 
 
 def account_of(model: Model) -> str:
-    """Return what is counted together: `account` of the model, else its service."""
-    said = getattr(model, "account", None)
-    return said if isinstance(said, str) else service_of(model)
+    """Return the account of a model; without one, its service."""
+    account = getattr(model, "account", None)
+    return account if isinstance(account, str) else service_of(model)
 
 
 def ready_in(model: Model) -> float:
-    """Return after how many seconds a model would take a request: 0 if it does not say."""
+    """Return after how many seconds a model would take a request; 0 for a model without limits."""
     ready = getattr(model, "ready_in", None)
     return 0.0 if ready is None else ready()
 
 
 def require(model: Model) -> None:
-    """Raise `MissingExtra` when packages that a model needs are not installed, if it can tell."""
+    """Raise `MissingExtra` if packages that a model needs are not installed."""
     if (check := getattr(model, "require", None)) is not None:
         check()
 
 
 def preload(model: Model) -> None:
-    """Begin to load what the first request to a model needs, if it can; returns at once."""
+    """Begin to load the packages of the first request to a model; returns at once."""
     if (begin := getattr(model, "preload", None)) is not None:
         begin()
 
 
 async def prepare(model: Model) -> None:
-    """Load what the first request to a model needs, if it can say."""
-    if (make_ready := getattr(model, "prepare", None)) is not None:
-        await make_ready()
+    """Load the packages of the first request to a model."""
+    if (load := getattr(model, "prepare", None)) is not None:
+        await load()
 
 
 def limit_waits(model: Model, connect: float | None, silence: float | None) -> None:
-    """Tell a model that makes its own clients how long these may wait, in seconds."""
+    """Limit how long the clients that a model makes may wait, in seconds."""
     if (limit := getattr(model, "limit_waits", None)) is not None:
         limit(connect, silence)
 
 
 def common_mode(models: Iterable[Model]) -> Literal["native", "tool", "prompt"]:
-    """Return the way of asking for a typed answer that all of these models know."""
+    """Return the output mode that all of these models support."""
     modes = {output_mode_of(model) for model in models}
     return "prompt" if "prompt" in modes else "tool" if "tool" in modes else "native"
 
@@ -138,51 +137,10 @@ def no_answer(name: str) -> ModelError:
     return ModelError(f"{name} ended its stream without an answer", kind="connection")
 
 
-async def closed(stream: AsyncIterator[ModelDelta | ModelAnswer] | None) -> None:
-    """Close what a model streams: at once, and not when the garbage collector comes."""
-    if (close := getattr(stream, "aclose", None)) is not None:
-        await close()
-
-
-def number(layer: str, field: str, value: Any, *, above: float = 0.0, least: float | None = None) -> float:
-    """Return a number that is above a bound, or at least `least`; raises `ConfigurationError` naming the field."""
-    given = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if least is not None and not (given and least <= value < float("inf")):
-        raise ConfigurationError(f"{layer}: {field} must be a number, {least:g} or more, got {value!r}")
-    if least is None and not (given and above < value < float("inf")):
-        raise ConfigurationError(f"{layer}: {field} must be a number above {above:g}, got {value!r}")
-    return value
-
-
-def optional(layer: str, field: str, value: Any) -> float | None:
-    """Return a number above 0, or None; raises `ConfigurationError` naming the field."""
-    if value is None:
-        return None
-    try:
-        return number(layer, field, value)
-    except ConfigurationError as error:
-        raise ConfigurationError(str(error).replace(", got", ", or None, got")) from None
-
-
-def count(layer: str, field: str, value: Any) -> int:
-    """Return a whole number of at least 1; raises `ConfigurationError` naming the field."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"{layer}: {field} must be a whole number, 1 or more, got {value!r}")
-    return value
-
-
-def kinds(layer: str, value: Any) -> frozenset[ModelErrorKind]:
-    """Return kinds of failure as a set; raises `ConfigurationError` naming the one that is unknown."""
-    known = get_args(ModelErrorKind)
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ConfigurationError(f"{layer}: on must be a list of kinds of failure, got {value!r}")
-    given = frozenset(cast("Iterable[Any]", value))
-    for kind in given:
-        if kind not in known:
-            raise ConfigurationError(
-                f"{layer}: on: no kind of failure is called {kind!r}; known are {', '.join(known)}"
-            )
-    return given
+async def close(stream: AsyncIterator[ModelDelta | ModelAnswer] | None) -> None:
+    """Close the stream of a model now, rather than when it is garbage-collected."""
+    if (aclose := getattr(stream, "aclose", None)) is not None:
+        await aclose()
 
 
 def _figure(value: Any) -> str:

@@ -1,32 +1,52 @@
-"""Where requests wait for their turn: limits on how many pass in any stretch of time, shared by threads and loops."""
+"""The queue of a rate limit: requests pass as sliding windows allow it, in the order in which their calls began.
+
+Theory of operation
+-------------------
+
+A `SlidingWindow` counts what passed within the last second or minute. A `RateWindow` holds the windows of one account
+and the requests that wait for them; event loops and threads share it under one lock.
+
+    acquire --> waiting --called--> first, and all windows allow it? --yes--> passed (counted at this moment)
+                   ^                        |
+                   +----------no------------+      --would wait longer than `hold`--> refused (`ModelError`)
+
+Only the first waiter is called: at once if the windows allow it to pass, else by a timer in its own event loop. A
+waiter that leaves the queue has the next one called. Invariant: while a waiter that can still run is in the queue, the
+first one is called, has a timer, or is called by the periodic check of another waiter. The periodic check exists
+because another event loop may stand still or be closed: a called waiter that does not pass within `CALL_SECONDS` is
+removed, and joins the queue again, at its old place, if it wakes up after all.
+
+Example: two requests a second, three callers at time 0. `GROUPS` makes a window of one request in 0.525 s. The first
+passes; the second and third wait; the second has a timer for 0.525, passes, and has a timer set for the third at 1.05.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from math import ceil
 from threading import Lock
+from typing import Final
 
 from treadle.errors import ModelError
+from treadle.llm.layers.shared import Shared
 
 SLACK = 0.05
-"""Seconds that a second, or a minute, is taken for longer than it is: as much longer than the next one a request may be
-under way, and who counts where they arrive still finds no more of them."""
+"""Seconds by which a window is longer than a second or a minute: one request may travel that much longer than the next,
+and the provider, which counts arrivals, still sees no more of them."""
 
 GROUPS = 20
-"""Into how many groups the requests of a second are divided, at least, if there are as many."""
+"""The number of groups into which the requests of a second are divided, if there are as many."""
 
-ANSWERS_IN = 1.0
-"""Seconds within which somebody who is called has to pass: then the next one is called."""
-
-_KEPT = 1_000
+CALL_SECONDS = 1.0
+"""Seconds within which a waiter that is called has to pass, before the next one is called."""
 
 
 class Slot:
-    """A request that passed: when, and how much it counts for in each window."""
+    """A request that passed: at which time, and how much it counts for in a window."""
 
     __slots__ = ("amount", "time")
 
@@ -35,24 +55,30 @@ class Slot:
         self.amount = amount
 
 
-class Window:
-    """At most so much in any stretch of so many seconds; what is more than that by itself passes alone."""
+class SlidingWindow:
+    """A limit on the amount that passes in any stretch of so many seconds; a larger amount passes alone.
 
-    __slots__ = ("_most", "_passed", "_seconds", "_sum", "of_tokens")
+    Args:
+        limit: the largest amount in any such stretch.
+        seconds: the length of the stretch.
+        of_tokens: whether the amount is of tokens; else it is of requests.
+    """
 
-    def __init__(self, most: int, seconds: float, *, of_tokens: bool = False) -> None:
-        self._most = most
+    __slots__ = ("_limit", "_passed", "_seconds", "_sum", "of_tokens")
+
+    def __init__(self, limit: int, seconds: float, *, of_tokens: bool = False) -> None:
+        self._limit = limit
         self._seconds = seconds
         self._passed: deque[Slot] = deque()
         self._sum = 0
         self.of_tokens = of_tokens
 
     def wait(self, now: float, amount: int, ahead: int = 0) -> float:
-        """Return after how many seconds so much may pass, when so much goes ahead of it."""
+        """Return after how many seconds an amount may pass, when another amount passes before it."""
         passed = self._passed
         while passed and passed[0].time + self._seconds <= now:
             self._sum -= passed.popleft().amount
-        over = self._sum + ahead + min(amount, self._most) - self._most
+        over = self._sum + ahead + min(amount, self._limit) - self._limit
         if over <= 0:
             return 0.0
         if over <= self._sum:
@@ -61,82 +87,105 @@ class Window:
                 if over <= 0:
                     return slot.time + self._seconds - now
         last = passed[-1].time + self._seconds - now if passed else 0.0
-        return last + ceil((over - self._sum) / self._most) * self._seconds
+        return last + ceil((over - self._sum) / self._limit) * self._seconds
 
     def add(self, now: float, amount: int) -> Slot:
-        """Let so much pass."""
+        """Count an amount that passes now."""
         slot = Slot(now, amount)
         self._passed.append(slot)
         self._sum += amount
         return slot
 
     def change(self, slot: Slot, amount: int) -> None:
-        """Count what passed for more or less than it did so far."""
+        """Change the amount of a slot that is still inside the window."""
         if self._passed and slot.time >= self._passed[0].time:
             self._sum += amount - slot.amount
             slot.amount = amount
 
 
 class Waiter:
-    """A request in line. Its `turn` is done whenever it is to see whether it may pass."""
+    """A request in the queue. Its `turn` is done when it has to check whether it may pass."""
 
-    __slots__ = ("_again", "_loop", "_timer", "called_at", "is_late", "looks_at", "order", "tokens", "turn")
+    __slots__ = (
+        "_check_timer",
+        "_loop",
+        "_turn_timer",
+        "call_due",
+        "called_at",
+        "is_late",
+        "order",
+        "tokens",
+        "turn",
+    )
 
     def __init__(self, order: tuple[int, int], tokens: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._again: asyncio.TimerHandle | None = None
+        self._turn_timer: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self.order = order
         self.tokens = tokens
         self.turn: asyncio.Future[None] = self._loop.create_future()
         self.is_late = False
-        """whether it has waited for as long as it may"""
+        """whether it has waited for the longest time allowed"""
 
         self.called_at: float | None = None
-        self.looks_at: float | None = None
+        self.call_due: float | None = None
+        """the time for which its timer is set"""
 
     def call(self) -> None:
-        """Have it see whether it may pass; raises `RuntimeError` when its loop is closed. From any thread."""
-        self._loop.call_soon_threadsafe(self.done)
+        """Have the waiter check whether it may pass; from any thread.
+
+        Raises:
+            RuntimeError: its event loop is closed.
+        """
+        self._loop.call_soon_threadsafe(self.end_turn)
 
     def call_in(self, seconds: float) -> None:
-        """Have it see after some time; raises `RuntimeError` when its loop is closed. From any thread."""
-        self._loop.call_soon_threadsafe(self._set, seconds)
+        """Call the waiter after some time; from any thread.
 
-    def look_again(self, seconds: float, left: float, look: Callable[[Waiter, float], None]) -> None:
-        """Look after some time, of the time that is left for waiting."""
-        self._again = self._loop.call_later(seconds, look, self, left - seconds)
+        Raises:
+            RuntimeError: its event loop is closed.
+        """
+        self._loop.call_soon_threadsafe(self._set_timer, seconds)
 
-    def done(self) -> None:
-        """End this part of the wait."""
+    def check_in(self, seconds: float, remaining: float, check: Callable[[Waiter, float], None]) -> None:
+        """Run a check of the queue after some time, with what then remains of the waiter's time."""
+        self._check_timer = self._loop.call_later(seconds, check, self, remaining - seconds)
+
+    def end_turn(self) -> None:
+        """Wake the waiter."""
         if not self.turn.done():
             self.turn.set_result(None)
 
     async def called(self) -> None:
-        """Wait until it is to see whether it may pass."""
+        """Wait until the waiter is called."""
         await self.turn
         self.turn = self._loop.create_future()
 
     def stop(self) -> None:
-        """Forget the timers."""
-        for timer in (self._timer, self._again):
+        """Cancel the timers."""
+        for timer in (self._turn_timer, self._check_timer):
             if timer is not None:
                 timer.cancel()
 
-    def _set(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self.done)
+    def _set_timer(self, seconds: float) -> None:
+        if self._turn_timer is not None:
+            self._turn_timer.cancel()
+        self._turn_timer = self._loop.call_later(seconds, self.end_turn)
 
 
 class RateWindow:
-    """Lets requests pass as its windows allow, the question first that was asked first. Safe from any thread.
+    """Lets requests pass as its windows allow, in the order in which their model calls began. Safe from any thread.
 
-    One passes at a time, and is counted in the moment in which it goes, however long its event loop took to let it.
-    Whoever is first in line is called, or has a timer in its own loop; whoever leaves the line has the next one called.
+    A request is counted at the moment in which it passes, however long its event loop took to wake it.
+
+    Args:
+        name: the account, for error messages.
+        windows: the limits.
+        clock: returns the time in seconds; the same for all threads.
     """
 
-    def __init__(self, name: str, windows: list[Window], clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, windows: list[SlidingWindow], clock: Callable[[], float]) -> None:
         self._name = name
         self._windows = windows
         self._clock = clock
@@ -144,21 +193,24 @@ class RateWindow:
         self._waiting: list[Waiter] = []
         self._numbers = count()
 
-    def take(self, tokens: int) -> list[Slot] | None:
-        """Pass at once, if nobody waits and all windows allow it."""
+    def try_acquire(self, tokens: int) -> list[Slot] | None:
+        """Pass now, if no request waits and all windows allow it; else return None."""
         with self._lock:
             now = self._clock()
             if self._waiting or self._wait(now, tokens) > 0:
                 return None
             return self._add(now, tokens)
 
-    async def wait(self, tokens: int, asked_at: int, hold: float) -> list[Slot]:
-        """Pass when it is one's turn; raises `ModelError` when that is later than in `hold` seconds.
+    async def acquire(self, tokens: int, asked_at: int, hold: float) -> list[Slot]:
+        """Wait for the request's turn and pass.
 
         Args:
-            tokens: about how many the request costs.
-            asked_at: when trying began; who began earlier goes first.
+            tokens: the estimated tokens of the request.
+            asked_at: when the first attempt of its model call began; earlier ones go first.
             hold: the longest wait, in seconds.
+
+        Raises:
+            ModelError: its turn comes later than in `hold` seconds.
         """
         waiter = Waiter((asked_at, next(self._numbers)), tokens)
         try:
@@ -167,12 +219,12 @@ class RateWindow:
                 expected = self._expected(waiter)
                 if expected > hold:
                     raise self._refusal(expected)
-            waiter.look_again(min(expected, hold), hold, self._look)
+            waiter.check_in(min(expected, hold), hold, self._check)
             while True:
                 self._call_first()
                 await waiter.called()
                 with self._lock:
-                    if (slots := self._passed(waiter)) is not None:
+                    if (slots := self._pass(waiter)) is not None:
                         return slots
                     if waiter.is_late:
                         raise self._refusal(self._expected(waiter))
@@ -184,15 +236,15 @@ class RateWindow:
             self._call_first()
 
     def correct(self, slots: list[Slot], tokens: int) -> None:
-        """Say how many tokens a request has cost."""
+        """Set how many tokens a request has used."""
         with self._lock:
             for window, slot in zip(self._windows, slots, strict=True):
                 if window.of_tokens:
                     window.change(slot, tokens)
         self._call_first()
 
-    def give_back(self, slots: list[Slot]) -> None:
-        """Say that a request was not sent after all."""
+    def refund(self, slots: list[Slot]) -> None:
+        """Take a request back that was not sent after all."""
         with self._lock:
             for window, slot in zip(self._windows, slots, strict=True):
                 window.change(slot, 0)
@@ -201,14 +253,13 @@ class RateWindow:
     def ready_in(self) -> float:
         """Return after about how many seconds a further request would pass."""
         with self._lock:
-            return self._wait(
-                self._clock(), 1, len(self._waiting), sum(each.tokens for each in self._waiting)
-            )
+            tokens = sum(waiter.tokens for waiter in self._waiting)
+            return self._wait(self._clock(), 1, len(self._waiting), tokens)
 
-    def _passed(self, waiter: Waiter) -> list[Slot] | None:
-        """Let a waiter pass, if it is first in line and all windows allow it."""
-        waiter.called_at = waiter.looks_at = None
-        if waiter not in self._waiting:  # it was left behind, and came after all
+    def _pass(self, waiter: Waiter) -> list[Slot] | None:
+        """Let a waiter pass, if it is the first and all windows allow it."""
+        waiter.called_at = waiter.call_due = None
+        if waiter not in self._waiting:  # removed because its event loop stood still
             insort(self._waiting, waiter, key=_order)
         now = self._clock()
         if self._waiting[0] is not waiter or self._wait(now, waiter.tokens) > 0:
@@ -216,36 +267,36 @@ class RateWindow:
         del self._waiting[0]
         return self._add(now, waiter.tokens)
 
-    def _look(self, waiter: Waiter, left: float) -> None:
-        """Have the first one called when somebody expects to be next, should it not have been possible before."""
+    def _check(self, waiter: Waiter, remaining: float) -> None:
+        """Call the first waiter again, since its event loop may be gone; end the waiter's own wait in time."""
         self._call_first()
-        if left <= 0.0:
+        if remaining <= 0.0:
             waiter.is_late = True
-            waiter.done()
+            waiter.end_turn()
             return
         with self._lock:
-            soon = self._expected(waiter) if waiter in self._waiting else 0.0
-        waiter.look_again(min(max(soon, SLACK), left), left, self._look)
+            expected = self._expected(waiter) if waiter in self._waiting else 0.0
+        waiter.check_in(min(max(expected, SLACK), remaining), remaining, self._check)
 
     def _call_first(self) -> None:
-        """Have whoever is first in line see whether it may pass, as soon as the windows allow it."""
+        """Call the first waiter as soon as the windows allow it to pass."""
         while True:
             with self._lock:
                 if not self._waiting:
                     return
                 now, first = self._clock(), self._waiting[0]
                 if first.called_at is not None:
-                    if now - first.called_at <= ANSWERS_IN:
+                    if now - first.called_at <= CALL_SECONDS:
                         return
                     del self._waiting[0]  # its event loop stands still
                     continue
                 wait = self._wait(now, first.tokens)
                 if wait <= 0:
                     first.called_at = now
-                elif first.looks_at is not None and now < first.looks_at <= now + wait:
-                    return  # it has a timer
+                elif first.call_due is not None and now < first.call_due <= now + wait:
+                    return  # its timer is set
                 else:
-                    first.looks_at = now + wait
+                    first.call_due = now + wait
             try:
                 if wait <= 0:
                     first.call()
@@ -258,32 +309,31 @@ class RateWindow:
                         self._waiting.remove(first)
 
     def _expected(self, waiter: Waiter) -> float:
-        place = self._waiting.index(waiter)
-        tokens = sum(each.tokens for each in self._waiting[:place])
-        return self._wait(self._clock(), waiter.tokens, place, tokens)
+        index = self._waiting.index(waiter)
+        tokens = sum(other.tokens for other in self._waiting[:index])
+        return self._wait(self._clock(), waiter.tokens, index, tokens)
 
     def _wait(self, now: float, tokens: int, ahead: int = 0, tokens_ahead: int = 0) -> float:
-        wait = 0.0
+        longest = 0.0
         for window in self._windows:
             of_tokens = window.of_tokens
-            each = window.wait(now, tokens if of_tokens else 1, tokens_ahead if of_tokens else ahead)
-            wait = max(wait, each)
-        return wait
+            wait = window.wait(now, tokens if of_tokens else 1, tokens_ahead if of_tokens else ahead)
+            longest = max(longest, wait)
+        return longest
 
     def _add(self, now: float, tokens: int) -> list[Slot]:
         return [window.add(now, tokens if window.of_tokens else 1) for window in self._windows]
 
     def _refusal(self, wait: float) -> ModelError:
-        words = f"not sent: under the rate limit of {self._name} its turn comes in about {wait:.0f} s"
-        return ModelError(words, kind="not_sent", again_in=wait)
+        message = f"not sent: under the rate limit of {self._name} its turn comes in about {wait:.0f} s"
+        return ModelError(message, kind="not_sent", again_in=wait)
 
 
 def _order(waiter: Waiter) -> tuple[int, int]:
     return waiter.order
 
 
-_turnstiles: OrderedDict[tuple[object, ...], RateWindow] = OrderedDict()
-_turnstiles_lock = Lock()
+_rate_windows: Final = Shared[RateWindow]()
 
 
 def rate_window_of(
@@ -293,22 +343,18 @@ def rate_window_of(
     tokens_per_minute: int | None,
     clock: Callable[[], float],
 ) -> RateWindow:
-    """Return the one turnstile of an account with these numbers."""
-    key = (account, per_second, per_minute, tokens_per_minute, clock)
-    with _turnstiles_lock:
-        if (found := _turnstiles.get(key)) is None:
-            windows: list[Window] = []
-            if per_second is not None:
-                # Not all at once: whoever sends many requests in one moment has them arrive at any.
-                group = max(1, per_second // GROUPS)
-                windows.append(Window(group, group / per_second * (1.0 + SLACK)))
-            if per_minute is not None:
-                windows.append(Window(per_minute, 60.0 + SLACK))
-            if tokens_per_minute is not None:
-                windows.append(Window(tokens_per_minute, 60.0 + SLACK, of_tokens=True))
-            found = _turnstiles[key] = RateWindow(account.partition(" #")[0], windows, clock)
-            if len(_turnstiles) > _KEPT:  # limits that are still used keep theirs
-                _turnstiles.popitem(last=False)
-        else:
-            _turnstiles.move_to_end(key)
-        return found
+    """Return the rate window that all limits with these numbers share for an account."""
+
+    def make() -> RateWindow:
+        windows: list[SlidingWindow] = []
+        if per_second is not None:
+            # In groups, not all at once: many requests sent at one moment arrive at any moment.
+            group = max(1, per_second // GROUPS)
+            windows.append(SlidingWindow(group, group / per_second * (1.0 + SLACK)))
+        if per_minute is not None:
+            windows.append(SlidingWindow(per_minute, 60.0 + SLACK))
+        if tokens_per_minute is not None:
+            windows.append(SlidingWindow(tokens_per_minute, 60.0 + SLACK, of_tokens=True))
+        return RateWindow(account.partition(" #")[0], windows, clock)
+
+    return _rate_windows.get((account, per_second, per_minute, tokens_per_minute, clock), make)

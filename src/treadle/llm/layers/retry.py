@@ -1,4 +1,4 @@
-"""Retries of a model: which failures are worth another attempt, when, and how often."""
+"""Retries of a model: which failures are retried, when, and how often."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
-from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
+from treadle.errors import ModelError, ModelErrorKind
 from treadle.llm.errors import PASSING
-from treadle.llm.layers.layer import Layer, closed, count, kinds, no_answer, number
+from treadle.llm.layers.checks import count, function, kinds, number
+from treadle.llm.layers.layer import Layer, close, no_answer
 from treadle.ports import Model
 
 DAY = 86_400.0
 
 
 class Retry(Layer):
-    """A model that is asked again when it fails for a reason that passes.
+    """A model that is retried when it fails for a temporary reason.
 
-    It waits for nothing itself: it says in `ModelError.again_in` when the question is worth another attempt, and
-    whoever asked journals the failed one, waits, and asks again. Each wait is a random part of a time that doubles
-    from attempt to attempt, after the time that the provider asked for.
+    The layer does not wait. It sets `ModelError.again_in` to the seconds until the next attempt; the engine journals
+    the failed attempt, waits, and sends the request again. Each wait is exponential back-off with full jitter, added
+    to the wait that the provider asked for.
 
     Args:
-        model: what is asked.
-        attempts: how many requests may be sent for one question, the first included.
-        base: seconds of which the first wait is a random part; they double with each further attempt.
-        cap: the most seconds of which a wait is a random part.
-        max_seconds: seconds after which no further attempt is begun, counted from the first, or from the end of a
+        model: the model inside.
+        attempts: how many requests may be sent for one model call, the first included.
+        base: the upper bound of the first wait, in seconds; it doubles with each attempt.
+        cap: the highest upper bound of a wait, in seconds.
+        max_seconds: seconds after which no attempt starts, counted from the first attempt, or from the end of a
             longer wait that the provider asked for.
         max_wait: the longest wait in seconds that a provider may ask for; if it asks for more, the model has failed.
-        on: the kinds of failure that pass; see `ModelError.kind`.
+        on: the kinds of failure that are retried; see `ModelError.kind`.
         chance: returns a random number from 0 to 1.
     """
 
@@ -55,9 +56,7 @@ class Retry(Layer):
         self.max_seconds = number("Retry", "max_seconds", max_seconds)
         self.max_wait = number("Retry", "max_wait", max_wait, least=0.0)
         self.on = kinds("Retry", on)
-        if not callable(chance):
-            raise ConfigurationError(f"Retry: chance must be a function, got {chance!r}")
-        self._chance = chance
+        self._chance = function("Retry", "chance", chance)
 
     def _shown(self) -> list[str]:
         return super()._shown() + ([f"on={sorted(self.on)}"] if self.on != PASSING else [])
@@ -77,15 +76,15 @@ class Retry(Layer):
                 error.again_in = self.again_in(request, error, time() - begun)
             raise
         finally:
-            await closed(inner)
+            await close(inner)
 
     def again_in(self, request: ModelRequest, error: ModelError, took: float) -> float | None:
-        """Return after how many seconds a question is worth another attempt; None if it is not.
+        """Return the seconds until the next attempt; None if there is none.
 
         Args:
-            request: the question, with the attempts at it that failed before.
-            error: what the present attempt failed with.
-            took: how many seconds that took.
+            request: the request, with its failed attempts so far.
+            error: the failure of the present attempt.
+            took: how many seconds the present attempt took.
         """
         if error.kind not in self.on:
             return None
@@ -102,11 +101,11 @@ class Retry(Layer):
 
 
 def backoff(base: float, cap: float, attempt: int, chance: float) -> float:
-    """Return how many seconds to wait after an attempt that failed: a random part of a time that doubles.
+    """Return how many seconds to wait after a failed attempt: exponential back-off with full jitter.
 
     Args:
-        base: that time after the first attempt, in seconds.
-        cap: the longest it becomes, in seconds.
+        base: the upper bound after the first attempt, in seconds.
+        cap: the highest upper bound, in seconds.
         attempt: which attempt failed, counted from 1.
         chance: a random number from 0 to 1.
     """
@@ -114,7 +113,7 @@ def backoff(base: float, cap: float, attempt: int, chance: float) -> float:
 
 
 def _spent(request: ModelRequest, longest: float) -> float:
-    """Return for how many seconds a question was tried before, since the last wait of more than `longest`."""
+    """Return the seconds from the first attempt, or the last wait longer than `longest`, to the newest failure."""
     if not request.failures or not request.asked_at:
         return 0.0
     begun = before = request.asked_at

@@ -1,4 +1,4 @@
-"""Deadlines on a model: for its first sign of an answer, for the silence in it, and for the whole of it."""
+"""Deadlines on a model: for the first part of its answer, for each silence in it, and for all of it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import AsyncIterator
 
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest, RawDelta
 from treadle.errors import ModelError
-from treadle.llm.layers.cancel_scope import Cut
-from treadle.llm.layers.layer import Layer, closed, optional
+from treadle.llm.layers.cancel_scope import CancelScope
+from treadle.llm.layers.checks import optional_number
+from treadle.llm.layers.layer import Layer, close
 from treadle.ports import Model
 
 
 class Timeout(Layer):
-    """A model that answers in time, or fails with a `ModelError` of the kind `timeout` that says what it missed.
+    """A model that answers in time, or fails with a `ModelError` of the kind `timeout` that names the deadline.
 
-    The attempt is cancelled and closed first. Only waiting for the model counts, not what is done with its words.
+    The attempt is cancelled and closed first. Only the time spent waiting for the model counts, not the time in which
+    the caller handles its deltas.
 
     Args:
-        model: what is asked.
-        connect: seconds a connection may take; handed down to models that make their own clients, others know best.
-        first_byte: seconds until the first words, thoughts or call; a model that thinks in silence needs as long.
+        model: the model inside.
+        connect: seconds a connection may take; passed to models that make their own clients.
+        first_byte: seconds until the first text, reasoning or call; long enough for a model that thinks silently.
         between: seconds of silence within an answer.
         total: seconds for the whole answer. None, for each of the four, sets no such deadline.
     """
@@ -37,15 +39,15 @@ class Timeout(Layer):
         total: float | None = 600.0,
     ) -> None:
         super().__init__(model)
-        self.connect = optional("Timeout", "connect", connect)
-        self.first_byte = optional("Timeout", "first_byte", first_byte)
-        self.between = optional("Timeout", "between", between)
-        self.total = optional("Timeout", "total", total)
+        self.connect = optional_number("Timeout", "connect", connect)
+        self.first_byte = optional_number("Timeout", "first_byte", first_byte)
+        self.between = optional_number("Timeout", "between", between)
+        self.total = optional_number("Timeout", "total", total)
         self.limit_waits(self.connect, max(self.first_byte or 0.0, self.between or 0.0) or None)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         inner = self.model.stream(request)
-        watch = _Watch(self)
+        watch = _Watchdog(self)
         time, between, raw = watch.time, self.between, request.raw
         item: ModelDelta | ModelAnswer | None = None
         try:
@@ -54,24 +56,24 @@ class Timeout(Layer):
                 yield item
                 if watch.missed and type(item) is not ModelAnswer:
                     raise watch.error()
-                if raw and type(item) is RawDelta:  # being watched changes no deadline
+                if raw and type(item) is RawDelta:  # raw chunks are no part of an answer
                     watch.waiting = True
                     continue
                 watch.since, watch.limit, watch.begun, watch.waiting = time(), between, True, True
             if watch.missed and type(item) is not ModelAnswer:
                 raise watch.error()
         except (Exception, asyncio.CancelledError):
-            # Some models make an error of their own of the cancellation, or go on in spite of it.
-            if not watch.was_ours():
+            # Some models turn the cancellation into an error of their own, or ignore it.
+            if not watch.take_back():
                 raise
             raise watch.error() from None
         finally:
             watch.stop()
-            await closed(inner)
+            await close(inner)
 
 
-class _Watch(Cut):
-    """One timer for all deadlines of an attempt: a delta only notes the time, to be looked at later."""
+class _Watchdog(CancelScope):
+    """One timer for all deadlines of an attempt: a delta only notes the time, which the timer checks later."""
 
     __slots__ = ("_ends", "_timeout", "_timer", "begun", "limit", "loop", "missed", "since", "time")
 
@@ -85,41 +87,41 @@ class _Watch(Cut):
         self._timeout = timeout
         self._ends = None if timeout.total is None else self.since + timeout.total
         self._timer: asyncio.TimerHandle | None = None
-        self._set(self.since, self.since)
+        self._schedule(self.since, self.since)
 
-    def _set(self, since: float, now: float) -> None:
+    def _schedule(self, since: float, now: float) -> None:
         due = [] if self._ends is None else [self._ends]
         if self.limit is not None:
             due.append(since + self.limit)
         if not self.begun and self._timeout.between is not None:
-            due.append(now + self._timeout.between)  # once it begins, its silence has to be found in time
-        self._timer = self.loop.call_at(min(due), self._look) if due else None
+            due.append(now + self._timeout.between)  # the answer may begin, and fall silent, before then
+        self._timer = self.loop.call_at(min(due), self._check) if due else None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self.time()
         if self._ends is not None and now >= self._ends:
             self.missed = "total"
         elif self.waiting and self.limit is not None and now >= self.since + self.limit:
             self.missed = "between" if self.begun else "first_byte"
         else:
-            # While something is done with the words so far, nobody waits for more.
-            self._set(self.since if self.waiting else now, now)
+            # Silence does not count while the caller handles a delta.
+            self._schedule(self.since if self.waiting else now, now)
             return
-        self.make()
+        self.cancel()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
-        self.was_ours()  # should the model have answered in spite of it
+        self.take_back()  # the model may have answered in spite of the cancellation
 
     def error(self) -> ModelError:
-        """Return what the attempt failed with: the deadline it missed."""
+        """Return the error that names the deadline which was missed."""
         timeout = self._timeout
         if self.missed == "first_byte":
-            words = f"did not begin to answer within {timeout.first_byte:g} s"
+            missed = f"did not begin to answer within {timeout.first_byte:g} s"
         elif self.missed == "between":
-            words = f"fell silent for {timeout.between:g} s in the middle of its answer"
+            missed = f"fell silent for {timeout.between:g} s in the middle of its answer"
         else:
-            words = f"did not finish its answer within {timeout.total:g} s"
-        return ModelError(f"{timeout.name} {words}", kind="timeout")
+            missed = f"did not finish its answer within {timeout.total:g} s"
+        return ModelError(f"{timeout.name} {missed}", kind="timeout")
