@@ -16,6 +16,7 @@ from treadle.testing.provider.wire import (
     fresh_id,
     is_forged,
     mapping,
+    nonempty_string,
     object_schema,
     positive,
     sequence,
@@ -23,7 +24,6 @@ from treadle.testing.provider.wire import (
     string,
     tool_name,
     usage_of,
-    words,
 )
 
 _FINISH = {
@@ -54,7 +54,7 @@ class AnthropicMessages:
     name = "anthropic"
 
     def key(self, headers: Mapping[str, str]) -> str:
-        """The `x-api-key` header, or a bearer token."""
+        """Return the `x-api-key` header, or a bearer token."""
         return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
 
     def request_id(self) -> dict[str, str]:
@@ -65,7 +65,7 @@ class AnthropicMessages:
         """Raises `Refused` unless Anthropic would take this request."""
         if not headers.get("anthropic-version"):
             raise Refused("anthropic-version: header is required")
-        words(body.get("model"), "model")
+        nonempty_string(body.get("model"), "model")
         limit = positive(body.get("max_tokens"), "max_tokens")
         flag(body.get("stream") or False, "stream")
         if (system := body.get("system")) is not None and not isinstance(system, str):
@@ -80,7 +80,7 @@ class AnthropicMessages:
         _check_tools(body)
 
     def turns(self, messages: list[dict[str, Any]]) -> int:
-        """The assistant's messages."""
+        """Return the assistant's messages."""
         return sum(message.get("role") == "assistant" for message in messages)
 
     def streams(self, body: dict[str, Any]) -> bool:
@@ -88,7 +88,7 @@ class AnthropicMessages:
         return bool(body.get("stream"))
 
     def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
-        """A `message` object."""
+        """Return a `message` object."""
         blocks = [_whole_block(part, turn) for part in turn.parts if not _is_empty(part)]
         message = _message(body) | {"content": blocks, "stop_reason": _finish(turn)}
         if (usage := _usage(turn, body)) is not None:
@@ -120,11 +120,11 @@ class AnthropicMessages:
         """Anthropic's error envelope."""
         usual = "api_error" if status >= 500 else "invalid_request_error"
         kind = code or _ERROR_TYPES.get(status, usual)
-        words = message if param is None or param in message else f"{param}: {message}"
-        return {"type": "error", "error": {"type": kind, "message": words}, "request_id": fresh_id("req_")}
+        content = message if param is None or param in message else f"{param}: {message}"
+        return {"type": "error", "error": {"type": kind, "message": content}, "request_id": fresh_id("req_")}
 
     def error_event(self, message: str) -> bytes:
-        """An `error` event: the provider is overloaded."""
+        """Return an `error` event: the provider is overloaded."""
         return b"event: error\ndata: " + encode(self.error(529, message)) + b"\n\n"
 
 
@@ -173,10 +173,10 @@ def _is_empty(part: Text | Reasoning | Refusal | Call) -> bool:
 
 def _open_block(part: Text | Reasoning | Refusal | Call) -> dict[str, Any]:
     match part:
-        case Call(name, _, given):
+        case Call(name, _, call_id):
             return {
                 "type": "tool_use",
-                "id": fresh_id("toolu_") if given is None else given,
+                "id": fresh_id("toolu_") if call_id is None else call_id,
                 "name": name,
                 "input": {},
             }
@@ -195,10 +195,10 @@ def _whole_block(part: Text | Reasoning | Refusal | Call, turn: Turn) -> dict[st
             except (ValueError, RecursionError):
                 # A whole message holds parsed input: nothing is left of what broke off, the rest is as it was written.
                 block["input"] = {} if turn.finish == "length" else part.arguments or {}
-        case Reasoning(words, signature):
-            block |= {"thinking": words, "signature": sign(words) if signature is None else signature}
-        case Text(words) | Refusal(words):
-            block["text"] = words
+        case Reasoning(content, signature):
+            block |= {"thinking": content, "signature": sign(content) if signature is None else signature}
+        case Text(content) | Refusal(content):
+            block["text"] = content
     return block
 
 
@@ -207,12 +207,12 @@ def _deltas(part: Text | Reasoning | Refusal | Call, size: int) -> list[dict[str
         case Call():
             pieces = ["", *chunks(part.arguments, size)]
             return [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-        case Reasoning(words, signature):
-            signed = sign(words) if signature is None else signature
-            thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in chunks(words, size)]
+        case Reasoning(content, signature):
+            signed = sign(content) if signature is None else signature
+            thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in chunks(content, size)]
             return [*thoughts, {"type": "signature_delta", "signature": signed}]
-        case Text(words) | Refusal(words):
-            return [{"type": "text_delta", "text": piece} for piece in chunks(words, size)]
+        case Text(content) | Refusal(content):
+            return [{"type": "text_delta", "text": piece} for piece in chunks(content, size)]
 
 
 def _check_text(block: dict[str, Any], param: str) -> None:
@@ -267,16 +267,16 @@ def _check_user(blocks: list[dict[str, Any]], waiting: list[str], param: str) ->
         if kind != "tool_result":
             others = True
             continue
-        given = words(block.get("tool_use_id"), f"{where}.tool_use_id")
-        if given not in waiting:
+        call_id = nonempty_string(block.get("tool_use_id"), f"{where}.tool_use_id")
+        if call_id not in waiting:
             raise Refused(
-                f"unexpected 'tool_use_id' in a 'tool_result': no 'tool_use' precedes '{given}'", where
+                f"unexpected 'tool_use_id' in a 'tool_result': no 'tool_use' precedes '{call_id}'", where
             )
-        if given not in left:
-            raise Refused(f"each 'tool_use' must have a single result: found several for '{given}'", where)
+        if call_id not in left:
+            raise Refused(f"each 'tool_use' must have a single result: found several for '{call_id}'", where)
         if others:
             raise Refused("'tool_result' blocks must come first in the message", where)
-        left.remove(given)
+        left.remove(call_id)
     if left:
         raise Refused(f"'tool_use' ids without 'tool_result' blocks right after: {', '.join(left)}", param)
 
@@ -289,17 +289,17 @@ def _check_assistant(blocks: list[dict[str, Any]], seen: set[str], param: str) -
             raise Refused(f"a block of type {kind!r} is not allowed in an assistant message", where)
         if kind == "thinking":
             thought = string(block.get("thinking"), f"{where}.thinking")
-            signature = words(block.get("signature"), f"{where}.signature")
+            signature = nonempty_string(block.get("signature"), f"{where}.signature")
             if is_forged(signature, thought):
                 raise Refused("Invalid 'signature' in 'thinking' block", where)
         if kind == "tool_use":
-            given = words(block.get("id"), f"{where}.id")
-            if not _CALL_ID.fullmatch(given):
-                raise Refused(f"'{given}' does not match the pattern '^[a-zA-Z0-9_-]+$'", f"{where}.id")
-            if given in seen:
-                raise Refused(f"'tool_use' ids must be unique: '{given}' is given twice", where)
-            seen.add(given)
-            calls.append(given)
+            call_id = nonempty_string(block.get("id"), f"{where}.id")
+            if not _CALL_ID.fullmatch(call_id):
+                raise Refused(f"'{call_id}' does not match the pattern '^[a-zA-Z0-9_-]+$'", f"{where}.id")
+            if call_id in seen:
+                raise Refused(f"'tool_use' ids must be unique: '{call_id}' is given twice", where)
+            seen.add(call_id)
+            calls.append(call_id)
             tool_name(block.get("name"), f"{where}.name")
             mapping(block.get("input"), f"{where}.input")
     return calls

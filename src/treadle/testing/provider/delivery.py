@@ -81,7 +81,7 @@ class Reply(Response):
 
 
 def _shaped(pieces: Sequence[bytes], how: Delivery, events: bool) -> list[bytes]:
-    """The pieces as the delivery wants them: other line ends, comments, other cuts between them."""
+    """Return the pieces as the delivery says: other line ends, comments, other cuts between them."""
     shaped = list(pieces)
     if events and how.comments:
         shaped = [b": comment\n\n" + piece for piece in shaped]
@@ -142,7 +142,7 @@ class _Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn that is told to end, and ends at once: it neither looks at a clock nor waits for clients."""
+    """Uvicorn that ends at once when `stop` is called: it neither looks at a clock nor waits for clients."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -84,7 +84,7 @@ class GoogleGemini:
         self._events = events
 
     def key(self, headers: Mapping[str, str]) -> str:
-        """The `x-goog-api-key` header; the server puts the query's `key` there."""
+        """Return the `x-goog-api-key` header; the server puts the query's `key` there."""
         return headers.get("x-goog-api-key", "")
 
     def request_id(self) -> dict[str, str]:
@@ -118,7 +118,7 @@ class GoogleGemini:
                 raise Refused("response_json_schema needs response_mime_type 'application/json'")
 
     def turns(self, messages: list[dict[str, Any]]) -> int:
-        """The contents that are the model's."""
+        """Return the contents that are the model's."""
         return sum(content.get("role") == "model" for content in messages)
 
     def streams(self, body: dict[str, Any]) -> bool:
@@ -126,7 +126,7 @@ class GoogleGemini:
         return self._streamed
 
     def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
-        """A `GenerateContentResponse`."""
+        """Return a `GenerateContentResponse`."""
         finish, parts = _finish(turn), _parts(turn)
         return self._response(turn, body, parts, finish)
 
@@ -142,20 +142,20 @@ class GoogleGemini:
     def error(
         self, status: int, message: str, code: str | None = None, param: str | None = None
     ) -> dict[str, Any]:
-        """Google's error envelope; a `code` that is no status of Google's is given as the reason."""
-        known = code in _STATUS.values()
+        """Return Google's error envelope; a `code` that is no status of Google's becomes the reason."""
+        is_status = code in _STATUS.values()
         error: dict[str, Any] = {
             "code": status,
             "message": message,
-            "status": code if known else _STATUS.get(status, "UNKNOWN"),
+            "status": code if is_status else _STATUS.get(status, "UNKNOWN"),
         }
-        if code is not None and not known:
+        if code is not None and not is_status:
             kind = "type.googleapis.com/google.rpc.ErrorInfo"
             error["details"] = [{"@type": kind, "reason": code, "domain": "googleapis.com"}]
         return {"error": error}
 
     def error_event(self, message: str) -> bytes:
-        """An error in place of a piece: the model is overloaded."""
+        """Return an error in place of a piece: the model is overloaded."""
         return b"data: " + encode(self.error(503, message)) + b"\n\n"
 
     def _response(
@@ -165,8 +165,8 @@ class GoogleGemini:
         if (usage := _usage(turn, body)) is not None:
             response["usageMetadata"] = usage
         if (refused := turn.of(Refusal)) and turn.finish is None:
-            said = "".join(part.text for part in refused)
-            response["promptFeedback"] = {"blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": said}
+            message = "".join(part.text for part in refused)
+            response["promptFeedback"] = {"blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": message}
             return response
         candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
         if finish is not None:
@@ -178,7 +178,7 @@ class GoogleGemini:
 
 
 def _finish(turn: Turn) -> str:
-    """Why an answer ends; arguments that are no object cannot be sent, and are said to be malformed."""
+    """Return why an answer ends; arguments that are no object cannot be sent and count as malformed."""
     if turn.finish is None or turn.finish in ("stop", "tool_calls"):
         malformed = any(_arguments(part) is None for part in turn.of(Call))
         return "MALFORMED_FUNCTION_CALL" if malformed else "STOP"
@@ -186,7 +186,7 @@ def _finish(turn: Turn) -> str:
 
 
 def _arguments(call: Call) -> dict[str, Any] | None:
-    """The arguments of a call, or None when they are none that JSON can carry."""
+    """Return the arguments of a call, or None when they are none that JSON can carry."""
     if not call.arguments:
         return {}
     try:
@@ -220,15 +220,15 @@ def _parts(turn: Turn) -> list[dict[str, Any]]:
 
 def _part(part: Part) -> dict[str, Any] | None:
     match part:
-        case Text(said):
-            return {"text": said} if said else None
-        case Reasoning(said):
-            return {"text": said, "thought": True}
-        case Call(name, _, given):
+        case Text(content):
+            return {"text": content} if content else None
+        case Reasoning(content):
+            return {"text": content, "thought": True}
+        case Call(name, _, call_id):
             if (arguments := _arguments(part)) is None:
                 return None
             call = {"name": name, "args": arguments}
-            return {"functionCall": call if given is None else call | {"id": given}}
+            return {"functionCall": call if call_id is None else call | {"id": call_id}}
         case Refusal():
             return None
 
@@ -238,12 +238,12 @@ def _signed_words(call: Mapping[str, Any]) -> str:
 
 
 def _pieces(part: dict[str, Any], size: int) -> list[dict[str, Any]]:
-    """The part in pieces: text can be cut, and its signature comes with the last of it."""
+    """Return the part in pieces: text can be cut, and its signature comes with the last of it."""
     if "text" not in part:
         return [part]
-    said, rest = part["text"], {name: value for name, value in part.items() if name != "text"}
+    content, rest = part["text"], {name: value for name, value in part.items() if name != "text"}
     signature = {"thoughtSignature": rest.pop("thoughtSignature")} if "thoughtSignature" in rest else {}
-    cut = [{"text": piece, **rest} for piece in chunks(said, size)]
+    cut = [{"text": piece, **rest} for piece in chunks(content, size)]
     return [*cut[:-1], cut[-1] | signature]
 
 
@@ -266,14 +266,14 @@ _FREE = ("args", "labels", "parametersJsonSchema", "response", "responseJsonSche
 
 
 def _camel_case(value: Any) -> Any:
-    """The value with Google's names of fields as it documents them; it takes snake_case as well."""
+    """Return the value with Google's names of fields as it documents them; it takes snake_case as well."""
     if isinstance(value, list):
         return [_camel_case(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     named: dict[str, Any] = {}
     for name, inner in cast("dict[str, Any]", value).items():
-        camel = _LOWER.sub(lambda found: found[1].upper(), name)
+        camel = _LOWER.sub(lambda match: match[1].upper(), name)
         named[camel] = inner if camel in _FREE else _camel_case(inner)
     return named
 
@@ -340,7 +340,7 @@ def _check_part(part: dict[str, Any], param: str) -> None:
 
 def _check_signature(parts: list[dict[str, Any]], call: dict[str, Any], *, signed: bool) -> None:
     part = next(part for part in parts if "functionCall" in part)
-    if (given := part.get("thoughtSignature")) is None:
+    if (encoded := part.get("thoughtSignature")) is None:
         if signed:
             raise Refused(
                 "Function call is missing a thought_signature in functionCall parts. This is required for tools to "
@@ -348,7 +348,7 @@ def _check_signature(parts: list[dict[str, Any]], call: dict[str, Any], *, signe
             )
         return
     try:
-        signature = b64decode(given.replace("-", "+").replace("_", "/"), validate=True).decode()
+        signature = b64decode(encoded.replace("-", "+").replace("_", "/"), validate=True).decode()
     except (NotBase64, ValueError) as error:
         raise Refused("Thought signature is not valid.") from error
     if signature != _ANY_SIGNATURE and is_forged(signature, _signed_words(call)):

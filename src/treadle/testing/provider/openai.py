@@ -15,7 +15,7 @@ class OpenAI:
     """OpenAI's side of any request."""
 
     def key(self, headers: Mapping[str, str]) -> str:
-        """The bearer token."""
+        """Return the bearer token."""
         return headers.get("authorization", "").removeprefix("Bearer ").strip()
 
     def request_id(self) -> dict[str, str]:
@@ -32,22 +32,22 @@ class OpenAI:
 
 
 def check_strict(schema: Any, param: str) -> None:
-    """A strict schema closes every object and requires every property."""
+    """Raise unless a strict schema closes every object and requires every property."""
     if isinstance(schema, list):
         for item in cast("list[Any]", schema):
             check_strict(item, param)
     if not isinstance(schema, dict):
         return
-    given = cast("dict[str, Any]", schema)
-    if given.get("type") == "object":
-        if given.get("additionalProperties") is not False:
+    node = cast("dict[str, Any]", schema)
+    if node.get("type") == "object":
+        if node.get("additionalProperties") is not False:
             raise Refused(f"Invalid schema in '{param}': strict needs 'additionalProperties': false.", param)
-        missing = set(given.get("properties", {})) - set(given.get("required", []))
+        missing = set(node.get("properties", {})) - set(node.get("required", []))
         if missing:
             raise Refused(
                 f"Invalid schema in '{param}': strict needs 'required' to hold {sorted(missing)}.", param
             )
-    for name, inner in given.items():
+    for name, inner in node.items():
         if name in ("properties", "$defs"):
             inner = list(mapping(inner, param).values())
         if name in ("properties", "$defs", "items", "anyOf", "allOf"):

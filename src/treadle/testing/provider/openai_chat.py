@@ -15,13 +15,13 @@ from treadle.testing.provider.wire import (
     flag,
     fresh_id,
     mapping,
+    nonempty_string,
     object_schema,
     positive,
     sequence,
     string,
     tool_name,
     usage_of,
-    words,
 )
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -36,7 +36,7 @@ class OpenAIChat(OpenAI):
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
         """Raises `Refused` unless OpenAI would take this request."""
-        words(body.get("model"), "model")
+        nonempty_string(body.get("model"), "model")
         messages = [
             mapping(m, f"messages[{i}]") for i, m in enumerate(sequence(body.get("messages"), "messages"))
         ]
@@ -55,7 +55,7 @@ class OpenAIChat(OpenAI):
             raise Refused("This server gives one choice: 'n' must be 1.", "n")
 
     def turns(self, messages: list[dict[str, Any]]) -> int:
-        """The assistant's messages."""
+        """Return the assistant's messages."""
         return sum(message.get("role") == "assistant" for message in messages)
 
     def streams(self, body: dict[str, Any]) -> bool:
@@ -63,7 +63,7 @@ class OpenAIChat(OpenAI):
         return bool(body.get("stream"))
 
     def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
-        """A `chat.completion` object."""
+        """Return a `chat.completion` object."""
         message: dict[str, Any] = {
             "role": "assistant",
             "content": "".join(part.text for part in turn.of(Text)) if turn.of(Text) else None,
@@ -99,7 +99,7 @@ class OpenAIChat(OpenAI):
         return [*(_event(encode(document)) for document in documents), _event(b"[DONE]")]
 
     def error_event(self, message: str) -> bytes:
-        """An error object in place of a chunk."""
+        """Return an error object in place of a chunk."""
         return _event(encode(self.error(500, message)))
 
 
@@ -153,18 +153,18 @@ def _call(part: Call, arguments: str | None = None) -> dict[str, Any]:
 
 
 def _deltas(turn: Turn) -> list[dict[str, Any]]:
-    """The answer in deltas: each call opens with id and name, its arguments follow in pieces."""
+    """Return the answer in deltas: each call opens with id and name, its arguments follow in pieces."""
     deltas: list[dict[str, Any]] = []
     held: list[list[dict[str, Any]]] = []
     size = turn.how.chunk_size
     for part in turn.parts:
         match part:
-            case Text(words):
-                deltas += [{"content": piece} for piece in chunks(words, size)]
-            case Refusal(words):
-                deltas += [{"refusal": piece} for piece in chunks(words, size)]
-            case Reasoning(words):
-                deltas += [{"reasoning_content": piece} for piece in chunks(words, size)]
+            case Text(content):
+                deltas += [{"content": piece} for piece in chunks(content, size)]
+            case Refusal(content):
+                deltas += [{"refusal": piece} for piece in chunks(content, size)]
+            case Reasoning(content):
+                deltas += [{"reasoning_content": piece} for piece in chunks(content, size)]
             case Call():
                 index = len(held)
                 pieces = [
@@ -186,7 +186,7 @@ def _check_message(message: dict[str, Any], param: str) -> None:
     if role not in _ROLES:
         raise Refused(f"Invalid value: '{role}'. Supported values are: {', '.join(_ROLES)}.", f"{param}.role")
     if role == "tool":
-        words(message.get("tool_call_id"), f"{param}.tool_call_id")
+        nonempty_string(message.get("tool_call_id"), f"{param}.tool_call_id")
     calls = message.get("tool_calls")
     if calls is not None:
         if role != "assistant":
@@ -212,7 +212,7 @@ def _check_message(message: dict[str, Any], param: str) -> None:
 
 
 def _check_call(call: dict[str, Any], param: str) -> None:
-    words(call.get("id"), f"{param}.id")
+    nonempty_string(call.get("id"), f"{param}.id")
     if call.get("type") != "function":
         raise Refused(f"Invalid value for '{param}.type': expected 'function'.", f"{param}.type")
     function = mapping(call.get("function"), f"{param}.function")
@@ -221,7 +221,7 @@ def _check_call(call: dict[str, Any], param: str) -> None:
 
 
 def _check_pairing(messages: list[dict[str, Any]]) -> None:
-    """Each call is answered by exactly one tool message before anyone else speaks, and nothing else is answered."""
+    """Raise unless each call has exactly one tool message right after it, and each tool message a call."""
     seen: set[str] = set()
     waiting: list[str] = []
     end: dict[str, Any] = {"role": "the end"}
@@ -282,13 +282,13 @@ def _check_tools(body: dict[str, Any]) -> None:
 
 
 def _check_format(body: dict[str, Any]) -> None:
-    """A schema for the answer is one of an object."""
-    asked = body.get("response_format")
-    if asked is None or mapping(asked, "response_format").get("type") != "json_schema":
+    """Raise unless the schema of a typed answer is that of an object."""
+    answer_format = body.get("response_format")
+    if answer_format is None or mapping(answer_format, "response_format").get("type") != "json_schema":
         return
     param = "response_format.json_schema"
-    asked = mapping(asked.get("json_schema"), param)
-    tool_name(asked.get("name"), f"{param}.name")
-    schema = object_schema(asked.get("schema"), f"{param}.schema")
-    if asked.get("strict"):
+    json_schema = mapping(answer_format.get("json_schema"), param)
+    tool_name(json_schema.get("name"), f"{param}.name")
+    schema = object_schema(json_schema.get("schema"), f"{param}.schema")
+    if json_schema.get("strict"):
         check_strict(schema, f"{param}.schema")

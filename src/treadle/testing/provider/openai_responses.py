@@ -19,6 +19,7 @@ from treadle.testing.provider.wire import (
     is_forged,
     mapping,
     messages_of,
+    nonempty_string,
     object_schema,
     positive,
     sequence,
@@ -26,7 +27,6 @@ from treadle.testing.provider.wire import (
     string,
     tool_name,
     usage_of,
-    words,
 )
 
 _PARAMETERS = frozenset(
@@ -74,7 +74,7 @@ class OpenAIResponses(OpenAI):
         """Raises `Refused` unless OpenAI would take this request."""
         if unknown := sorted(body.keys() - _PARAMETERS):
             raise Refused(f"Unknown parameter: '{unknown[0]}'.", unknown[0], code="unknown_parameter")
-        words(body.get("model"), "model")
+        nonempty_string(body.get("model"), "model")
         for name in ("previous_response_id", "conversation"):
             if body.get(name) is not None:
                 raise Refused(f"This server keeps nothing: '{name}' is not found.", name, status=404)
@@ -94,7 +94,7 @@ class OpenAIResponses(OpenAI):
                 )
 
     def turns(self, messages: list[dict[str, Any]]) -> int:
-        """The runs of items that are the model's."""
+        """Return the runs of items that are the model's."""
         own = [_is_the_models(item) for item in messages]
         return sum(now and not before for before, now in zip([False, *own], own, strict=False))
 
@@ -103,34 +103,34 @@ class OpenAIResponses(OpenAI):
         return bool(body.get("stream"))
 
     def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
-        """A `response` object."""
+        """Return a `response` object."""
         return _ended(_response(body), turn, body, _items(turn, body))
 
     def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
         """`response.created` and `.in_progress`, the items piece by piece, and the whole response at the end."""
         response, items = _response(body), _items(turn, body)
         ended = _ended(response, turn, body, items)
-        told: list[dict[str, Any]] = [
+        events: list[dict[str, Any]] = [
             {"type": "response.created", "response": response},
             {"type": "response.in_progress", "response": response},
         ]
         held: list[list[dict[str, Any]]] = []
         for index, item in enumerate(items):
             opening, *rest = _told(item, index, turn.how.chunk_size)
-            told.append(opening)
+            events.append(opening)
             if turn.how.interleave and item["type"] == "function_call":
                 held.append(rest)
             else:
-                told += rest
-        told += [rest[i] for i in range(max(map(len, held), default=0)) for rest in held if i < len(rest)]
-        told.append({"type": f"response.{ended['status']}", "response": ended})
+                events += rest
+        events += [rest[i] for i in range(max(map(len, held), default=0)) for rest in held if i < len(rest)]
+        events.append({"type": f"response.{ended['status']}", "response": ended})
         number = count()
-        return [_event({**event, "sequence_number": next(number)}) for event in told]
+        return [_event({**event, "sequence_number": next(number)}) for event in events]
 
     def error_event(self, message: str) -> bytes:
-        """An `error` event: something went wrong at the provider."""
-        told = {"code": "server_error", "message": message, "param": None, "sequence_number": 0}
-        return _event({"type": "error", **told})
+        """Return an `error` event: something went wrong at the provider."""
+        error = {"code": "server_error", "message": message, "param": None, "sequence_number": 0}
+        return _event({"type": "error", **error})
 
 
 def _event(event: dict[str, Any]) -> bytes:
@@ -200,24 +200,24 @@ def _items(turn: Turn, body: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _item(part: Part, encrypted: bool) -> dict[str, Any]:
     match part:
-        case Text(said):
-            return _message({"type": "output_text", "text": said, "annotations": [], "logprobs": []})
-        case Refusal(said):
-            return _message({"type": "refusal", "refusal": said})
-        case Reasoning(said, signature):
+        case Text(content):
+            return _message({"type": "output_text", "text": content, "annotations": [], "logprobs": []})
+        case Refusal(content):
+            return _message({"type": "refusal", "refusal": content})
+        case Reasoning(content, signature):
             item = {
                 "type": "reasoning",
                 "id": fresh_id("rs_"),
-                "summary": [{"type": "summary_text", "text": said}],
+                "summary": [{"type": "summary_text", "text": content}],
             }
             if encrypted:
-                item["encrypted_content"] = sign(said) if signature is None else signature
+                item["encrypted_content"] = sign(content) if signature is None else signature
             return item
-        case Call(name, arguments, given):
+        case Call(name, arguments, call_id):
             return {
                 "type": "function_call",
                 "id": fresh_id("fc_"),
-                "call_id": fresh_id("call_") if given is None else given,
+                "call_id": fresh_id("call_") if call_id is None else call_id,
                 "name": name,
                 "arguments": arguments,
                 "status": "completed",
@@ -236,25 +236,25 @@ def _message(content: dict[str, Any]) -> dict[str, Any]:
 
 @mutable
 class _Teller:
-    """The events that tell of one item."""
+    """The events of one item."""
 
     item: dict[str, Any]
     index: int
     size: int
 
     def event(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """An event inside the item."""
+        """Return an event inside the item."""
         return {"type": kind, "item_id": self.item["id"], "output_index": self.index, **fields}
 
     def whole(self, kind: str, item: dict[str, Any]) -> dict[str, Any]:
-        """An event about the item."""
+        """Return an event about the item."""
         return {"type": kind, "output_index": self.index, "item": item}
 
-    def pieces(self, kind: str, said: str, name: str, **where: Any) -> Iterator[dict[str, Any]]:
-        """The deltas of a text, and the text."""
-        for piece in chunks(said, self.size):
+    def pieces(self, kind: str, content: str, name: str, **where: Any) -> Iterator[dict[str, Any]]:
+        """Return the deltas of a text, and the text."""
+        for piece in chunks(content, self.size):
             yield self.event(f"{kind}.delta", delta=piece, **where)
-        yield self.event(f"{kind}.done", **{name: said}, **where)
+        yield self.event(f"{kind}.done", **{name: content}, **where)
 
 
 def _told(item: dict[str, Any], index: int, size: int) -> Iterator[dict[str, Any]]:
@@ -296,11 +296,12 @@ def _is_the_models(item: dict[str, Any]) -> bool:
 
 def _check_item(item: dict[str, Any], param: str, *, stored: Any) -> None:
     kind = item.get("type", "message")
-    if (given := item.get("id")) is not None:
+    if (item_id := item.get("id")) is not None:
         prefix = _PREFIXES.get(kind, "")
-        if not words(given, f"{param}.id").startswith(prefix):
+        if not nonempty_string(item_id, f"{param}.id").startswith(prefix):
             raise Refused(
-                f"Invalid '{param}.id': '{given}'. Expected an ID that begins with '{prefix}'.", f"{param}.id"
+                f"Invalid '{param}.id': '{item_id}'. Expected an ID that begins with '{prefix}'.",
+                f"{param}.id",
             )
     match kind:
         case "message":
@@ -347,7 +348,7 @@ def _check_parts(content: Any, param: str, allowed: tuple[str, ...]) -> None:
 
 
 def _check_call_id(item: dict[str, Any], param: str) -> None:
-    if len(words(item.get("call_id"), f"{param}.call_id")) > _MAX_CALL_ID:
+    if len(nonempty_string(item.get("call_id"), f"{param}.call_id")) > _MAX_CALL_ID:
         raise Refused(
             f"Invalid '{param}.call_id': string too long. Expected a string with maximum length 64.",
             f"{param}.call_id",
@@ -356,42 +357,42 @@ def _check_call_id(item: dict[str, Any], param: str) -> None:
 
 
 def _check_reasoning(item: dict[str, Any], param: str, *, stored: Any) -> None:
-    given = words(item.get("id"), f"{param}.id")
+    item_id = nonempty_string(item.get("id"), f"{param}.id")
     summary = item.get("summary")
     if not isinstance(summary, list):
         raise Refused(f"Missing required parameter: '{param}.summary'.", f"{param}.summary")
     kept = item.get("encrypted_content")
     if kept is None and stored is False:
         raise Refused(
-            f"Item with id '{given}' not found. Items are not persisted when `store` is set to false.",
+            f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false.",
             "input",
             status=404,
         )
-    said = "".join(string(mapping(part, param).get("text"), param) for part in summary)  # pyright: ignore[reportUnknownVariableType]
-    if kept is not None and is_forged(string(kept, f"{param}.encrypted_content"), said):
+    content = "".join(string(mapping(part, param).get("text"), param) for part in summary)  # pyright: ignore[reportUnknownVariableType]
+    if kept is not None and is_forged(string(kept, f"{param}.encrypted_content"), content):
         raise Refused(
             "The encrypted content could not be verified.", "input", code="invalid_encrypted_content"
         )
 
 
 def _check_order(items: list[dict[str, Any]]) -> None:
-    """Each call has one output after it, each output a call before it, reasoning is followed by what came of it."""
+    """Raise unless each call has one output after it, each output a call before it, and reasoning an item after it."""
     calls: set[str] = set()
     waiting: set[str] = set()
     seen: set[str] = set()
     for place, item in enumerate(items):
-        kind, given = item.get("type"), item.get("id")
-        if given is not None and given in seen:
+        kind, item_id = item.get("type"), item.get("id")
+        if item_id is not None and item_id in seen:
             raise Refused(
-                f"Duplicate item found with id {given}. Remove duplicate items from your input and try again.",
+                f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.",
                 "input",
             )
-        seen.add(given or "")
+        seen.add(item_id or "")
         if kind == "reasoning":
             after = items[place + 1] if place + 1 < len(items) else {}
             if not _is_the_models(after):
                 raise Refused(
-                    f"Item '{given}' of type 'reasoning' was provided without its required following item.",
+                    f"Item '{item_id}' of type 'reasoning' was provided without its required following item.",
                     "input",
                 )
         if kind == "function_call":
@@ -442,8 +443,10 @@ def _allowed(choice: dict[str, Any]) -> list[Any]:
 
 
 def _check_format(body: dict[str, Any]) -> None:
-    asked = mapping(mapping(body.get("text") or {}, "text").get("format") or {"type": "text"}, "text.format")
-    match asked.get("type"):
+    answer_format = mapping(
+        mapping(body.get("text") or {}, "text").get("format") or {"type": "text"}, "text.format"
+    )
+    match answer_format.get("type"):
         case "text":
             return
         case "json_object":
@@ -454,9 +457,9 @@ def _check_format(body: dict[str, Any]) -> None:
                     "input",
                 )
         case "json_schema":
-            tool_name(asked.get("name"), "text.format.name")
-            schema = object_schema(asked.get("schema"), "text.format.schema")
-            if asked.get("strict"):
+            tool_name(answer_format.get("name"), "text.format.name")
+            schema = object_schema(answer_format.get("schema"), "text.format.schema")
+            if answer_format.get("strict"):
                 check_strict(schema, "text.format.schema")
         case kind:
             raise Refused(f"Invalid value: '{kind}'.", "text.format.type")

@@ -33,7 +33,7 @@ class Reasoning:
 
 @frozen
 class Refusal:
-    """Words with which the model declines."""
+    """A text with which the model declines."""
 
     text: str
 
@@ -117,7 +117,7 @@ class Turn:
     how: Delivery = PLAIN
 
     def of(self, kind: type[_P]) -> list[_P]:
-        """The parts of one kind, in order."""
+        """Return the parts of one kind, in order."""
         return [part for part in self.parts if isinstance(part, kind)]
 
 
@@ -135,7 +135,7 @@ class Failure:
 
 @frozen(kw_only=True)
 class Raw:
-    """A response given byte for byte. Made by `raw`."""
+    """A response byte for byte. Made by `raw`."""
 
     body: bytes
     status: int = 200
@@ -164,7 +164,7 @@ def text(words: str) -> Text:
 
 
 def reasoning(words: str, *, signature: str | None = None) -> Reasoning:
-    """What the model thinks; on the Anthropic wire with a signature (by default one made from the words)."""
+    """Return reasoning of the model; on the Anthropic wire with a signature (by default one made from the text)."""
     return Reasoning(words, signature)
 
 
@@ -174,12 +174,12 @@ def refusal(words: str) -> Refusal:
 
 
 def call(name: str, /, **arguments: Any) -> Call:
-    """A call of the tool `name` with these arguments."""
+    """Return a call of the tool `name` with these arguments."""
     return Call(name, json.dumps(arguments))
 
 
 def raw_call(name: str, arguments: str | Mapping[str, Any], *, call_id: str | None = None) -> Call:
-    """A call whose argument text is sent as it is, or whose id is chosen: empty, repeated, any."""
+    """Return a call whose argument text is sent as it is, or whose id is chosen: empty, repeated, any."""
     return Call(name, arguments if isinstance(arguments, str) else json.dumps(arguments), call_id)
 
 
@@ -193,10 +193,10 @@ def turn(
     """One answer made of parts.
 
     Args:
-        parts: text, reasoning, refusals and calls, in the order they are said.
+        parts: text, reasoning, refusals and calls, in order.
         usage: tokens to report, in Treadle's sense (cached is part of input, reasoning part of output);
             `"missing"` leaves them out; by default they are estimated from lengths.
-        finish: `stop`, `tool_calls`, `length`, `content_filter` or `refusal`, put in each provider's words;
+        finish: `stop`, `tool_calls`, `length`, `content_filter` or `refusal`, translated to each provider's names;
             anything else is sent as it is.
         answers: whether the conversation goes on after it, see `Script`; by default true unless it is cut.
         how: options of `Delivery`.
@@ -216,11 +216,11 @@ def fail(
     headers: Mapping[str, str] | None = None,
     **how: Unpack[How],
 ) -> Failure:
-    """An HTTP error in the provider's own envelope.
+    """Return an HTTP error in the provider's own envelope.
 
     Args:
         status: the HTTP status, 400 to 599.
-        message: the provider's words.
+        message: the provider's message.
         retry_after: seconds, or an HTTP date, for the `retry-after` header.
         code: OpenAI's `code` or Anthropic's error `type`, when the usual one for this status will not do.
         headers: further response headers.
@@ -234,8 +234,8 @@ def fail(
     sent = dict(headers or {})
     if retry_after is not None:
         sent["retry-after"] = retry_after if isinstance(retry_after, str) else f"{retry_after:g}"
-    words = message or f"The script answers with status {status}."
-    return Failure(status=status, message=words, code=code, headers=sent, how=Delivery(**how))
+    text = message or f"The script answers with status {status}."
+    return Failure(status=status, message=text, code=code, headers=sent, how=Delivery(**how))
 
 
 def raw(
@@ -247,7 +247,7 @@ def raw(
     answers: bool = False,
     **how: Unpack[How],
 ) -> Raw:
-    """A response given byte for byte; with `answers=True` it counts as an answer, see `Script`."""
+    """Return a response byte for byte; with `answers=True` it counts as an answer, see `Script`."""
     data = body.encode() if isinstance(body, str) else body
     sent = {"content-type": content_type, **(headers or {})}
     return Raw(body=data, status=status, headers=sent, answers=answers, how=Delivery(**how))
@@ -261,7 +261,7 @@ def hang_up(by: Literal["reset", "close"] = "reset", *, delay: float = 0.0) -> H
 
 
 def as_item(scripted: Scripted) -> Item:
-    """What a script holds, as one response."""
+    """Return an item of a script as a response."""
     if isinstance(scripted, (Turn, Failure, Raw, HangUp)):
         return scripted
     if isinstance(scripted, (str, Text, Reasoning, Refusal, Call)):
@@ -278,8 +278,8 @@ class Script:
 
     The turn of a request is the number of assistant messages it carries; it picks the answer of that place,
     so retries, resumes, forks and concurrent conversations need no reset. An item that is no answer (a
-    failure, raw bytes, a hang-up, a turn that is cut) belongs to the answer after it and is given once for
-    each conversation and turn, in order; if none follows, the last one is given for ever.
+    failure, raw bytes, a hang-up, a turn that is cut) belongs to the answer after it and is sent once for
+    each conversation and turn, in order; if none follows, the last one is sent for ever.
     """
 
     def __init__(self, items: Sequence[Scripted]) -> None:
@@ -294,19 +294,19 @@ class Script:
             self._places.append(waiting)
 
     def pick(self, turn: int, attempt: int) -> Item:
-        """The response for the request number `attempt` (from 0) of the turn `turn` (from 0).
+        """Return the response for the request number `attempt` (from 0) of the turn `turn` (from 0).
 
         Raises:
             OutOfScript: the script has no such turn.
         """
         if turn >= len(self._places):
-            raise OutOfScript(f"the script has {len(self._places)} turns, and turn {turn + 1} was asked for")
+            raise OutOfScript(f"the script has {len(self._places)} turns, and turn {turn + 1} was requested")
         place = self._places[turn]
         return place[min(attempt, len(place) - 1)]
 
 
 def from_json(items: Any) -> list[Item]:
-    """A script written as JSON: a list whose items are text, objects, or lists of these.
+    """Return a script written as JSON: a list whose items are text, objects, or lists of these.
 
     A part is `{"text": ...}`, `{"reasoning": ..., "signature": ...}`, `{"refusal": ...}` or
     `{"call": name, "arguments": object or text, "id": ...}`; a turn is a part, or `{"parts": [...]}`, with the
@@ -353,15 +353,15 @@ def _part_from_json(value: Any) -> Part:
         return Text(value)
     if not isinstance(value, dict):
         raise TypeError(f"not a part of a turn: {value!r}")
-    given = cast("dict[str, Any]", value)
-    match given:
-        case {"text": words, **rest} if not rest:
-            return Text(words)
-        case {"refusal": words, **rest} if not rest:
-            return Refusal(words)
-        case {"reasoning": words, **rest} if rest.keys() <= {"signature"}:
-            return reasoning(words, **rest)
+    part = cast("dict[str, Any]", value)
+    match part:
+        case {"text": content, **rest} if not rest:
+            return Text(content)
+        case {"refusal": content, **rest} if not rest:
+            return Refusal(content)
+        case {"reasoning": content, **rest} if rest.keys() <= {"signature"}:
+            return reasoning(content, **rest)
         case {"call": name, **rest} if rest.keys() <= {"arguments", "id"}:
             return raw_call(name, rest.get("arguments", {}), call_id=rest.get("id"))
         case _:
-            raise ValueError(f"not a part of a turn: {given!r}")
+            raise ValueError(f"not a part of a turn: {part!r}")

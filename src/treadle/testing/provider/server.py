@@ -79,7 +79,7 @@ class ProviderServer:
     is raised again when the `with` block ends.
 
     Args:
-        script: a list, see `Script`, or a function that is given each `ProviderRequest`.
+        script: a list, see `Script`, or a function that is called with each `ProviderRequest`.
         api_key: the one key that is accepted; by default any but an empty one is.
         models: the names that `GET /v1/models` lists.
         port: of 127.0.0.1; 0 picks a free one.
@@ -189,7 +189,7 @@ class ProviderServer:
             return _refusal(wire, Refused(f"the script raised {type(error).__name__}: {error}"))
 
     def model_list(self, headers: Mapping[str, str]) -> JSONResponse:
-        """The answer to `GET /v1/models`. Not for users."""
+        """Return the answer to `GET /v1/models`. Not for users."""
         wire = OpenAIChat()
         try:
             self._check_key(wire, headers)
@@ -285,8 +285,8 @@ def _parse(sent: bytes) -> dict[str, Any]:
 
 
 def _same_messages(request: ProviderRequest) -> Hashable:
-    said = [request.body.get(name) for name in ("system", "instructions", "systemInstruction")]
-    seen = [request.wire, said, request.messages]
+    instructions = [request.body.get(name) for name in ("system", "instructions", "systemInstruction")]
+    seen = [request.wire, instructions, request.messages]
     return sha256(json.dumps(seen, sort_keys=True).encode()).digest()
 
 

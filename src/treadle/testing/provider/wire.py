@@ -17,7 +17,7 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Refused(Exception):
-    """The request is not one the provider would take; the text names the problem and `param` its place."""
+    """The provider would refuse the request; the text names the problem and `param` the field."""
 
     def __init__(
         self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None
@@ -35,46 +35,46 @@ class Wire(Protocol):
     name: str
 
     def key(self, headers: Mapping[str, str]) -> str:
-        """The API key a request carries, or an empty text."""
+        """Return the API key a request carries, or an empty text."""
         ...
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
-        """Raises `Refused` unless the real provider would take this request."""
+        """Raise `Refused` unless the real provider would accept this request."""
         ...
 
     def turns(self, messages: list[dict[str, Any]]) -> int:
-        """How many answers of the model a conversation holds."""
+        """Return how many answers of the model a conversation holds."""
         ...
 
     def streams(self, body: dict[str, Any]) -> bool:
-        """Whether the answer is asked for in pieces."""
+        """Tell whether the request asks for a stream."""
         ...
 
     def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
-        """The whole answer as one JSON document."""
+        """Return the whole answer as one JSON document."""
         ...
 
     def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
-        """The answer as server-sent events, one a piece, the terminal one last."""
+        """Return the answer as server-sent events, one a piece, the terminal one last."""
         ...
 
     def error(
         self, status: int, message: str, code: str | None = None, param: str | None = None
     ) -> dict[str, Any]:
-        """The error envelope."""
+        """Return the error envelope."""
         ...
 
     def error_event(self, message: str) -> bytes:
-        """The event with which a stream that has begun reports a failure."""
+        """Return the event with which a stream that has begun reports a failure."""
         ...
 
     def request_id(self) -> dict[str, str]:
-        """The header that names a request in the provider's logs."""
+        """Return the header that names a request in the provider's logs."""
         ...
 
 
 def encode(document: Any) -> bytes:
-    """Compact JSON in UTF-8; what UTF-8 cannot hold is escaped."""
+    """Return a document as compact JSON in UTF-8; characters that UTF-8 cannot encode are escaped."""
     try:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -82,44 +82,44 @@ def encode(document: Any) -> bytes:
 
 
 def fresh_id(prefix: str) -> str:
-    """An id of a provider's looks: unique, and told by nothing else."""
+    """Return a unique id that looks like a provider's."""
     return prefix + uuid4().hex[:24]
 
 
-def chunks(words: str, size: int) -> list[str]:
-    """The words in pieces of `size` characters."""
-    return [words[start : start + size] for start in range(0, len(words), size)]
+def chunks(text: str, size: int) -> list[str]:
+    """Return a text in pieces of `size` characters."""
+    return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-def sign(words: str) -> str:
-    """What only this server puts under words of its model, for which the script gives nothing else."""
-    return _SIGNED + b64encode(sha256(words.encode("utf-8", "surrogatepass")).digest()).decode()
+def sign(text: str) -> str:
+    """Return this server's signature of a text of its model, for parts to which the script gives none."""
+    return _SIGNED + b64encode(sha256(text.encode("utf-8", "surrogatepass")).digest()).decode()
 
 
-def is_forged(signature: str, words: str) -> bool:
-    """Whether a signature is this server's, and not under these words."""
-    return signature.startswith(_SIGNED) and signature != sign(words)
+def is_forged(signature: str, text: str) -> bool:
+    """Tell whether a signature of this server belongs to another text."""
+    return signature.startswith(_SIGNED) and signature != sign(text)
 
 
 _SIGNED = "scripted+"
 
 
 def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The conversation that a request carries, under whatever name; a lone text is what the user says."""
+    """Return the conversation of a request, in any of the formats; a plain text becomes a user message."""
     for name in ("messages", "input", "contents"):
-        if (there := body.get(name)) is not None:
-            return [{"role": "user", "content": there}] if isinstance(there, str) else there
+        if (messages := body.get(name)) is not None:
+            return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     return []
 
 
-def usage_of(turn: Turn, asked: Any) -> Usage | None:
-    """The tokens to report: as scripted, none, or about a token for each four characters."""
+def usage_of(turn: Turn, request: Any) -> Usage | None:
+    """Return the tokens to report: as scripted, none, or about a token for each four characters."""
     if turn.usage == "missing":
         return None
     if turn.usage is not None:
         return turn.usage
-    said = sum(len(part.arguments if isinstance(part, Call) else part.text) for part in turn.parts)
-    return Usage(input_tokens=1 + len(encode(asked)) // 4, output_tokens=1 + said // 4)
+    length = sum(len(part.arguments if isinstance(part, Call) else part.text) for part in turn.parts)
+    return Usage(input_tokens=1 + len(encode(request)) // 4, output_tokens=1 + length // 4)
 
 
 def _wrong(value: Any, param: str, expected: str) -> Refused:
@@ -127,14 +127,14 @@ def _wrong(value: Any, param: str, expected: str) -> Refused:
 
 
 def mapping(value: Any, param: str) -> dict[str, Any]:
-    """The value as an object."""
+    """Return the value as an object."""
     if not isinstance(value, dict):
         raise _wrong(value, param, "an object")
     return cast("dict[str, Any]", value)
 
 
 def sequence(value: Any, param: str) -> list[Any]:
-    """The value as a non-empty array."""
+    """Return the value as a non-empty array."""
     if not isinstance(value, list):
         raise _wrong(value, param, "an array")
     if not value:
@@ -143,14 +143,14 @@ def sequence(value: Any, param: str) -> list[Any]:
 
 
 def flag(value: Any, param: str) -> bool:
-    """The value as a truth value."""
+    """Return the value as a truth value."""
     if not isinstance(value, bool):
         raise _wrong(value, param, "a boolean")
     return value
 
 
 def positive(value: Any, param: str) -> int:
-    """The value as a whole number above zero."""
+    """Return the value as a whole number above zero."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise _wrong(value, param, "an integer")
     if value < 1:
@@ -159,28 +159,28 @@ def positive(value: Any, param: str) -> int:
 
 
 def string(value: Any, param: str) -> str:
-    """The value as a text, empty or not."""
+    """Return the value as a text, empty or not."""
     if not isinstance(value, str):
         raise _wrong(value, param, "a string")
     return value
 
 
-def words(value: Any, param: str) -> str:
-    """The value as a non-empty text."""
+def nonempty_string(value: Any, param: str) -> str:
+    """Return the value as a non-empty text."""
     if not string(value, param):
         raise Refused(f"Invalid '{param}': empty string.", param)
     return cast(str, value)
 
 
 def tool_name(value: Any, param: str) -> str:
-    """The value as the name of a tool."""
-    if not _TOOL_NAME.fullmatch(words(value, param)):
+    """Return the value as the name of a tool."""
+    if not _TOOL_NAME.fullmatch(nonempty_string(value, param)):
         raise Refused(f"Invalid '{param}': string does not match pattern '^[a-zA-Z0-9_-]{{1,64}}$'.", param)
     return cast(str, value)
 
 
 def object_schema(value: Any, param: str) -> dict[str, Any]:
-    """The value as a JSON schema of an object."""
+    """Return the value as a JSON schema of an object."""
     schema = mapping(value, param)
     if schema.get("type") != "object":
         raise Refused(
