@@ -1,19 +1,19 @@
 """Ranking by words: BM25 of SQLite's full-text search over names, descriptions and parameters, words by their stems.
 
-The index lies in memory. What a word contributes to which tool is asked of SQLite once and kept, so that a request
-costs some additions.
+The index is in memory. SQLite is asked once per word which tools the word finds and how well; the answer is cached, so
+that a request costs some additions.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
 
 from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError
-from treadle.tools.words import apart, groups, telling
 
 _CREATE: Final = """
 CREATE VIRTUAL TABLE tools USING fts5(name, description, parameters, tokenize='porter unicode61 remove_diacritics 2')
@@ -21,18 +21,30 @@ CREATE VIRTUAL TABLE tools USING fts5(name, description, parameters, tokenize='p
 _INSERT: Final = "INSERT INTO tools(rowid, name, description, parameters) VALUES (?, ?, ?, ?)"
 _RANK: Final = "SELECT rowid, -bm25(tools, 3.0, 1.0, 1.0) FROM tools WHERE tools MATCH ?"
 
-_ALIKE: Final = 0.6
-"""What another word for the same counts, against the word itself."""
+_CACHED_WORDS: Final = 4_096
 
-_KEPT: Final = 4_096
-"""Of how many words it is kept which tools they find."""
+_WORD: Final = re.compile(r"[^\W_]+")
+_HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+# English words that say nothing about a tool. Particles (off, out, up, back) are not among them: they make other verbs.
+_STOP_WORDS: Final = """
+a an the this that these those some any each every no
+i me my mine we us our ours you your yours he him his she her hers it its they them their theirs
+who whom whose which what when where why how there here
+am is are was were be been being do does did done have has had will would shall should can could may might must
+ll ve re s d t m
+and or but nor so if then than as because while until since
+of to for with by at in into from about between through during before after
+not only just also too very please thanks thank let lets want need like
+"""
+_STOP: Final = frozenset(_STOP_WORDS.split())
 
 
 class Lexical:
     """Finds tools by words.
 
     Args:
-        specs: the tools; a rank speaks of them by their place.
+        specs: the tools; a ranking refers to them by position.
 
     Raises:
         ConfigurationError: SQLite was built without full-text search.
@@ -50,55 +62,47 @@ class Lexical:
                 f"ToolIndex needs an SQLite with full-text search (FTS5): {error}"
             ) from None
         rows = [
-            (place, apart(spec.name), spec.description, _parameters(spec)) for place, spec in enumerate(specs)
+            (position, split_name(spec.name), spec.description, _parameters(spec))
+            for position, spec in enumerate(specs)
         ]
         with self._connection:
             self._connection.executemany(_INSERT, rows)
-        self._alike: dict[str, set[str]] = {}
-        for group in groups():
-            for word in group:
-                self._alike.setdefault(self._stem(word), set()).update(group)
-        self._found = lru_cache(_KEPT)(self._find)
+        self._scores = lru_cache(_CACHED_WORDS)(self._ask)
 
     def rank(self, text: str) -> list[int]:
-        """Return the places of the tools that any word of a text finds, best first; of equals the earlier first."""
+        """Return the positions of the tools that any word of a text finds, best first; of equals the earlier first."""
         scores: dict[int, float] = {}
-        for word in telling(text):
-            for place, score in self._found(word):
-                scores[place] = scores.get(place, 0.0) + score
-        # Rounded: what is added up in another order is not always the same to the last digit.
-        return sorted(scores, key=lambda place: (-round(scores[place], 9), place))
+        for word in significant_words(text):
+            for position, score in self._scores(word):
+                scores[position] = scores.get(position, 0.0) + score
+        # Rounded: a sum in another order is not always the same to the last digit.
+        return sorted(scores, key=lambda position: (-round(scores[position], 9), position))
 
-    def _find(self, word: str) -> tuple[tuple[int, float], ...]:
-        """Return the tools that a word finds, itself or by another one for the same, and how well."""
+    def _ask(self, word: str) -> tuple[tuple[int, float], ...]:
+        """Return the tools that a word finds, and how well."""
         with self._lock:
-            found = dict(self._ask(word))
-            for other in sorted(self._alike.get(self._stem(word), ())):
-                for place, score in self._ask(other):
-                    found[place] = max(found.get(place, 0.0), _ALIKE * score)
-        return tuple(found.items())
+            return tuple(self._connection.execute(_RANK, (f'"{word}"',)))
 
-    def _ask(self, word: str) -> Iterable[tuple[int, float]]:
-        return cast("Iterable[tuple[int, float]]", self._connection.execute(_RANK, (f'"{word}"',)))
 
-    def _stem(self, word: str) -> str:
-        import apsw
+def split_name(name: str) -> str:
+    """Return a name as words: split where it has underscores, hyphens or humps."""
+    return _HUMPS.sub(" ", name).replace("_", " ").replace("-", " ")
 
-        tokenizer = self._connection.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
-        stems: list[str] = tokenizer(
-            word.encode(), apsw.FTS5_TOKENIZE_QUERY, None, include_offsets=False, include_colocated=False
-        )
-        return stems[0] if stems else word
+
+def significant_words(text: str) -> list[str]:
+    """Return the words of a text without stop words, each once, in order."""
+    words = _WORD.findall(_HUMPS.sub(" ", text).lower())
+    return [word for word in dict.fromkeys(words) if word not in _STOP]
 
 
 def text_of(spec: ToolSpec) -> str:
     """Return all that a tool says of itself, as one text."""
-    return "\n".join([apart(spec.name), spec.description, _parameters(spec)])
+    return "\n".join([split_name(spec.name), spec.description, _parameters(spec)])
 
 
 def _parameters(spec: ToolSpec) -> str:
     properties: dict[str, Any] = spec.parameters.get("properties") or {}
-    return "\n".join([f"{apart(name)}: {_description(told)}" for name, told in properties.items()])
+    return "\n".join([f"{split_name(name)}: {_description(schema)}" for name, schema in properties.items()])
 
 
 def _description(schema: Any) -> str:

@@ -1,0 +1,56 @@
+"""Forty requests on which nothing about the ranking was tuned: written before any ranking ran on them, and left so.
+
+Most name tools that the requests in `requests_in_words.py` do not name, as a person would who has not read the tools.
+"""
+
+UNTUNED_REQUESTS: dict[str, str | tuple[str, ...]] = {
+    "Put Nadia Osman from Brightwater in our address book, I met her at the fair.": "crm_create_contact",
+    "Which companies in the furniture trade do we sell to?": ("crm_search_accounts", "crm_list_accounts"),
+    "The Brightwater sale has gone up to 80,000, put that in.": "crm_update_deal",
+    "Bill Brightwater for the forty hours of consulting.": "billing_create_invoice",
+    "We need a code that takes 20 percent off for the Black Friday week.": (
+        "billing_create_coupon",
+        "billing_search_coupons",
+    ),
+    "Sign Acme up for the yearly plan.": "billing_create_subscription",
+    "Somebody phoned in a complaint about a broken lid, log it with support.": "helpdeskAddTicket",
+    "Write a how-to for our help center on changing the battery.": "helpdeskAddArticle",
+    "The dentist moved me to 3 pm, shift that in my diary.": "calendar_update_event",
+    "We don't need the boardroom on Tuesday after all, free it up.": "calendar_delete_room_booking",
+    "Email the minutes to everyone who was there.": "mailSendEmail",
+    "Start a note to the landlord but don't send it yet.": "mailAddDraft",
+    "Set up a room in chat where the two teams can talk about the launch.": "chatAddChannel",
+    "What did anyone say in chat about the coffee machine?": "chatSearchMessages",
+    "Propose my changes on the fix-login branch for review.": "repo_create_pull_request",
+    "Tag 3.1 and publish the notes that go with it.": "repo_create_release",
+    "Nobody uses the branch old-parser any more, throw it out.": "repo_delete_branch",
+    "Another machine should take build jobs from today on.": "ci_new_runner",
+    "We want a copy of production where QA can try things.": "deploy_create_environment",
+    "Page me whenever the queue grows beyond a thousand.": "monitor_new_alert",
+    "Put latency and error rate on one screen for the wall.": "monitor_new_dashboard",
+    "Which columns does the orders table have?": "db_show_table",
+    "Put the new garden chair up for sale in the shop.": "shop_create_product",
+    "That review is pure insult, take it down.": "shop_delete_review",
+    "Next week we go through the warehouse and count everything, prepare that.": "stockAddStocktake",
+    "What is the phone number of the firm that supplies our screws?": (
+        "stockFetchSupplier",
+        "stockFindSuppliers",
+    ),
+    "Lena got married, her last name is Vogel now.": ("hr_update_employee", "iam_update_user"),
+    "A Mr. Okafor applied for the welder position, here is his CV.": "hr_create_candidate",
+    "Give the whole sales crew an extra 500 euros for Christmas.": "payroll_new_bonus",
+    "I worked from eight to five on Monday, put my hours down.": "payroll_new_time_sheet",
+    "Find me somewhere to sleep in Ghent from the 3rd to the 5th.": (
+        "travelAddHotelBooking",
+        "travelFindHotelBookings",
+    ),
+    "Scrap my seat on the 7:40 to Hamburg.": "travelRemoveTrainTicket",
+    "Make a place on the drive where we collect the photos of the party.": "driveAddFolder",
+    "Publish a short article on our site about the new factory.": "cms_create_blog_post",
+    "Target everybody over fifty who bought garden tools.": "marketing_new_segment",
+    "Interns may look at everything but change nothing, define that as a permission set.": "iam_create_role",
+    "Before we show them the prototype they have to sign that they keep quiet.": "legal_create_nda",
+    "We bought another delivery van, add it to the fleet.": "fleet_new_vehicle",
+    "Cap what marketing may spend next year at 200,000.": "financeAddBudget",
+    "Twelve customers agreed to answer our questions regularly, keep them as a circle.": "survey_new_panel",
+}
