@@ -212,7 +212,7 @@ class Timeline:
                 again = f"; asked again at {moment(event.retry_at)}" if event.retry_at is not None else ""
                 self._line(("  ✗ the model failed: ", "red"), _failure(event.error), (again, "dim"))
             case e.ModelStopped():
-                self._line((f"  … the request was given up ({event.reason})", "yellow"))
+                self._line((f"  … the request was stopped ({event.reason})", "yellow"))
             case e.StepFailed():
                 self._line(("  ✗ the step failed: ", "red"), _failure(event.error))
             case e.StepSkipped():
@@ -277,7 +277,7 @@ class Timeline:
                 self._line((f"  ↻ {name} again (attempt {event.attempt})", "yellow"))
         elif isinstance(event, e.ToolStopped):
             self._line(
-                ("  … ", "yellow"), f"{name} was given up ({event.reason}) {_reason(event.error)}".rstrip()
+                ("  … ", "yellow"), f"{name} was stopped ({event.reason}) {_reason(event.error)}".rstrip()
             )
         else:
             self._tool_ended(event, name)

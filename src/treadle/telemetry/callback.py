@@ -11,8 +11,8 @@ class Callback:
     """Calls a function with each notice.
 
     Args:
-        function: what is called, in a thread of its own.
-        deltas: whether it is told deltas too.
+        function: the function; it is called in a thread of its own.
+        deltas: whether it is called with deltas too.
     """
 
     def __init__(self, function: Callable[[Notice], object], *, deltas: bool = False) -> None:

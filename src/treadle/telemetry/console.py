@@ -1,4 +1,4 @@
-"""Events as lines for people who look on: who does what, how long it took, what it spent, and what went wrong."""
+"""Events as lines for people: which agent does what, how long it takes, what it spends and how it fails."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _STATES: Final = {
     "paused": "cyan",
     "lost": "red",
 }
-_LONGEST: Final = 200
-_MOST: Final = 1_000
-"""How many tasks are remembered; of the oldest it is forgotten when its calls began."""
+_LINE_MAX: Final = 200
+_TASKS_MAX: Final = 1_000
+"""The most tasks whose calls are tracked; the lines of older tasks show no durations."""
 
 
-class _Seen:
-    """What is known of a task whose events are shown."""
+class _TaskCalls:
+    """The calls of a task: when they began, and the names of their tools."""
 
     def __init__(self) -> None:
         self.began: dict[str, int] = {}
@@ -41,8 +41,8 @@ class Console:
     """Prints a line for each thing that happens, with rich.
 
     Args:
-        file: where to; standard error by default.
-        content: whether words, arguments, results and texts of errors are shown too; secrets never are.
+        file: where to print; standard error by default.
+        content: whether messages, arguments, results and error messages are printed too; secrets never are.
         secrets: values to hide, beside those of environment variables with such names as `OPENAI_API_KEY`.
     """
 
@@ -53,7 +53,7 @@ class Console:
         self.content = content
         self._redaction = Redaction(secrets)
         self._rich: RichConsole | None = None
-        self._tasks: OrderedDict[str, _Seen] = OrderedDict()
+        self._tasks: OrderedDict[str, _TaskCalls] = OrderedDict()
 
     def observe(self, notice: Notice) -> None:
         event = notice.event
@@ -61,26 +61,25 @@ class Console:
             self._print("", "!", "yellow", f"{event.events} events and {event.deltas} deltas were not shown")
         if notice.task is None:
             return
-        seen = self._seen(notice.task.task_id)
-        line = self._words(event, seen)
+        line = self._line(event, self._calls_of(notice.task.task_id))
         if line is None:
             return
-        mark, style, words, said = line
-        whose = f"{notice.task.agent} {notice.task.task_id[-6:]}"
-        self._print(f"{'  ' * notice.task.depth}{whose}", mark, style, words, said if self.content else "")
+        mark, style, facts, content = line
+        task = f"{notice.task.agent} {notice.task.task_id[-6:]}"
+        self._print(f"{'  ' * notice.task.depth}{task}", mark, style, facts, content if self.content else "")
 
-    def _seen(self, task_id: str) -> _Seen:
-        seen = self._tasks.setdefault(task_id, _Seen())
+    def _calls_of(self, task_id: str) -> _TaskCalls:
+        calls = self._tasks.setdefault(task_id, _TaskCalls())
         self._tasks.move_to_end(task_id)
-        if len(self._tasks) > _MOST:
+        if len(self._tasks) > _TASKS_MAX:
             self._tasks.popitem(last=False)
-        return seen
+        return calls
 
-    def _words(self, event: Any, seen: _Seen) -> tuple[str, str, str, str] | None:
-        """Return what is printed of an event: a mark, its style, the facts, and what is said."""
+    def _line(self, event: Any, calls: _TaskCalls) -> tuple[str, str, str, str] | None:
+        """Return the line for an event: a mark, its style, the facts, and the content; None for no line."""
         match event:
             case DriveBegan():
-                seen.names.update(event.calls)
+                calls.names.update(event.calls)
                 return ("▸", "dim", f"driven on from event {event.seq}", "") if event.seq else None
             case DriveEnded():
                 return "■", _STATES.get(event.state, "yellow"), event.state, ""
@@ -91,36 +90,36 @@ class Console:
                 again = f", attempt {event.attempt}" if event.attempt > 1 else ""
                 return "─", "bold", f"step {event.index}{again}", ""
             case e.ModelStarted():
-                seen.began[event.call or event.step] = event.time
+                calls.began[event.call or event.step] = event.time
                 if event.attempt > 1:
                     return "↻", "yellow", f"{event.model}, attempt {event.attempt}", ""
                 return None
             case e.ModelReturned():
-                return self._answer(event, seen)
+                return self._answer(event, calls)
             case e.ToolStarted():
-                seen.began[event.call] = event.time
-                name = seen.names.get(event.undoes or event.call, event.call)
-                return "→", "cyan", f"{'takes back ' if event.undoes else ''}{name} ({event.call})", ""
+                calls.began[event.call] = event.time
+                name = calls.names.get(event.undoes or event.call, event.call)
+                return "→", "cyan", f"{'undoes ' if event.undoes else ''}{name} ({event.call})", ""
             case e.ToolEnded():
-                name, took = seen.names.get(event.call, event.call), _took(event.call, event.time, seen)
+                name, took = calls.names.get(event.call, event.call), _took(event.call, event.time, calls)
                 if event.outcome == "ok":
-                    said = event.display if event.display is not None else as_text(event.output)
-                    return "←", "green", f"{name}{took}", said
+                    content = event.display if event.display is not None else as_text(event.output)
+                    return "←", "green", f"{name}{took}", content
                 return "✗", "red", f"{name}: {event.outcome}{took}", _message(event.error)
             case _:
-                return _rest(event)
+                return _other_line(event)
 
-    def _answer(self, event: e.ModelReturned, seen: _Seen) -> tuple[str, str, str, str]:
+    def _answer(self, event: e.ModelReturned, calls: _TaskCalls) -> tuple[str, str, str, str]:
         for call in event.message.tool_calls:
-            seen.names[call.id] = self._redaction.text(call.name)
-        calls = ", ".join([seen.names[call.id] for call in event.message.tool_calls])
+            calls.names[call.id] = self._redaction.text(call.name)
+        tools = ", ".join([calls.names[call.id] for call in event.message.tool_calls])
         spent = f"{event.usage.input_tokens} in, {event.usage.output_tokens} out"
         early = "" if event.finish in WHOLE else f", ended early ({event.finish})"
-        wants = f", wants {calls}" if calls else ""
-        took = _took(event.call or event.step, event.time, seen)
+        wants = f", wants {tools}" if tools else ""
+        took = _took(event.call or event.step, event.time, calls)
         return "●", "yellow" if early else "blue", f"answer{took}  {spent}{wants}{early}", event.message.text
 
-    def _print(self, whose: str, mark: str, style: str, words: str, said: str = "") -> None:
+    def _print(self, task: str, mark: str, style: str, facts: str, content: str = "") -> None:
         from rich.console import Console as RichConsole
         from rich.text import Text
 
@@ -133,15 +132,15 @@ class Console:
                 emoji=False,
                 soft_wrap=True,
             )
-        line = Text(f"{whose}  " if whose else "", "dim")
+        line = Text(f"{task}  " if task else "", "dim")
         line.append(f"{mark} ", style)
-        line.append(_shown(words))
-        if said:
-            line.append(f"  {_shown(self._redaction.text(said[: 4 * _LONGEST]))}", "dim")
+        line.append(_one_line(facts))
+        if content:
+            line.append(f"  {_one_line(self._redaction.text(content[: 4 * _LINE_MAX]))}", "dim")
         self._rich.print(line)
 
 
-def _rest(event: Any) -> tuple[str, str, str, str] | None:
+def _other_line(event: Any) -> tuple[str, str, str, str] | None:
     match event:
         case e.ModelFailed() | e.StepFailed() | e.WorkerFailed():
             what = {"model_failed": "the model failed", "step_failed": "the step failed"}.get(
@@ -151,7 +150,7 @@ def _rest(event: Any) -> tuple[str, str, str, str] | None:
             return "✗", "red", f"{what}: {event.error.kind}{status}", event.error.message
         case e.ModelStopped() | e.ToolStopped():
             what = "the request" if isinstance(event, e.ModelStopped) else event.call
-            return "…", "yellow", f"{what} was given up: {event.reason}", ""
+            return "…", "yellow", f"{what} was stopped: {event.reason}", ""
         case e.LimitReached():
             return "!", "yellow", f"limit on {event.limit} reached: {event.used:g} of {event.allowed:g}", ""
         case e.PauseRequested() | e.InterruptRequested() | e.CancelRequested() | e.Resumed():
@@ -161,8 +160,8 @@ def _rest(event: Any) -> tuple[str, str, str, str] | None:
         case e.TaskReopened():
             return "▸", "dim", f"attempt {event.attempt}", ""
         case e.TaskEnded():
-            said = event.error.message if event.error is not None else ", ".join(event.reasons)
-            return ("!", "yellow", "ended because", said) if said else None
+            reason = event.error.message if event.error is not None else ", ".join(event.reasons)
+            return ("!", "yellow", "ended because", reason) if reason else None
         case _:
             return None
 
@@ -171,8 +170,8 @@ def _message(error: e.Failure | None) -> str:
     return error.message if error is not None else ""
 
 
-def _took(place: str, ended: int, seen: _Seen) -> str:
-    began = seen.began.pop(place, None)
+def _took(call: str, ended: int, calls: _TaskCalls) -> str:
+    began = calls.began.pop(call, None)
     if began is None:
         return ""
     return (
@@ -182,14 +181,14 @@ def _took(place: str, ended: int, seen: _Seen) -> str:
     )
 
 
-def _shown(text: str) -> str:
-    """Return text on one line that a terminal only shows: control characters become visible escapes."""
+def _one_line(text: str) -> str:
+    """Return text on one line, cut, with control characters as visible escapes."""
     line = " ".join(text.split())
-    if len(line) > _LONGEST:
-        line = f"{line[:_LONGEST]}…"
+    if len(line) > _LINE_MAX:
+        line = f"{line[:_LINE_MAX]}…"
     if line.isprintable():
         return line
-    return "".join([_escaped(one) if unicodedata.category(one)[0] == "C" else one for one in line])
+    return "".join([_escaped(char) if unicodedata.category(char)[0] == "C" else char for char in line])
 
 
 def _escaped(character: str) -> str:

@@ -1,4 +1,4 @@
-"""Events as JSON lines, to a file or a stream: one object a line, for programs to read."""
+"""Events as JSON lines in a file or a stream, for programs to read: one object a line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from treadle.telemetry.redaction import Redaction
 class JsonLines:
     """Writes a line for each event: `task`, `agent`, `thread`, and the event's `kind`, `seq`, `time` and fields.
 
-    A file is appended to, made for its owner only, and each line is written as a whole, so that several processes may
-    share it.
+    Lines are appended to a file, each as a whole, so that several processes may share it. Only its owner may read it.
 
     Args:
         target: a path, or a text stream, which is left open.
-        content: whether words, arguments, results and texts of errors are written too; secrets never are.
-        deltas: whether what is being written just now is written too.
+        content: whether messages, arguments, results and error messages are written too; secrets never are.
+        deltas: whether streamed deltas are written too.
         secrets: values to hide, beside those of environment variables with such names as `OPENAI_API_KEY`.
     """
 
@@ -58,11 +57,11 @@ class JsonLines:
     def _line(self, notice: Notice) -> dict[str, Json]:
         line: dict[str, Json] = {}
         if notice.task is not None:
-            whose = notice.task
+            task = notice.task
             text = self._redaction.text
-            line = {"task": text(whose.task_id), "agent": whose.agent, "thread": text(whose.thread_id)}
-            if whose.parent is not None:
-                line["parent"] = text(whose.parent)
+            line = {"task": text(task.task_id), "agent": task.agent, "thread": text(task.thread_id)}
+            if task.parent is not None:
+                line["parent"] = text(task.parent)
         event = notice.event
         if isinstance(event, DriveBegan):
             return line | {"kind": event.kind, "seq": event.seq, "epoch": event.epoch}
@@ -73,7 +72,7 @@ class JsonLines:
         return line | self._redaction.event(event, content=self.content)
 
     def close(self) -> None:
-        """Close the file; what is observed after that opens it again."""
+        """Close the file; a later event opens it again."""
         if self._path is not None and self._stream is not None:
             os.close(self._stream)
             self._stream = None

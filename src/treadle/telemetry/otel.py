@@ -1,13 +1,13 @@
 """Tasks as OpenTelemetry traces and metrics, made from events alone.
 
-    invoke_agent NAME                one drive of a task: from being taken up to being given back
+    invoke_agent NAME                one drive of a task: from its begin to its release
       step                           one step
         chat MODEL                   one attempt of one request to a model
         execute_tool NAME            one start of one call
           invoke_agent NAME          the task of a subagent
 
-A drive is linked to the one before it, and stands below the span in which its caller asked for it. Whatever else
-happens is an event of the drive's span. What each event becomes is told here; the spans of a task in `otel_spans`.
+A drive is linked to the drive before it, and its parent is the span of its caller. All other events become events of
+the drive's span. This module says what each event becomes; `otel_spans` holds the spans of a task.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from treadle.telemetry.redaction import Redaction
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MOST: Final = 10_000
-"""How many tasks can be open at once, and how many that were given back are remembered for links."""
+_TASKS_MAX: Final = 10_000
+"""The most tasks that can be open at once, and the most released ones that are remembered for links."""
 
-_UNTOLD: Final = frozenset({
+_IGNORED: Final = frozenset({
     *("task_forked", "model_requested", "call_requested", "value_kept", "steps_planned", "thread_entered"),
 })  # fmt: skip
 
 
 class OpenTelemetry:
-    """Makes spans and metrics of what it is told, with the names of OpenTelemetry's conventions for generative AI.
+    """Makes spans and metrics of events, with the names of OpenTelemetry's conventions for generative AI.
 
     Args:
         tracer_provider: where spans go; by default the global one. With `id_generator=TaskIds()`
             (`treadle.telemetry.TaskIds`), drives are linked across processes too.
         meter_provider: where metrics go; by default the global one.
-        content: whether messages, arguments, results and texts of errors are told too; secrets never are.
+        content: whether messages, arguments, results and error messages are exported too; secrets never are.
         secrets: values to hide, beside those of environment variables with such names as `OPENAI_API_KEY`.
     """
 
@@ -61,20 +61,20 @@ class OpenTelemetry:
         content: bool = False,
         secrets: Iterable[str] = (),
     ) -> None:
-        mine = version("treadle")
+        library_version = version("treadle")
         provider = tracer_provider or trace.get_tracer_provider()
         self.content = content
         self._redaction = Redaction(secrets)
-        self._tracer = provider.get_tracer("treadle", mine, schema_url=names.SCHEMA_URL)
+        self._tracer = provider.get_tracer("treadle", library_version, schema_url=names.SCHEMA_URL)
         self._ids: Any = getattr(provider, "id_generator", None)
-        self._measures = _Measures(meter_provider, mine)
+        self._measures = _Measures(meter_provider, library_version)
         self._open: OrderedDict[str, Spans] = OrderedDict()
         self._closed: OrderedDict[str, trace.SpanContext] = OrderedDict()
         self._shutdown: tuple[Callable[[], object], ...] = ()
 
     @classmethod
     def over_otlp(cls, *, content: bool = False, secrets: Iterable[str] = ()) -> Self:
-        """Return one that exports over OTLP/HTTP by itself: to where `OTEL_EXPORTER_OTLP_ENDPOINT` and the like say.
+        """Return an observer that exports over OTLP/HTTP, configured by variables like `OTEL_EXPORTER_OTLP_ENDPOINT`.
 
         Raises:
             MissingExtra: the SDK or the exporter is not installed.
@@ -84,9 +84,9 @@ class OpenTelemetry:
         except ImportError as error:
             raise MissingExtra("otel", "Exporting over OTLP") from error
         tracer_provider, meter_provider = providers()
-        made = cls(tracer_provider, meter_provider, content=content, secrets=secrets)
-        made._shutdown = (tracer_provider.shutdown, meter_provider.shutdown)
-        return made
+        observer = cls(tracer_provider, meter_provider, content=content, secrets=secrets)
+        observer._shutdown = (tracer_provider.shutdown, meter_provider.shutdown)
+        return observer
 
     # ------------------------------------------------------------------------------------- observing
 
@@ -104,24 +104,24 @@ class OpenTelemetry:
             self._open[task.task_id] = spans = Spans(
                 self._tracer, self._redaction, task, content=self.content
             )
-            if len(self._open) > _MOST:
-                self._give_up(next(iter(self._open)))
+            if len(self._open) > _TASKS_MAX:
+                self._abandon(next(iter(self._open)))
         if isinstance(event, DriveBegan):
-            spans.take_up(event, self._before(task.task_id, event), self._ids)
+            spans.begin_drive(event, self._previous_drive(task.task_id, event), self._ids)
             return
         assert isinstance(event, e.Event)
         if not spans.is_open:
-            above = self._open.get(task.parent) if task.parent is not None else None
-            spans.open(event, above)
-        self._tell(spans, event)
+            parent = self._open.get(task.parent) if task.parent is not None else None
+            spans.open(event, parent)
+        self._record(spans, event)
 
-    def _tell(self, spans: Spans, event: e.Event) -> None:
+    def _record(self, spans: Spans, event: e.Event) -> None:
         spans.time = event.time
         match event:
             case e.TaskCreated():
                 spans.input(event.input)
             case e.InstructionsSet():
-                spans.instructed(event.text)
+                spans.instructions(event.text)
             case e.StepStarted():
                 spans.step_started(event)
             case e.StepCompleted() | e.StepSkipped() | e.StepFailed():
@@ -145,22 +145,22 @@ class OpenTelemetry:
             case e.TaskEnded():
                 spans.task_ended(event)
             case _:
-                if event.kind not in _UNTOLD:
-                    spans.happened(event)
+                if event.kind not in _IGNORED:
+                    spans.add_event(event)
 
     def _measure_also(self, spans: Spans, calls: Sequence[SideCall]) -> None:
-        """Count requests that were sent on the way to another's answer, such as a hedge that lost."""
+        """Count side requests, such as a hedge that lost."""
         for call in calls:
-            facts = {**spans.chat_with(call.model), **spans.agent}
+            facts = {**spans.model_facts(call.model), **spans.agent}
             if call.error:
                 facts[names.ERROR_TYPE] = "side_call"
             self._measures.model((None, facts), call.usage, call.cost)
 
-    def _before(self, task_id: str, event: DriveBegan) -> trace.SpanContext | None:
-        """Return the span of the task's drive before this one, if there was one that can be known."""
-        known = self._closed.pop(task_id, None)
-        if known is not None or not event.previous or not hasattr(self._ids, "plan"):
-            return known
+    def _previous_drive(self, task_id: str, event: DriveBegan) -> trace.SpanContext | None:
+        """Return the span of the task's drive before this one; None if there was none, or its id is not known."""
+        previous = self._closed.pop(task_id, None)
+        if previous is not None or not event.previous or not hasattr(self._ids, "plan"):
+            return previous
         from treadle.telemetry.otel_ids import ids_of
 
         ids = ids_of(task_id, event.previous)
@@ -173,35 +173,35 @@ class OpenTelemetry:
         if event.state in END_STATES:
             self._measures.tasks.add(1, {**spans.agent, names.TASK_STATE: event.state})
         self._closed[task_id] = spans.close(event.state)
-        if len(self._closed) > _MOST:
+        if len(self._closed) > _TASKS_MAX:
             self._closed.popitem(last=False)
 
-    def _give_up(self, task_id: str) -> None:
+    def _abandon(self, task_id: str) -> None:
         spans = self._open.pop(task_id)
         if spans.is_open:
             spans.close(None)
 
     def _missed(self, event: Missed) -> None:
-        """End what is open: what was missed may have been the ends. What follows opens spans of its own."""
+        """End all open spans, since their ends may be among the missed events; later events open new spans."""
         self._measures.missed.add(event.events + event.deltas)
         if event.events:
             for task_id in list(self._open):
-                self._give_up(task_id)
+                self._abandon(task_id)
 
     def close(self) -> None:
-        """End what is open and send what was made, if the exporter is this object's own."""
+        """End all open spans, and shut the exporter down if this object made it."""
         for task_id in list(self._open):
-            self._give_up(task_id)
+            self._abandon(task_id)
         for shutdown in self._shutdown:
             shutdown()
         self._shutdown = ()
 
 
 class _Measures:
-    """The metrics, as what they count and measure becomes known."""
+    """The metrics."""
 
-    def __init__(self, provider: MeterProvider | None, mine: str) -> None:
-        meter = metrics.get_meter("treadle", mine, provider, schema_url=names.SCHEMA_URL)
+    def __init__(self, provider: MeterProvider | None, library_version: str) -> None:
+        meter = metrics.get_meter("treadle", library_version, provider, schema_url=names.SCHEMA_URL)
         self._tokens = meter.create_histogram(
             names.TOKEN_USAGE,
             "{token}",
@@ -228,13 +228,13 @@ class _Measures:
         self.tasks = meter.create_counter(names.TASKS, "{task}", "Tasks that ended.")
         self.steps = meter.create_counter(names.STEPS, "{step}", "Steps that ended.")
         self.missed = meter.create_counter(
-            names.MISSED_NOTICES, "{notice}", "What the observer was not told."
+            names.MISSED_NOTICES, "{notice}", "Events and deltas that the observer missed."
         )
 
     def model(
         self, measured: tuple[float | None, dict[str, Any]], usage: Usage | None, cost: int | None
     ) -> None:
-        """Take in a request that ended, after so many seconds, unknown if its begin was not seen."""
+        """Record a request that ended; its seconds are None if its begin was not observed."""
         seconds, facts = measured
         self._model_calls.add(1, facts)
         if seconds is not None:
@@ -246,7 +246,7 @@ class _Measures:
             self._cost.add(cost / PICODOLLARS, facts)
 
     def tool(self, seconds: float | None, facts: dict[str, Any]) -> None:
-        """Take in a call that ended."""
+        """Record a tool call that ended."""
         self._tool_calls.add(1, facts)
         if seconds is not None:
             self._tool_durations.record(seconds, facts)

@@ -1,4 +1,4 @@
-"""Providers that export over OTLP/HTTP, as the environment variables of OpenTelemetry say."""
+"""Providers that export over OTLP/HTTP, configured by the environment variables of OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.telemetry.otel_ids import TaskIds
 
 
 def providers() -> tuple[TracerProvider, MeterProvider]:
-    """Return providers of spans and of metrics; whoever asks for them shuts them down."""
+    """Return providers of spans and of metrics; the caller shuts them down."""
     resource = Resource.create({} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "treadle"})
     tracers = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=TaskIds())
     tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

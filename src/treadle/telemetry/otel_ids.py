@@ -1,4 +1,4 @@
-"""Ids of traces that follow from tasks, so that a drive can be linked to the one before it in another process."""
+"""Trace ids derived from tasks, so that a drive can be linked to the drive before it in another process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 
 
 class TaskIds(IdGenerator):
-    """Makes the ids of spans: of a drive's span they follow from its task and epoch, of all others they are random.
+    """Makes the ids of spans: those of a drive are derived from its task and epoch, all others are random.
 
-    Give one to the `TracerProvider(id_generator=)` that `OpenTelemetry` works with.
+    Pass one as `TracerProvider(id_generator=)` to the provider that `OpenTelemetry` uses.
     """
 
     def __init__(self) -> None:
@@ -19,11 +19,11 @@ class TaskIds(IdGenerator):
         self._planned = threading.local()
 
     def plan(self, task_id: str, epoch: int) -> None:
-        """Let the next span that this thread starts be that of a drive."""
+        """Set the ids of the next span that this thread starts: those of a drive."""
         self._planned.ids = ids_of(task_id, epoch)
 
     def is_trace_id_random(self) -> bool:
-        return True  # as good as: a digest
+        return True  # a digest is as good
 
     def generate_trace_id(self) -> int:
         planned: tuple[int, int] | None = getattr(self._planned, "ids", None)

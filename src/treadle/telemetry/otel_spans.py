@@ -1,4 +1,4 @@
-"""The spans of one task while it is driven: which are open, which stands below which, and what they say."""
+"""The spans of one task while it is driven: which are open, their parents and their attributes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from treadle.ports import DriveBegan, ObservedTask
 from treadle.telemetry import semconv as names
 from treadle.telemetry.redaction import LONGEST, Redaction
 
-_NAME: Final = 64
-_UNSEEN: Final = "_OTHER"
-"""Stands in metrics for a tool that never ran: its name is whatever a model made up."""
+_NAME_MAX: Final = 64
+_OTHER_TOOL: Final = "_OTHER"
+"""The name in metrics of a tool that never ran: the model may have made its name up."""
 
 
 class Spans:
-    """The open spans of a task, and what has to be remembered to end them."""
+    """The open spans of a task, and the data needed to end them."""
 
     def __init__(self, tracer: Tracer, redaction: Redaction, task: ObservedTask, *, content: bool) -> None:
         self._tracer = tracer
@@ -33,8 +33,8 @@ class Spans:
         self._content = content
         self._task = task
         self._root: Span | None = None
-        self._began: DriveBegan | None = None
-        self._before: SpanContext | None = None
+        self._drive: DriveBegan | None = None
+        self._previous: SpanContext | None = None
         self._ids: Any = None
         self._steps: dict[str, Span] = {}
         self._models: dict[str, tuple[Span, int, dict[str, Any]]] = {}
@@ -43,25 +43,25 @@ class Spans:
         self._children: dict[str, str] = {}
         self._usage = NO_USAGE
         self.time = 0
-        """of the newest event, in microseconds since 1970"""
+        """the time of the newest event, in microseconds since 1970"""
 
         self.agent: dict[str, Any] = {names.AGENT: redaction.text(task.agent)}
 
     @property
     def is_open(self) -> bool:
-        """Whether the drive has its span."""
+        """Whether the span of the drive is open."""
         return self._root is not None
 
     # --------------------------------------------------------------------------------------- the drive
 
-    def take_up(self, event: DriveBegan, before: SpanContext | None, ids: Any) -> None:
-        """Remember how the drive began, for when the first event says at what time."""
-        self._began, self._before, self._ids = event, before, ids
+    def begin_drive(self, event: DriveBegan, previous: SpanContext | None, ids: Any) -> None:
+        """Store how the drive began; its span opens with the first event, which has a time."""
+        self._drive, self._previous, self._ids = event, previous, ids
         self._calls = {call: ToolCall(call, name, {}) for call, name in event.calls.items()}
 
-    def open(self, event: e.Event, above: Spans | None) -> None:
-        """Start the drive's span: below that of the parent's call, else below that of its caller."""
-        task, began = self._task, self._began
+    def open(self, event: e.Event, parent_task: Spans | None) -> None:
+        """Start the drive's span: below the call of the parent task, else below the span of its caller."""
+        task, drive = self._task, self._drive
         facts: dict[str, Any] = {
             names.OPERATION: names.INVOKE_AGENT,
             **self.agent,
@@ -69,50 +69,50 @@ class Spans:
             names.TASK: self._redaction.text(task.task_id),
             names.TASK_DEPTH: task.depth,
         }
-        if began is not None:
-            facts[names.EPOCH] = began.epoch
+        if drive is not None:
+            facts[names.EPOCH] = drive.epoch
             if hasattr(self._ids, "plan"):
-                self._ids.plan(task.task_id, began.epoch)
-        parent = above.around(task.task_id) if above is not None else None
-        if parent is None and began is not None:
-            parent = began.context.run(otel_context.get_current)
+                self._ids.plan(task.task_id, drive.epoch)
+        parent = parent_task.context_for(task.task_id) if parent_task is not None else None
+        if parent is None and drive is not None:
+            parent = drive.context.run(otel_context.get_current)
         self._root = self._tracer.start_span(
-            f"{names.INVOKE_AGENT} {self.agent[names.AGENT]}"[: 2 * _NAME],
+            f"{names.INVOKE_AGENT} {self.agent[names.AGENT]}"[: 2 * _NAME_MAX],
             parent if parent is not None else otel_context.Context(),
             SpanKind.INTERNAL,
             facts,
-            [Link(self._before, {names.TASK: facts[names.TASK]})] if self._before is not None else None,
+            [Link(self._previous, {names.TASK: facts[names.TASK]})] if self._previous is not None else None,
             start_time=event.time * 1000,
         )
 
-    def around(self, child: str) -> otel_context.Context | None:
-        """Return what the span of a child stands below: the call that it is, if that is open, else the drive."""
+    def context_for(self, child: str) -> otel_context.Context | None:
+        """Return the parent context of a child task: the call that runs it, if that is open, else the drive."""
         call = self._children.get(child)
         return _below(self._tools[call][0] if call in self._tools else self._root)
 
     def input(self, parts: tuple[Content, ...]) -> None:
-        """Tell what the task is about, if content is asked for."""
+        """Set the task's input on the drive's span, if content is exported."""
         if self._content and self._root is not None:
             self._root.set_attribute(names.INPUT_MESSAGES, self._messages(Message("user", parts)))
 
-    def instructed(self, text: str) -> None:
-        """Tell the task's instructions, if content is asked for."""
+    def instructions(self, text: str) -> None:
+        """Set the task's instructions on the drive's span, if content is exported."""
         if self._content and self._root is not None:
-            said = [{"type": "text", "content": self._redaction.text(text)}]
-            self._root.set_attribute(names.INSTRUCTIONS, _json(said))
+            parts = [{"type": "text", "content": self._redaction.text(text)}]
+            self._root.set_attribute(names.INSTRUCTIONS, _json(parts))
 
     def task_ended(self, event: e.TaskEnded) -> None:
-        """Tell how an attempt ended."""
+        """Set how an attempt of the task ended."""
         if self._root is None:
             return
         if event.error is not None:
             _failed(self._root, event.error.kind, self._text(event.error.message), event.error.status)
         if self._content and event.output is not None:
-            said = Message("assistant", (Text(as_text(event.output)),))
-            self._root.set_attribute(names.OUTPUT_MESSAGES, self._messages(said))
+            answer = Message("assistant", (Text(as_text(event.output)),))
+            self._root.set_attribute(names.OUTPUT_MESSAGES, self._messages(answer))
 
-    def happened(self, event: e.Event) -> None:
-        """Tell of something that has no span of its own."""
+    def add_event(self, event: e.Event) -> None:
+        """Add an event without a span of its own to the drive's span."""
         if self._root is not None:
             facts = self._redaction.event(event, content=self._content)
             plain = {
@@ -123,7 +123,7 @@ class Spans:
             self._root.add_event(event.kind, plain, event.time * 1000)
 
     def close(self, state: str | None) -> SpanContext:
-        """End all spans; `state` is how the task rests, None if that is not known. Return the drive's."""
+        """End all spans and return the context of the drive's; `state` is the task's state, None if it is not known."""
         assert self._root is not None
         end = self.time * 1000
         open_spans = [span for span, *_ in (*self._models.values(), *self._tools.values())]
@@ -150,7 +150,7 @@ class Spans:
         self._step(event.step, {names.STEP_INDEX: event.index, names.ATTEMPT: event.attempt})
 
     def _step(self, step: str, facts: dict[str, Any]) -> Span:
-        """Return the span of a step; one that began before the drive gets it now."""
+        """Return the span of a step; a step that began in an earlier drive gets a new one."""
         span = self._steps.get(step)
         if span is None:
             span = self._steps[step] = self._tracer.start_span(
@@ -174,8 +174,8 @@ class Spans:
 
     # ------------------------------------------------------------------------------------------ models
 
-    def chat_with(self, name: str) -> dict[str, Any]:
-        """Return what spans and metrics say of a request to a model of this name."""
+    def model_facts(self, name: str) -> dict[str, Any]:
+        """Return the attributes of a request to a model, for spans and metrics."""
         provider, colon, model = name.partition(":")
         return {
             names.OPERATION: names.CHAT,
@@ -184,8 +184,8 @@ class Spans:
         }
 
     def model_started(self, event: e.ModelStarted) -> None:
-        """Start the span of an attempt of a request."""
-        facts = self.chat_with(event.model)
+        """Start the span of an attempt of a model call."""
+        facts = self.model_facts(event.model)
         span = self._tracer.start_span(
             f"{names.CHAT} {facts[names.REQUEST_MODEL]}",
             _below(self._step(event.step, {})),
@@ -196,49 +196,49 @@ class Spans:
         self._models[event.call or event.step] = (span, event.time, facts)
 
     def model_returned(self, event: e.ModelReturned) -> tuple[float | None, dict[str, Any]]:
-        """End the span of a request that was answered; return seconds and facts."""
+        """End the span of a request that was answered; return its seconds and attributes."""
         usage = event.usage
         self._usage += usage
         self._calls.update({call.id: call for call in event.message.tool_calls})
         span, seconds, facts = self._end_of_model(event)
-        told: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             names.FINISH_REASONS: [event.finish],
             names.INPUT_TOKENS: usage.input_tokens,
             names.OUTPUT_TOKENS: usage.output_tokens,
         }
         if usage.cached_tokens:
-            told[names.CACHED_TOKENS] = usage.cached_tokens
+            attributes[names.CACHED_TOKENS] = usage.cached_tokens
         if usage.reasoning_tokens:
-            told[names.REASONING_TOKENS] = usage.reasoning_tokens
+            attributes[names.REASONING_TOKENS] = usage.reasoning_tokens
         if event.model:
-            told[names.RESPONSE_MODEL] = event.model.partition(":")[2] or event.model
+            attributes[names.RESPONSE_MODEL] = event.model.partition(":")[2] or event.model
         if event.cost is not None:
-            told[names.COST] = event.cost / PICODOLLARS
+            attributes[names.COST] = event.cost / PICODOLLARS
         if self._content:
-            told[names.OUTPUT_MESSAGES] = self._messages(event.message, event.finish)
+            attributes[names.OUTPUT_MESSAGES] = self._messages(event.message, event.finish)
         if span is not None:
-            span.set_attributes(told)
+            span.set_attributes(attributes)
             span.end(event.time * 1000)
         return seconds, facts
 
     def model_failed(self, event: e.ModelFailed | e.ModelStopped) -> tuple[float | None, dict[str, Any]]:
-        """End the span of a request without an answer; return seconds and facts."""
+        """End the span of a request without an answer; return its seconds and attributes."""
         span, seconds, facts = self._end_of_model(event)
         failed = isinstance(event, e.ModelFailed)
         kind = event.error.kind if failed else event.reason
         if span is not None:
-            words, status = (self._text(event.error.message), event.error.status) if failed else ("", None)
-            _failed(span, kind, words, status)
+            message, status = (self._text(event.error.message), event.error.status) if failed else ("", None)
+            _failed(span, kind, message, status)
             span.end(event.time * 1000)
         return seconds, {**facts, names.ERROR_TYPE: kind}
 
     def _end_of_model(
         self, event: e.ModelReturned | e.ModelFailed | e.ModelStopped
     ) -> tuple[Span | None, float | None, dict[str, Any]]:
-        known = self._models.pop(event.call or event.step, None)
-        if known is None:
+        started = self._models.pop(event.call or event.step, None)
+        if started is None:
             return None, None, {names.OPERATION: names.CHAT, **self.agent}
-        span, began, facts = known
+        span, began, facts = started
         return span, (event.time - began) / 1e6, {**facts, **self.agent}
 
     # ------------------------------------------------------------------------------------------- tools
@@ -246,7 +246,7 @@ class Spans:
     def tool_started(self, event: e.ToolStarted) -> None:
         """Start the span of a call."""
         call = self._calls.get(event.undoes or event.call)
-        name = self._redaction.text(call.name)[:_NAME] if call is not None else ""
+        name = self._redaction.text(call.name)[:_NAME_MAX] if call is not None else ""
         facts: dict[str, Any] = {
             names.OPERATION: names.EXECUTE_TOOL,
             names.TOOL: name,
@@ -262,11 +262,11 @@ class Spans:
             facts[names.UNDOES] = event.undoes
         if self._content and call is not None:
             facts[names.CALL_ARGUMENTS] = _json(self._redaction.json(call.arguments))
-        # A compensation belongs to no step that is under way.
-        above = self._root if event.undoes is not None else self._step(event.step, {})
+        # A compensation belongs to no running step.
+        parent = self._root if event.undoes is not None else self._step(event.step, {})
         span = self._tracer.start_span(
             f"{names.EXECUTE_TOOL} {name}".strip(),
-            _below(above),
+            _below(parent),
             SpanKind.INTERNAL,
             facts,
             start_time=event.time * 1000,
@@ -274,7 +274,7 @@ class Spans:
         self._tools[event.call] = (span, event.time)
 
     def tool_ended(self, event: e.ToolEnded | e.ToolStopped) -> tuple[float | None, dict[str, Any]]:
-        """End the span of a call, also of one that never ran; return seconds and facts."""
+        """End the span of a call, also of one that never ran; return its seconds and attributes."""
         ran = event.call in self._tools
         if not ran:
             self.tool_started(e.ToolStarted(event.step, event.call, time=event.time))
@@ -282,27 +282,28 @@ class Spans:
         outcome = event.outcome if isinstance(event, e.ToolEnded) else f"stopped: {event.reason}"
         span.set_attribute(names.OUTCOME, outcome)
         if outcome not in ("ok", "stopped: parked"):
-            words = self._text(event.error.message) if event.error is not None else ""
-            _failed(span, outcome if isinstance(event, e.ToolEnded) else event.reason, words)
+            message = self._text(event.error.message) if event.error is not None else ""
+            _failed(span, outcome if isinstance(event, e.ToolEnded) else event.reason, message)
         if self._content and isinstance(event, e.ToolEnded) and event.output is not None:
             span.set_attribute(names.CALL_RESULT, _json(self._redaction.json(event.output)))
         span.end(event.time * 1000)
-        known = self._calls.get(undone_call(event.call))
-        name = self._redaction.text(known.name)[:_NAME] if ran and known is not None else _UNSEEN
+        call = self._calls.get(undone_call(event.call))
+        name = self._redaction.text(call.name)[:_NAME_MAX] if ran and call is not None else _OTHER_TOOL
         facts = {names.TOOL: name, **self.agent, names.OUTCOME: outcome}
         return (event.time - began) / 1e6 if ran else None, facts
 
     # ----------------------------------------------------------------------------------------- content
 
-    def _text(self, words: str) -> str:
-        """Return what an error says, if content is asked for."""
-        return self._redaction.text(words) if self._content else ""
+    def _text(self, message: str) -> str:
+        """Return an error message; an empty text if content is not exported."""
+        return self._redaction.text(message) if self._content else ""
 
     def _messages(self, message: Message, finish: str | None = None) -> str:
-        told: dict[str, Json] = {"role": message.role, "parts": [self._part(part) for part in message.parts]}
+        parts: list[Json] = [self._part(part) for part in message.parts]
+        document: dict[str, Json] = {"role": message.role, "parts": parts}
         if finish is not None:
-            told["finish_reason"] = finish
-        return _json([told])
+            document["finish_reason"] = finish
+        return _json([document])
 
     def _part(self, part: Any) -> Json:
         match part:
@@ -311,12 +312,12 @@ class Spans:
             case Reasoning():
                 return {"type": "reasoning", "content": self._redaction.text(part.text)}
             case ToolCall():
-                given = self._redaction.json(part.arguments)
+                arguments = self._redaction.json(part.arguments)
                 return {
                     "type": "tool_call",
                     "id": part.id,
                     "name": self._redaction.text(part.name),
-                    "arguments": given,
+                    "arguments": arguments,
                 }
             case ToolResult():
                 return {"type": "tool_call_response", "id": part.call_id}
@@ -325,19 +326,16 @@ class Spans:
 
 
 def _below(span: Span | None) -> otel_context.Context:
-    """Return the context of what stands below a span, and of nothing else that may be current here."""
-    return (
-        trace.set_span_in_context(span, otel_context.Context())
-        if span is not None
-        else otel_context.Context()
-    )
+    """Return a context whose current span is `span`, or none; the caller's own context does not count."""
+    empty = otel_context.Context()
+    return empty if span is None else trace.set_span_in_context(span, empty)
 
 
-def _failed(span: Span, kind: str, words: str = "", status: int | None = None) -> None:
+def _failed(span: Span, kind: str, message: str = "", status: int | None = None) -> None:
     span.set_attribute(names.ERROR_TYPE, kind)
     if status is not None:
         span.set_attribute(names.HTTP_STATUS, status)
-    span.set_status(StatusCode.ERROR, words or None)
+    span.set_status(StatusCode.ERROR, message or None)
 
 
 def _json(value: Json) -> str:

@@ -1,7 +1,7 @@
-"""What of an event may leave the process: its facts, always; its content, if asked for; secrets, never.
+"""Decide which parts of an event may leave the process: facts always, content if configured, secrets never.
 
-Content is whatever people, models and tools say: words, arguments, results, texts of errors. Facts are the rest: ids,
-names, numbers, outcomes. A field that is not listed here as a fact is content.
+Content is what people, models and tools write: messages, arguments, results, error messages. Facts are ids, names,
+numbers and outcomes. A field that is not listed here as a fact is content.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ FACTS: Final = frozenset({
     *("step", "steps", "tag", "thread", "thread_version", "time", "to", "tool", "tools", "undo", "undoes"),
     *("usage", "used", "verdict", "version"),
 })  # fmt: skip
-"""Names of fields that are facts; of the fields of what they hold, the same is asked again."""
+"""The names of fields that are facts; the fields of their values are checked in the same way."""
 
 LONGEST: Final = 32_000
-"""Characters of a text that are told at most: looking for secrets takes the interpreter from others meanwhile."""
+"""The most characters of a text that are exported: the search for secrets blocks other threads."""
 
-_MOST: Final = 1_000
-"""Items of a list or an object that are told at most."""
+_ITEMS_MAX: Final = 1_000
+"""The most items of a list or an object that are exported."""
 
 _MARGIN: Final = 1_000
-"""Characters behind the cut that are looked through too, so that no beginning of a secret is left before it."""
+"""Characters after the cut that are searched too, so that a secret at the cut is recognised."""
 
 
 class Redaction:
-    """Hides secrets in whatever it is given: by the names of fields, and by values that are known.
+    """Hides secrets in texts and values: by the names of fields, and by known values.
 
     Args:
         secrets: values to hide, beside those of environment variables with such names as `OPENAI_API_KEY`.
@@ -49,18 +49,18 @@ class Redaction:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = Secrets(named_secrets(os.environ) | set(secrets))
 
-    def text(self, words: str) -> str:
-        """Return words without secrets; of very many their beginning."""
-        more = len(words) - LONGEST
+    def text(self, text: str) -> str:
+        """Return a text without secrets; a very long text is cut."""
+        more = len(text) - LONGEST
         if more > 0:
-            words = words[: LONGEST + _MARGIN]
-        words = hide_named(self._secrets.hide(words))
-        return words if more <= 0 else f"{words[:LONGEST]}… ({more} more)"
+            text = text[: LONGEST + _MARGIN]
+        text = hide_named(self._secrets.hide(text))
+        return text if more <= 0 else f"{text[:LONGEST]}… ({more} more)"
 
     def json(self, value: Any, *, content: bool = True) -> Json:
-        """Return a value as JSON data without secrets, and without content unless that is asked for.
+        """Return a value as JSON data without secrets, and without its content unless `content` is true.
 
-        Bytes are told by their number, and of long texts, lists and objects the beginning.
+        Bytes become their number; long texts, lists and objects are cut.
         """
         if value is None or isinstance(value, (bool, int)):
             return value
@@ -73,37 +73,40 @@ class Redaction:
         if is_dataclass(value) and not isinstance(value, type):
             return self._object(value, content=content)
         if isinstance(value, Mapping):
-            pairs = islice(cast("Mapping[Any, Any]", value).items(), _MOST)
+            pairs = islice(cast("Mapping[Any, Any]", value).items(), _ITEMS_MAX)
             return {self.text(str(name)): self._under(str(name), inner, content) for name, inner in pairs}
         if isinstance(value, (Sequence, set, frozenset)):
             return [
-                self.json(inner, content=content) for inner in islice(cast("Sequence[Any]", value), _MOST)
+                self.json(inner, content=content)
+                for inner in islice(cast("Sequence[Any]", value), _ITEMS_MAX)
             ]
         return self.text(repr(value)) if content else None
 
     def event(self, event: Event | Ephemeral, *, content: bool) -> dict[str, Json]:
         """Return an event as JSON data, with its `kind`, and its `seq` and `time` if it is journalled."""
-        told: dict[str, Json] = {"kind": event.kind}
+        document: dict[str, Json] = {"kind": event.kind}
         if isinstance(event, Event):
-            told |= {"seq": event.seq, "time": event.time}
-        told |= self._object(event, content=content)
+            document |= {"seq": event.seq, "time": event.time}
+        document |= self._object(event, content=content)
         if isinstance(event, (ModelStopped, ToolStopped)):
-            told["reason"] = event.reason
-        return told
+            document["reason"] = event.reason
+        return document
 
     def _object(self, value: Any, *, content: bool) -> dict[str, Json]:
-        told: dict[str, Json] = {}
+        document: dict[str, Json] = {}
         for item in fields(value):
             inner = getattr(value, item.name)
             if inner is None or inner == () or item.name in ("seq", "time"):
                 continue
             if item.name == "error" and isinstance(inner, str) and not content:
-                told["error"] = "failed"  # what it says is content
+                document["error"] = "failed"  # its message is content
             elif content or item.name in FACTS:
-                told[item.name] = self._under(item.name, inner, content)
+                document[item.name] = self._under(item.name, inner, content)
             elif isinstance(inner, Message):
-                told["calls"] = [{"id": call.id, "name": self.text(call.name)} for call in inner.tool_calls]
-        return told
+                document["calls"] = [
+                    {"id": call.id, "name": self.text(call.name)} for call in inner.tool_calls
+                ]
+        return document
 
     def _under(self, name: str, value: Any, content: bool) -> Json:
         if isinstance(value, (str, Mapping, Sequence)) and is_secret_name(name):

@@ -1,7 +1,6 @@
-"""The names that traces and metrics go by: OpenTelemetry's conventions for generative AI, and ours where it has none.
+"""The names in traces and metrics: OpenTelemetry's conventions for generative AI, and our own where it has none.
 
-The conventions are still in development: their names are here and nowhere else, to be looked through when the version
-is raised.
+The conventions are still in development, so all names are in this module: check them when the version is raised.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
-TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105  of which kind counted tokens are
+TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105  input or output
 TOOL: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 CALL: Final = "gen_ai.tool.call.id"
 ERROR_TYPE: Final = "error.type"
 HTTP_STATUS: Final = "http.response.status_code"
 
-# Content, only if it is asked for.
+# Content, only if configured.
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 INSTRUCTIONS: Final = "gen_ai.system_instructions"
 CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 CALL_RESULT: Final = "gen_ai.tool.call.result"
 
-# Ours.
+# Our own.
 TASK: Final = "treadle.task.id"
 TASK_STATE: Final = "treadle.task.state"
 TASK_DEPTH: Final = "treadle.task.depth"
@@ -65,26 +64,13 @@ PROVIDERS: Final = {
     "anthropic": "anthropic",
     "google": "gcp.gemini",
 }
-"""What the conventions call a provider; another one goes by the name it has here."""
+"""The names of providers in the conventions; other providers keep their names."""
 
 # ---------------------------------------------------------------------------------------------- metrics
 
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105  the name of a metric
 TOKEN_BUCKETS: Final = [
-    1,
-    4,
-    16,
-    64,
-    256,
-    1024,
-    4096,
-    16384,
-    65536,
-    262144,
-    1048576,
-    4194304,
-    16777216,
-    67108864,
+    *(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864),
 ]
 OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
 DURATION_BUCKETS: Final = [
