@@ -28,8 +28,9 @@ from treadle.drivers.continuing import lift_stop
 from treadle.drivers.driver import TaskDriver
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine import results
-from treadle.engine.drive import DRIVER_CLOSED, DriveLoop
+from treadle.engine.drive import DriveLoop
 from treadle.engine.inbox import SURVIVED
+from treadle.engine.interruption import DRIVER_CLOSED
 from treadle.errors import (
     Fenced,
     StoreError,

@@ -31,7 +31,7 @@ from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine.broadcast import Channel, Item
-from treadle.engine.drive import Goal
+from treadle.engine.drive_spec import Goal
 from treadle.engine.effect_context import AgentRuntime
 from treadle.engine.options import from_json
 from treadle.errors import Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew

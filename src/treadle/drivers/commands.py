@@ -13,7 +13,7 @@ from treadle.drivers.new_task import new_id
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.task_cache import TaskCache
-from treadle.engine.drive import CHILD_ITEM
+from treadle.engine.inbox import CHILD_ITEM
 from treadle.errors import Fenced, TaskBusy, TaskTooNew
 from treadle.ports import InboxItem, JournalStore, TaskRow
 

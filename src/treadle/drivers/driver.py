@@ -25,8 +25,10 @@ from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
 from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
-from treadle.engine.drive import DRIVER_CLOSED, DriveLoop, DriveSpec, Goal, idle
+from treadle.engine.drive import DriveLoop
+from treadle.engine.drive_spec import DriveSpec, Goal, idle
 from treadle.engine.effect_context import AgentRuntime, EffectContext
+from treadle.engine.interruption import DRIVER_CLOSED
 from treadle.engine.metering import Pricing, no_price
 from treadle.engine.model_requests import standing_instructions
 from treadle.engine.observers import ObserverSet
@@ -145,7 +147,6 @@ class TaskDriver:
         owned.drive = drive = DriveLoop(
             self.store,
             owned.writer,
-            owned.channel,
             owned.state,
             spec,
             effect_context,

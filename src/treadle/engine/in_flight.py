@@ -8,7 +8,7 @@ relieved: another carries the drive on, and it is the effect's own from then on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from contextvars import copy_context
 from functools import partial
 from types import coroutine
@@ -17,12 +17,15 @@ from typing import Any, Final, TypeVar
 from treadle.core import events as e
 from treadle.core.effects import CallModel, CallTool, Effect, Reconcile, RunAgent, StopAgent, UndoCall
 from treadle.core.observation import error_text
+from treadle.core.state import TaskState
 from treadle.engine import abandoned
 from treadle.engine.agent_calls import AgentCallInFlight, AgentStopInFlight
 from treadle.engine.effect_context import EffectContext, StopChild
 from treadle.engine.effect_in_flight import CancelReason, EffectInFlight
-from treadle.engine.journal_writer import Recorder
+from treadle.engine.journal_writer import JournalWriter, Recorder
+from treadle.engine.loop_task import LoopTask, nothing
 from treadle.engine.model_calls import ModelCallInFlight
+from treadle.engine.timers import fire_timer
 from treadle.engine.tool_calls import CompensationInFlight, ReconciliationInFlight, ToolCallInFlight
 
 T = TypeVar("T")
@@ -32,6 +35,12 @@ GRACE: Final = 2.0
 
 INSIST: Final = 0.2
 """Seconds between the second cancel and giving up."""
+
+MAX_UNSUBMITTED: Final = 12
+"""How many events may wait while effects end as soon as they start: about two steps."""
+
+MAX_EVENTS_IN_A_ROW: Final = 16
+"""How many events are recorded without waiting for anything, before other tasks of the event loop have their turn."""
 
 
 class _Kinds(dict[type, type[EffectInFlight[Any]]]):
@@ -57,39 +66,106 @@ KINDS: Final = _Kinds(
 
 
 class EffectsInFlight:
-    """What is in the air; `running` by effect id, `finished` in the order of their ends.
+    """The effects of one drive.
 
     Args:
-        context: what effects are performed with; None where none will begin.
-        record: takes the begin of an effect down.
-        wake: is called when something landed.
-        carry_on: is called when the task that carries the drive is needed elsewhere: another has to carry it on.
+        context: what effects are done with; None for a drive without an agent.
+        record: journals an event.
+        loop_task: the task that takes the turns of the drive; effects that are alone run in it.
+        is_called: returns whether the drive is wanted for something else than effects.
         stop_child: cancels a child of the task.
     """
 
     def __init__(
         self,
         context: EffectContext | None,
+        state: TaskState,
+        writer: JournalWriter,
         record: Recorder,
-        wake: Callable[[], None],
-        spawn_loop_task: Callable[[], None],
+        loop_task: LoopTask,
+        is_called: Callable[[], bool],
         stop_child: StopChild,
     ) -> None:
         self._context = context
-        self._stop_child = stop_child
+        self._state = state
+        self._writer = writer
         self._record = record
-        self._wake = wake
-        self._spawn_loop_task = spawn_loop_task
+        self._loop_task = loop_task
+        self._is_called = is_called
+        self._stop_child = stop_child
         self._loop = asyncio.get_running_loop()
+        loop_task.detach_inline = self.detach_inline
         self._inline: EffectInFlight[Any] | None = None
+        """the effect that the loop task awaits"""
+
+        self._submits_soon = False
         self.running: dict[str, EffectInFlight[Any]] = {}
+        """the effects that have a task of their own and whose end is not recorded, by id"""
+
         self.finished: list[EffectInFlight[Any]] = []
+        """those of them that have ended, in that order"""
 
-    # ---------------------------------------------------------------------------------------- begin
+    def disconnect(self) -> None:
+        """Drop what leads back to the drive: it is over, and what was abandoned may still end."""
+        self._record = _ignore
+        self._is_called = _never
+        self._loop_task.detach_inline = nothing
 
-    def start(self, effect: Effect) -> bool:
-        """Begin one effect in an asyncio task of its own; False when it ended without starting."""
-        in_flight = self.begin(effect)
+    # ------------------------------------------------------------------------------------- begin and run
+
+    async def run(self, wanted: Collection[Effect]) -> None:
+        """Start the effects that do not run yet, cancel those that are not wanted, and record the next ends."""
+        running = self.running
+        if running:
+            ids = {effect.id for effect in wanted}
+            for effect_id, in_flight in running.items():
+                if effect_id not in ids:
+                    self.cancel(in_flight, "interrupted")
+        not_started = 0
+        for effect in wanted:
+            if effect.id not in running and not self._start(effect):
+                not_started += 1  # its end is recorded: effects that waited for it may begin
+                if not_started == MAX_EVENTS_IN_A_ROW:
+                    await asyncio.sleep(0)
+                    return
+        if running and not not_started:
+            await self._record_next_ends()
+
+    async def run_inline(self, effect: Effect) -> None:
+        """Run an effect in the loop task and record its end; afterwards another loop task may have the drive."""
+        loop_task = self._loop_task
+        me = loop_task.task
+        if me is None:
+            return
+        in_flight = self._begin(effect)
+        if in_flight is None:
+            return
+        if len(self._writer.pending) >= MAX_UNSUBMITTED:
+            self._writer.flush()
+        in_flight.task, self._inline = me, in_flight
+        try:
+            # What is recorded is submitted when the effect first waits: if it never does, it shares the next commit.
+            ends = await in_own_context(in_flight.run(), self._writer.flush)
+        except BaseException:
+            self.detach_inline()
+            raise
+        if me.cancelling():
+            self.detach_inline()
+        if self._inline is not in_flight:
+            self._finish(in_flight, ends)
+            return
+        self._inline = None
+        if in_flight.timer is not None:
+            in_flight.timer.cancel()
+        for event in ends:
+            self._record(event)
+        if in_flight.runs_foreign_code:
+            # What a tool leaves behind in its asyncio task, such as a timer, must not hit what comes after it.
+            loop_task.spawn()
+
+    def _start(self, effect: Effect) -> bool:
+        """Begin an effect and run it in an asyncio task of its own; False when it ended without starting."""
+        in_flight = self._begin(effect)
         if in_flight is None:
             return False
         self.running[effect.id] = in_flight
@@ -97,7 +173,7 @@ class EffectsInFlight:
         in_flight.task.add_done_callback(partial(self._on_done, in_flight))
         return True
 
-    def begin(self, effect: Effect) -> EffectInFlight[Any] | None:
+    def _begin(self, effect: Effect) -> EffectInFlight[Any] | None:
         """Record the begin of an effect and return it; None when it ended without starting."""
         # A drive without an agent has no context, and wants only to stop agents, which needs none.
         context: Any = self._context
@@ -112,53 +188,26 @@ class EffectsInFlight:
         if in_flight.cancel_reason is None:
             in_flight.timer = self._loop.call_later(seconds, self.cancel, in_flight, "timeout")
 
-    # ------------------------------------------------------------------------------------------ end
-
-    async def run_inline(
-        self, in_flight: EffectInFlight[Any], me: asyncio.Task[Any], on_wait: Callable[[], None]
-    ) -> list[e.Event] | None:
-        """Await a lone effect in the task that carries the drive; None if another carries it by now.
-
-        `on_wait` is called when the effect first waits, if it does.
-        """
-        in_flight.task, self._inline = me, in_flight
-        try:
-            ends = await in_own_context(in_flight.run(), on_wait)
-        except BaseException:
-            self.detach_inline()
-            raise
-        if me.cancelling():
-            self.detach_inline()
-        if self._inline is not in_flight:
-            self._finish(in_flight, ends)
-            return None
-        self._inline = None
-        if in_flight.timer is not None:
-            in_flight.timer.cancel()
-        return ends
-
     def detach_inline(self) -> None:
-        """Let another task carry the drive on, if the one that does awaits an effect."""
+        """Leave the loop task to the effect that it awaits, if any, and let a new loop task go on with the drive."""
         in_flight, self._inline = self._inline, None
         if in_flight is not None and in_flight.task is not None and not self._loop.is_closed():
             self.running[in_flight.effect.id] = in_flight
             in_flight.task.add_done_callback(partial(self._on_done, in_flight))
-            self._spawn_loop_task()
+            self._loop_task.spawn()
+
+    # ---------------------------------------------------------------------------------------------- end
 
     async def _run(self, in_flight: EffectInFlight[Any]) -> None:
-        """Carry an effect to its end; the drive hears of it from here, a round of the event loop before `_on_done`."""
+        """Run an effect; the drive learns of its end here, one round of the event loop before `_on_done`."""
         self._finish(in_flight, await in_flight.run())
 
     def _on_done(self, in_flight: EffectInFlight[Any], task: asyncio.Task[None]) -> None:
-        """Take down the end of an effect that has none of its own: cancelled before it began, or broken."""
+        """Note the end of an effect that returned none: it was cancelled before it began, or it is broken."""
         if task.cancelled():
             self._finish(in_flight, in_flight.cut_off())
         elif (error := task.exception()) is not None:
             self._finish(in_flight, in_flight.broken(error_text(error)))
-
-    def disconnect(self) -> None:
-        """Tell nobody any more: the drive is over, and what was abandoned may still end."""
-        self._record = self._wake = self._spawn_loop_task = _ignore
 
     def _finish(self, in_flight: EffectInFlight[Any], ends: list[e.Event]) -> None:
         if in_flight.timer is not None:
@@ -166,25 +215,65 @@ class EffectsInFlight:
         if in_flight.ends is None:
             in_flight.ends = ends
             self.finished.append(in_flight)
-            self._wake()
+            self._loop_task.wake()
 
-    # ------------------------------------------------------------------------------------- stopping
+    async def _record_next_ends(self) -> None:
+        """Submit what is recorded, wait until an effect ends or the drive is called, and record the ends."""
+        if not self.finished:
+            self._submit_soon()
+            if not self._is_called():
+                state = self._state
+                has_timers = state.graph is not None
+                at_most = fire_timer(state, self._writer, self._record) if has_timers else None
+                await self._loop_task.wait(at_most)
+        if self._writer.failure is not None:
+            raise self._writer.failure
+        finished, self.finished = self.finished, []
+        for in_flight in finished:
+            del self.running[in_flight.effect.id]
+            if not in_flight.is_overtaken(self._state):
+                for event in self._ends_of(in_flight):
+                    self._record(event)
 
-    def cancel(self, in_flight: EffectInFlight[Any], why: CancelReason) -> None:
-        """Stop an effect: cancel, after a grace cancel again, then give it up as abandoned."""
+    def _ends_of(self, in_flight: EffectInFlight[Any]) -> list[e.Event]:
+        """Return the ends of an effect; one that stopped without being asked to is broken, and not repeated."""
+        ends, state = in_flight.ends or [], self._state
+        first = ends[0] if ends else None
+        was_asked = in_flight.cancel_reason is not None or state.interrupting or state.cancelling
+        is_stop = isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted"
+        if not was_asked and (is_stop or not ends):  # a reconciliation that is stopped leaves no event
+            return in_flight.broken("CancelledError: it cancelled itself")
+        return ends
+
+    def _submit_soon(self) -> None:
+        """Submit what is recorded once the effects have begun, unless one of them has ended by then."""
+        if len(self._writer.pending) >= MAX_UNSUBMITTED:
+            self._writer.flush()
+        elif not self._submits_soon:
+            self._submits_soon = True
+            self._loop.call_soon(self._submit_unless_finished)
+
+    def _submit_unless_finished(self) -> None:
+        self._submits_soon = False
+        if self.running and not self.finished:
+            self._writer.flush()
+
+    # ------------------------------------------------------------------------------------------- cancel
+
+    def cancel(self, in_flight: EffectInFlight[Any], reason: CancelReason) -> None:
+        """Stop an effect: cancel it, after a grace cancel it again, then abandon it."""
         if in_flight.cancel_reason is not None or in_flight.task is None or in_flight.ends is not None:
             return
         if in_flight is self._inline:
             self.detach_inline()
-        in_flight.cancel_reason = why
+        in_flight.cancel_reason = reason
         in_flight.task.cancel()
         if in_flight.timer is not None:
             in_flight.timer.cancel()
-        if in_flight.has_own_grace:
-            return
-        in_flight.timer = self._loop.call_later(GRACE, self._insist, in_flight)
+        if not in_flight.has_own_grace:
+            in_flight.timer = self._loop.call_later(GRACE, self._cancel_again, in_flight)
 
-    def _insist(self, in_flight: EffectInFlight[Any]) -> None:
+    def _cancel_again(self, in_flight: EffectInFlight[Any]) -> None:
         if in_flight.task is not None and not in_flight.task.done():
             in_flight.task.cancel()
             in_flight.timer = self._loop.call_later(INSIST, self._abandon, in_flight)
@@ -192,16 +281,27 @@ class EffectsInFlight:
     def _abandon(self, in_flight: EffectInFlight[Any]) -> None:
         if in_flight.task is None or in_flight.task.done() or in_flight.ends is not None:
             return
-        assert self._context is not None, "effects that are cancelled twice have a context"
-        abandoned.give_up(in_flight.task, in_flight.name, self._context.state.task_id, in_flight.effect.id)
+        abandoned.give_up(in_flight.task, in_flight.name, self._state.task_id, in_flight.effect.id)
         in_flight.cancel_reason = "abandoned"
-        in_flight.ends = in_flight.cut_off()
-        self.finished.append(in_flight)
-        self._wake()
+        self._finish(in_flight, in_flight.cut_off())
+
+    async def cancel_all(self) -> None:
+        """Cancel all effects and return when they have ended: no later drive of the task meets what still runs."""
+        if self._loop.is_closed():
+            return
+        running = self.running.values()
+        for in_flight in running:
+            self.cancel(in_flight, "interrupted")
+        while any(in_flight.ends is None for in_flight in running):
+            await self._loop_task.wait()
 
 
-def _ignore(*_: Any, **__: Any) -> None:
+def _ignore(event: e.Event, inbox: str | None = None) -> None:
     pass
+
+
+def _never() -> bool:
+    return False
 
 
 @coroutine

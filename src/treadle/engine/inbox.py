@@ -1,19 +1,94 @@
-"""From what others put into a task's inbox to events: only the owner does this, naming the item."""
+"""A task's inbox: commands and messages to a task become events, which only its owner records.
+
+An event names the inbox item it came from, and the commit that stores it removes the item. So each item has its effect
+once, however often a driver crashes in between.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Final
 
 from treadle.core import events as e
 from treadle.core.codec import check_fit, decode_part
 from treadle.core.ids import is_undo, undone_call
 from treadle.core.state import TaskState
+from treadle.engine.effect_context import Subagents
+from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.undo_plan import plan
 from treadle.errors import NotFound, TaskStateError
-from treadle.ports import InboxItem
+from treadle.ports import InboxItem, JournalStore
 
 SURVIVED: Final = "survived"
-"""The kind of item by which a driver that lost a task says that it did not die of it."""
+"""The kind of item by which a driver that lost a task says that the task did not crash it."""
+
+CHILD_ITEM: Final = "child"
+"""The kind of item by which a task learns that one of its children may go on."""
+
+
+class InboxReader:
+    """Reads the inbox of a task that is driven here.
+
+    Args:
+        running: the effects that run.
+        subagents: the children of the task, if its agent may call others.
+        goes_on: whether the task is to be driven on at once in any case.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        writer: JournalWriter,
+        state: TaskState,
+        running: Sized,
+        subagents: Subagents | None,
+        *,
+        goes_on: bool,
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._state = state
+        self._running = running
+        self._subagents = subagents
+        self.is_unread = not writer.is_new
+        """whether there may be items; set from any thread"""
+
+        self.undo_waits = False
+        """whether an undo waits for the effects that run"""
+
+        self.goes_on = goes_on
+        """whether something arrived for which the task is to be driven on after this drive"""
+
+    async def read(self, record: Recorder) -> bool:
+        """Record what the items of the inbox ask for; True when an undo is to begin."""
+        self.is_unread = begins_undo = False
+        writer, state = self._writer, self._state
+        for item in await self._store.inbox(state.task_id):
+            if item.item_id in writer.taken:
+                continue
+            if state.ended is not None:
+                # No event follows the end, and a command that came too late must not wait for the next attempt.
+                writer.dismiss(item.item_id)
+            elif self._running and (item.kind == "undo" or (self.undo_waits and item.kind == "send")):
+                self.undo_waits = True  # and so does a message that was sent after it
+            elif item.kind == CHILD_ITEM:
+                writer.dismiss(item.item_id)
+                self.goes_on = True
+                if self._subagents is not None:
+                    self._subagents.resting.discard(str(item.data.get("call")))
+            else:
+                event = as_event(state, item)
+                if type(event) is e.UndoRequested:
+                    if state.pausing or state.interrupting:
+                        writer.record(e.Resumed(event.by))
+                    begins_undo = True
+                record(event, item.item_id)
+                self.goes_on = self.goes_on or type(event) is e.OutcomeSettled
+        return begins_undo
+
+    def resume_undo(self) -> None:
+        """Read the undo that waited, once no effect runs."""
+        self.undo_waits, self.is_unread = False, True
 
 
 def as_event(state: TaskState, item: InboxItem) -> e.Event:
@@ -23,7 +98,7 @@ def as_event(state: TaskState, item: InboxItem) -> e.Event:
         check_fit(event)
         return event
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # A foreign hand, or another version, wrote it: the task must not fail of it, each time it is taken up.
+        # Another program or version wrote it: it must not fail the task each time a driver reads the inbox.
         return e.CommandRejected(item.kind, f"it cannot be read: {error!r}", item.item_id)
 
 
@@ -32,7 +107,10 @@ def _event(state: TaskState, item: InboxItem) -> e.Event:
     if item.kind == SURVIVED:
         return e.DriverSurvived(int(data["epoch"]), inbox)
     by, reason = data.get("by"), data.get("reason")
-    if state.cancelling and item.kind not in ("cancel", "send"):  # words are kept, though nobody reads them
+    if state.cancelling and item.kind not in (
+        "cancel",
+        "send",
+    ):  # a message is journalled all the same
         return e.CommandRejected(item.kind, "the task is being cancelled", inbox)
     match item.kind:
         case "cancel":

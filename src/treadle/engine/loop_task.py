@@ -1,0 +1,151 @@
+"""The asyncio task in which a drive takes its turns, and how a drive waits and is woken.
+
+A drive has one *loop task* at a time, but not always the same one. An effect that is wanted alone runs inline, in the
+loop task itself, since a task of its own would cost more than many an effect does. When the drive is wanted for
+something else meanwhile (the inbox, a timeout, a stop), the loop task is left to the effect, and a new one goes on:
+
+    loop task A    turn ... turn ... run effect 1 ....................... effect 1 ends, and so does the task
+                                         |
+                                 wake(): detach the effect, spawn
+                                         |
+    loop task B                          turn ... turn ... wait, woken by the end of effect 1 ... turn
+
+Invariant: exactly one task takes turns, the one that `task` names. A task that finds another name there ends.
+
+A loop task that is cancelled did not necessarily deserve it: the event loop may be ending, or a timer that a tool left
+behind hits the wrong task. The drive is interrupted then, and takes its turns to the end, so that the task is left
+resumable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import Protocol
+
+
+class Drive(Protocol):
+    """What takes turns in the loop task."""
+
+    over: bool
+    """Whether the drive has ended; `end` sets it."""
+
+    async def turn(self) -> bool:
+        """Take one turn; True when it was the last one."""
+        ...
+
+    async def end(self) -> None:
+        """Stop what still runs, and set `over`."""
+        ...
+
+    def interrupt(self, by: str, reason: str) -> None:
+        """Have the task interrupted."""
+        ...
+
+    def is_settled(self) -> bool:
+        """Return whether the task has ended or was released, so that no turn is left to take."""
+        ...
+
+
+class LoopTask:
+    """The asyncio task that takes the turns of one drive, replaced when an effect needs it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._drive: Drive | None = None
+        self._variables: Context | None = None
+        """the context variables of the caller; callbacks that wake the drive have others"""
+
+        self._waker: asyncio.Future[None] | None = None
+        self._finish: asyncio.Future[None] | None = None
+        self._fault: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.detach_inline: Callable[[], None] = nothing
+        """gives the loop task to the effect that it awaits, if it awaits one, and spawns another"""
+
+    async def run(self, drive: Drive) -> BaseException | None:
+        """Take turns until the drive is over; return what is to be raised: its fault, or the caller's cancellation."""
+        cancelled: asyncio.CancelledError | None = None
+        self._drive, self._variables = drive, copy_context()
+        self.spawn()
+        while not drive.over:
+            self._finish = self._loop.create_future()
+            try:
+                await self._finish
+            except asyncio.CancelledError as error:
+                cancelled = error
+                drive.interrupt("caller", "the caller was cancelled or gone")
+        self.task = self._variables = self._drive = None
+        return self._fault or cancelled
+
+    def spawn(self) -> None:
+        """Let a new loop task go on with the drive; the one before, if any, is left to its effect."""
+        if self._drive is None:
+            return
+        # Made like this it never begins before it has a name here, whatever task factory the loop has.
+        self.task = asyncio.Task(self._run(self._drive), loop=self._loop, context=self._variables)
+        self.task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        """Replace a loop task that was cancelled before it began, as a closing event loop does to all its tasks."""
+        drive = self._drive
+        if drive is not None and task is self.task and not drive.over and not self._loop.is_closed():
+            drive.interrupt("caller", "the event loop was stopped")
+            self.spawn()
+
+    async def _run(self, drive: Drive) -> None:
+        """Take turn after turn until the drive is over, or another loop task has it."""
+        me, is_last = self.task, False
+        if me is not None:
+            me.remove_done_callback(self._on_done)
+        try:
+            while self.task is me and not is_last:
+                try:
+                    is_last = await drive.turn()
+                except asyncio.CancelledError:
+                    drive.interrupt("caller", "the event loop was stopped")
+                    is_last = drive.is_settled()
+        except BaseException as error:
+            if self.task is not me or self._loop.is_closed():
+                raise
+            self._fault = error
+        if self.task is me:
+            try:
+                await drive.end()
+            finally:
+                if self._finish is not None and not self._finish.done():
+                    self._finish.set_result(None)
+
+    # ----------------------------------------------------------------------------------------- waiting
+
+    async def wait(self, at_most: float | None = None) -> None:
+        """Wait until `wake` is called, for so many seconds at most."""
+        self._waker = self._loop.create_future()
+        timer = self._loop.call_later(at_most, self.wake) if at_most is not None else None
+        try:
+            await self._waker
+        finally:
+            self._waker = None
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self) -> None:
+        """Have the drive take its next turn now, also if the loop task awaits an effect."""
+        self.detach_inline()
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+
+    def wake_from_anywhere(self) -> None:
+        """Call `wake` in the event loop of the drive; from any thread."""
+        self.call_soon(self.wake)
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        """Call something in the event loop of the drive; from any thread."""
+        with suppress(RuntimeError):  # its loop is closed: the drive is over
+            self._loop.call_soon_threadsafe(callback, *args)
+
+
+def nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,116 @@
+"""What a drive does beside journalling an event: pause at breakpoints, answer step functions, count steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.core import events as e
+from treadle.core.schedule import UNNEEDED
+from treadle.core.state import TaskState
+from treadle.core.steps import StepState
+from treadle.engine.drive_spec import DriveSpec
+from treadle.engine.journal_writer import JournalWriter, Recorder
+from treadle.engine.options import Breakpoint
+from treadle.engine.step_requests import StepRequests
+
+_ENDS_OF_STEPS: Final = (e.StepCompleted, e.StepSkipped, e.StepFailed)
+
+
+class StepGoal:
+    """The steps that a drive of single steps is to run.
+
+    They are the steps that the spec names, or else the next one.
+    """
+
+    def __init__(self, spec: DriveSpec) -> None:
+        self._spec = spec
+        self._step_ids = spec.rules.only_steps or frozenset[str]()
+        self._steps_left = len(self._step_ids) or 1
+        self.last_step: StepState | None = None
+        """the step that reached the goal"""
+
+    def note_plain(self, event: e.Event, state: TaskState) -> None:
+        """Note the end of a step of a task without step functions."""
+        if type(event) is e.StepCompleted and self._spec.goal == "step":
+            self.last_step = state.steps[-1]
+
+    def note(self, event: e.Event, state: TaskState) -> None:
+        """Count the end of a step that is a function."""
+        graph = state.graph
+        if self._spec.goal != "step":
+            return
+        if not isinstance(event, _ENDS_OF_STEPS) or graph is None or event.step in graph.failed:
+            return  # the task cannot go on without a step that failed
+        if type(event) is e.StepSkipped and event.by == UNNEEDED and event.step not in self._step_ids:
+            return  # a step that is left over from an earlier plan is not what was to be run
+        self._steps_left -= 1
+        if not self._steps_left:
+            self.last_step = graph.nodes[event.step].step
+
+
+class BreakpointRecorder:
+    """Records events, and a pause after each event that a breakpoint names."""
+
+    def __init__(self, writer: JournalWriter, state: TaskState, breakpoints: Sequence[Breakpoint]) -> None:
+        self._writer = writer
+        self._state = state
+        self._breakpoints = breakpoints
+
+    def __call__(self, event: e.Event, inbox: str | None = None) -> None:
+        """Record an event."""
+        self._writer.record(event, inbox)
+        for breakpoint_ in self._breakpoints:
+            if _meets(breakpoint_, event, self._state):
+                self._writer.record(e.PauseRequested("breakpoint", _reason(breakpoint_, event)))
+                break
+
+
+class StepFunctionRecorder:
+    """Records events, tells the functions that wait for them, and counts the steps that end."""
+
+    def __init__(
+        self, record: Recorder, state: TaskState, requests: StepRequests, goal: StepGoal | None
+    ) -> None:
+        self._record = record
+        self._state = state
+        self._requests = requests
+        self._goal = goal
+
+    def __call__(self, event: e.Event, inbox: str | None = None) -> None:
+        """Record an event."""
+        self._record(event, inbox)
+        if isinstance(event, e.ModelFailed) and event.retry_at is not None:
+            return  # the request is sent again
+        if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
+            self._requests.tell(event)
+        elif isinstance(event, e.StepSkipped) and self._state.graph is not None:
+            self._requests.drop(list(self._state.graph.nodes[event.step].model_calls))
+        if self._goal is not None:
+            self._goal.note(event, self._state)
+
+
+def _meets(breakpoint_: Breakpoint, event: e.Event, state: TaskState) -> bool:
+    if breakpoint_.event is not None:
+        return event.kind == breakpoint_.event
+    if breakpoint_.after_step is not None:
+        if type(event) is not e.StepCompleted or state.answered:
+            return False
+        ended = next(step for step in reversed(state.steps) if step.id == event.step)
+        return breakpoint_.after_step in (0, ended.index)
+    if type(event) is e.CallRequested:
+        return breakpoint_.before_tool in ("*", event.name)
+    if type(event) is not e.ModelReturned or event.call is not None:
+        return False  # a function may ignore the tool calls in an answer, or make others
+    answer_call = event.typed.call if event.typed is not None else None
+    return any(
+        breakpoint_.before_tool in ("*", call.name)
+        for call in event.message.tool_calls
+        if call.id != answer_call
+    )
+
+
+def _reason(breakpoint_: Breakpoint, event: e.Event) -> str:
+    if breakpoint_.before_tool is not None:
+        return f"before the tool {breakpoint_.before_tool}"
+    return f"after the event {event.kind} (number {event.seq})"

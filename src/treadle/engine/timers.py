@@ -1,0 +1,19 @@
+"""The timers of a task: record that one fired, or return how long to wait for the next."""
+
+from __future__ import annotations
+
+from treadle.core import events as e
+from treadle.core.state import TaskState
+from treadle.engine.journal_writer import JournalWriter, Recorder
+
+
+def fire_timer(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
+    """Record a timer that has fired; return the seconds until the next fires, 0 if one did, None if there is none."""
+    now, seconds_left = writer.clock(), None
+    for timer in tuple(state.timers()):
+        if timer.due <= now:
+            record(e.TimerFired(timer.step, timer.call))
+            return 0.0
+        seconds = (timer.due - now) / 1e6
+        seconds_left = seconds if seconds_left is None else min(seconds_left, seconds)
+    return seconds_left
