@@ -1,4 +1,49 @@
-"""The drive loop: one task being driven, from claim to release."""
+"""The drive loop: one task being driven, from claim to release.
+
+Theory of operation
+-------------------
+
+A drive takes *turns*. One turn is:
+
+    listen     only if the drive is called: inbox items, the deadline, requests of step functions and an
+               interruption become events
+    decide     lifecycle.decide(state) answers with one of three:
+                 an event   record it, and decide again
+                 effects    start those that do not run, cancel those that run and are not wanted, wait for an end
+                            and record it; the turn is over
+                 Wait       wait here if that is short (the thread, a timer soon); else release the task, and the
+                            drive is over
+
+The state changes only by recording: an event is applied at once and committed in the background (`journal_writer`). So
+each turn starts from the state alone. It does not matter which turn an event came from, nor whether this process or one
+that crashed recorded it: a drive that resumes a task takes the same turns.
+
+    claimed ---> turn ---> turn ---> ... ---> released at rest   (paused, interrupted, waiting, answered, ...)
+                  ^  |                   +--> ended              (sealed together with the change of its thread)
+                  |  v
+                effects in flight
+
+The same loop serves a free run, a single step, an undo and a command to a task at rest; the goal of its `DriveSpec`
+says where it stops. Its parts are:
+
+    loop_task      the asyncio task that takes the turns, and how it waits and is woken
+    in_flight      the effects that run
+    inbox          commands and messages become events
+    interruption   the driver, the caller or the event loop goes away; the limit on time
+    recording      breakpoints, answers to step functions, counting steps
+    release        the end of the task, or its release at rest
+
+Invariants. Nothing of an effect is recorded before its begin is. A task is released only when no effect runs and no
+inbox item is unread. What wants the drive sets a flag and calls `wake`; a flag is never lost, since it is read again
+before each wait.
+
+Example: a model calls a tool, and the answer to that is the end.
+
+    turn 1    decide -> CallModel         ModelStarted ... ModelReturned         (inline, in the loop task)
+    turn 2    decide -> CallTool          ToolStarted ... ToolEnded              (inline; a new loop task goes on)
+    turn 3    decide -> StepCompleted, then CallModel again                      ModelStarted ... ModelReturned
+    turn 4    decide -> StepCompleted, then TaskEnded                            sealed, released: over
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,35 @@
-"""The effects of one drive that are in the air: how they begin, are awaited, cut short, and land.
+"""The effects of one drive that are under way: how they start, run, end and are cancelled.
 
-An effect that flies alone is awaited in the asyncio task that carries the drive, for a task of its own would cost more
-than many an effect. As soon as anything else wants attention meanwhile (the inbox, the clock, a cut), that task is
-relieved: another carries the drive on, and it is the effect's own from then on.
+Theory of operation
+-------------------
+
+    wanted --begin--> running --run returns--> finished --record--> gone
+       |                 |                         ^
+       |                 +--cancel-----------------+    CancelledError; after GRACE a second one; after INSIST abandoned
+       +--begin records the end: not started
+
+An effect begins by journalling its begin. Then it runs in one of two ways. If it is the only effect, it runs *inline*:
+the loop task awaits it, and its end is recorded without any wake-up. Otherwise each effect has an asyncio task of its
+own, and the drive waits until one finishes. An inline effect that turns out to be slow is *detached* as soon as the
+drive is wanted for something else: it keeps the asyncio task it runs in, and a new loop task goes on with the drive
+(see `loop_task`).
+
+What is wanted is decided anew in each turn. `run` compares it with what runs: the difference is what to start and what
+to cancel. So a cancelled task, a deadline, a reached budget and an undo all stop effects in the same way: they are no
+longer wanted.
+
+A cancelled effect still tells its end, if it can. If it ignores two cancellations it is *abandoned*: its end is what
+its class returns from `cut_off`, it is listed in the registry of abandoned calls, and whatever it returns later is
+dropped.
+
+Invariant: every effect that began contributes exactly one end, in `finished` or inline, whatever its code does. `ends`
+is set once; a second end finds it set.
+
+Example: two tool calls of one answer, and the limit on time is reached while they run.
+
+    run({a, b})    ToolStarted a, ToolStarted b; a finishes: ToolEnded a is recorded
+    wake           the deadline: LimitReached is recorded, and the next decision wants nothing of b
+    run(())        cancel b; it returns: ToolStopped b is recorded, and the task goes on to its last answer
 """
 
 from __future__ import annotations

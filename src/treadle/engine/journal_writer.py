@@ -1,8 +1,36 @@
 """Writing a task's journal: events are applied at once, committed in the background, published when durable.
 
-One commit of a task is in flight at a time and the next takes all that waits, so a slow disk makes larger commits and
-not a longer queue. Who needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`;
-then what waits is handed over behind what is in flight, for the store to write both in one transaction if it can.
+Theory of operation
+-------------------
+
+    record(event) --> pending --submit--> in flight --the store answers--> durable, published to watchers
+         |                                    |
+     applied to the state              refused or lost: the writer has failed, and the drive ends
+
+An event gets its number and its time, is applied to the state and waits in `pending`. One commit of a task is in flight
+at a time, and the next takes all that waits: a slow disk makes larger commits and not a longer queue. A caller that
+needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`. Then what waits is
+submitted behind the commit in flight, for the store to write both in one transaction if it can.
+
+The state is ahead of the disk on purpose: a drive goes on while its events are being written, and a crash only loses
+events that no effect with a barrier and no watcher depended on. Watchers are told of an event when it is durable, never
+before.
+
+`commit_alone` is for events that the store may refuse (the end of a task, which fails if the inbox is not empty or the
+thread has moved). Such an event is applied only once it is durable.
+
+Each record holds the digest of the one before, and each commit names the epoch under which it writes. If another driver
+took the task over, the store refuses the commit (`Fenced`), and so a driver that lost its task cannot write on.
+
+Invariants. Events are durable in the order of their numbers. After a failure nothing more is submitted: `failure` is
+raised to all that wait, now and later. What `commit_alone` could not write is not applied.
+
+Example: a step of three events on a slow disk.
+
+    record 7, flush        in flight [7]         pending []
+    record 8, record 9     in flight [7]         pending [8, 9]
+    durable()              in flight [7] [8, 9]  pending []         both may share a transaction
+    the store answers      7 is published, then 8 and 9, and `durable` returns
 """
 
 from __future__ import annotations
