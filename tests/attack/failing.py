@@ -1,4 +1,4 @@
-"""A store that fails at whichever commits it is told to."""
+"""A store that fails at chosen commits."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Threads that are deleted or pruned just when somebody goes on in them."""
+"""Threads that are deleted or pruned while a task begins in them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Meanwhile(SQLiteStore):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("how", ["enqueue", "parallel", "create"])
-async def test_a_turn_undone_and_deleted_just_as_a_task_begins_after_it_is_not_missed(
+async def test_a_turn_that_is_undone_and_deleted_as_a_task_begins_after_it_is_still_in_its_history(
     how: str, tmp_path: Path
 ) -> None:
     agent = Agent(ScriptedModel(lambda request: f"{len(request.messages)} heard"), name="heard")
@@ -104,7 +104,7 @@ class Listed(SQLiteStore):
 
 
 @pytest.mark.anyio
-async def test_a_thread_in_which_somebody_goes_on_while_it_is_pruned_stays(tmp_path: Path) -> None:
+async def test_a_thread_in_which_a_task_begins_during_pruning_stays(tmp_path: Path) -> None:
     agent = Agent(ScriptedModel(lambda request: "Hello."))
     store = Listed(tmp_path / "journal.db")
     async with Runner(store) as runner:

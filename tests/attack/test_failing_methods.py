@@ -121,7 +121,7 @@ KINDS: list[Any] = [
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", ["memory", pytest.param("sqlite", marks=pytest.mark.full)])
 @pytest.mark.parametrize(("method", "fault"), KINDS)
-async def test_whichever_call_of_a_store_fails_its_tasks_can_be_taken_up(
+async def test_tasks_can_be_resumed_after_any_call_of_the_store_failed(
     method: str, fault: PortFault, kind: str, every: int, tmp_path: Path
 ) -> None:
     at, trials = 1, 0

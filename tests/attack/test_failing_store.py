@@ -54,10 +54,10 @@ async def goes_on(runner: Runner, task_id: str) -> str:
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "until healed"])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.parametrize("n", range(1, 7))
-async def test_a_task_whose_commit_failed_goes_on_once_the_store_is_healed(
+async def test_a_task_whose_commit_failed_goes_on_once_the_store_works_again(
     kind: str, lasting: bool, written: bool, n: int, tmp_path: Path
 ) -> None:
-    """R7: the write after a tool ended fails too; its result, or the question what came of it, is there later."""
+    """The write after a tool ended fails too; its result, or the question what came of it, is there later."""
     inner: JournalStore = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "journal.db")
     failing = Failing(inner, (lambda k: k >= n) if lasting else (lambda k: k == n), written=written)
     starts: Counter[str] = Counter()
@@ -81,7 +81,7 @@ async def test_a_task_whose_commit_failed_goes_on_once_the_store_is_healed(
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["the task", "its thread"])
-async def test_a_task_that_could_not_be_given_back_can_be_deleted(
+async def test_a_task_that_could_not_be_released_can_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
@@ -96,7 +96,7 @@ async def test_a_task_that_could_not_be_given_back_can_be_deleted(
             await runner.get_task("t")
 
 
-async def test_closing_gives_back_what_could_not_be_given_back_before(
+async def test_closing_releases_tasks_that_could_not_be_released_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
@@ -118,7 +118,7 @@ async def free(store: JournalStore, task_id: str) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_task_that_cannot_be_given_back_is_tried_again_as_often_as_it_takes(
+async def test_a_release_that_fails_is_retried_until_it_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody asks for it meanwhile; and the same again, when its store fails another time."""
@@ -138,7 +138,7 @@ async def test_a_task_that_cannot_be_given_back_is_tried_again_as_often_as_it_ta
         failing.fails = lambda _: False
 
 
-async def test_a_task_that_was_claimed_and_could_neither_be_read_nor_given_back_is_free_later(
+async def test_a_claimed_task_that_could_neither_be_read_nor_released_is_free_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ownership, "GIVING_BACK", (0.0, 0.01))
@@ -171,7 +171,7 @@ async def test_a_task_that_was_claimed_and_could_neither_be_read_nor_given_back_
         assert (await maker.resume("t")).state == "completed"
 
 
-async def test_whoever_asks_how_a_task_stands_is_answered_while_it_cannot_be_given_back(
+async def test_the_state_of_a_task_can_be_read_while_it_cannot_be_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
@@ -186,7 +186,7 @@ async def test_whoever_asks_how_a_task_stands_is_answered_while_it_cannot_be_giv
         failing.fails = lambda _: False
 
 
-async def test_a_task_that_could_not_be_given_back_is_adopted_once_the_store_is_healed() -> None:
+async def test_a_task_that_could_not_be_released_is_adopted_once_the_store_works_again() -> None:
     inner = MemoryStore()
     failing: Any = Failing(inner, lambda k: k >= 2, written=False)
     agent = Agent(ScriptedModel(["done"]), name="sayer")
@@ -203,9 +203,7 @@ async def test_a_task_that_could_not_be_given_back_is_adopted_once_the_store_is_
 
 
 @pytest.mark.parametrize("rounds", range(0, 24, 3))
-async def test_a_resume_that_meets_a_message_being_heard_drives_the_task_all_the_same(
-    rounds: int, tmp_path: Path
-) -> None:
+async def test_a_resume_during_the_delivery_of_a_message_drives_the_task(rounds: int, tmp_path: Path) -> None:
     agent = Agent(ScriptedModel(["done"]))
     async with Runner(tmp_path / "journal.db", agents=[agent]) as runner:
         task = await runner.create_task(agent, "Go.")
@@ -217,7 +215,7 @@ async def test_a_resume_that_meets_a_message_being_heard_drives_the_task_all_the
 
 
 @pytest.mark.parametrize("claimed", [False, True], ids=["made", "claimed"])
-async def test_a_task_whose_store_could_not_be_watched_is_not_taken_for_driven(claimed: bool) -> None:
+async def test_a_task_whose_store_could_not_be_watched_does_not_count_as_driven(claimed: bool) -> None:
     class Deaf(MemoryStore):
         deaf = True
 
@@ -245,7 +243,7 @@ async def test_a_task_whose_store_could_not_be_watched_is_not_taken_for_driven(c
 
 
 @pytest.mark.parametrize("n", range(1, 5))
-async def test_a_store_that_refuses_even_to_take_a_commit_keeps_nobody_waiting(n: int) -> None:
+async def test_a_store_that_refuses_to_accept_a_commit_keeps_no_caller_waiting(n: int) -> None:
     class Refusing(Failing):
         def commit(self, commit: Commit, done: CommitDone) -> None:
             self.count += 1
@@ -269,7 +267,7 @@ async def test_a_store_that_refuses_even_to_take_a_commit_keeps_nobody_waiting(n
         assert set(starts.values()) == {1}
 
 
-async def test_who_is_cancelled_while_a_task_is_taken_up_again_leaves_it_as_the_store_says() -> None:
+async def test_a_caller_that_is_cancelled_during_a_resume_leaves_the_task_as_the_store_has_it() -> None:
     class Held(MemoryStore):
         def commit(self, commit: Commit, done: CommitDone) -> None:
             if holds:
@@ -301,7 +299,7 @@ async def test_who_is_cancelled_while_a_task_is_taken_up_again_leaves_it_as_the_
         assert await audit_store(store) == []
 
 
-async def test_nothing_goes_on_running_of_a_task_whose_store_failed() -> None:
+async def test_no_effect_of_a_task_goes_on_after_its_store_failed() -> None:
     """Whoever takes the task up is not to meet it."""
     gate = Gate(read_only=True)
 

@@ -1,4 +1,4 @@
-"""Models and tools that are anybody's code: whatever they do ends their own call, and never hangs the task."""
+"""Models and tools with defects: each defect ends its own call, and none hangs the task."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_a_tool_that_changes_its_arguments_does_not_change_the_journal() -
     assert model.requests[-1].messages[1].tool_calls[0].arguments == {"anything": {}, "inner": {"list": []}}
 
 
-async def test_whoever_stops_waiting_for_a_drive_to_end_does_not_break_it() -> None:
+async def test_a_caller_that_stops_waiting_for_a_drive_does_not_break_it() -> None:
     release = asyncio.Event()
 
     @tool(read_only=True)

@@ -1,4 +1,4 @@
-"""Files that were made to do harm: what is read from them is data, and a task they bring harms itself alone."""
+"""Hostile files: their content is data, and a task that they import harms itself alone."""
 
 import json
 import sys
@@ -125,7 +125,7 @@ async def test_a_hostile_file_runs_nothing_and_harms_at_most_its_own_task(
     ],
     ids=["twice", "too few", "epoch", "base"],
 )
-async def test_a_file_that_contradicts_itself_is_refused_before_a_task_is_taken_in(
+async def test_a_file_that_contradicts_itself_is_refused_before_a_task_is_imported(
     tmp_path: Path, made: dict[str, Any], why: str
 ) -> None:
     crafted(tmp_path / "bad.jsonl", CREATED, **made)
@@ -142,7 +142,7 @@ async def test_a_task_keeps_the_parent_that_made_it(tmp_path: Path) -> None:
         assert [task.task_id for task in (await runner.list_tasks(parent="maker")).items] == ["bad"]
 
 
-async def test_words_that_cannot_be_read_are_rejected_and_the_task_goes_on(tmp_path: Path) -> None:
+async def test_unreadable_messages_are_rejected_and_the_task_goes_on(tmp_path: Path) -> None:
     crafted(tmp_path / "odd.jsonl", CREATED, InboxItem("words", "send", {"text": "no parts"}, 1))
     async with Runner("memory:", agents=[AGENT]) as runner:
         await runner.import_tasks(tmp_path / "odd.jsonl")

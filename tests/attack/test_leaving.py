@@ -1,4 +1,4 @@
-"""Callers who are cancelled, at any moment: nothing is logged as a fault, and the task can be resumed."""
+"""Callers that are cancelled at any moment: nothing is logged as an error, and the task can be resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.errors import TaskConflict
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_fork_whose_caller_is_cancelled_while_it_is_written_is_no_fault(tmp_path: Path) -> None:
+async def test_cancelling_the_caller_during_the_write_of_a_fork_logs_no_error(tmp_path: Path) -> None:
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
     agent = Agent(ScriptedModel(["done"]))

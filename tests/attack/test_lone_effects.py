@@ -1,4 +1,4 @@
-"""An effect that flies alone is awaited in the task that carries its drive: neither may feel the other there."""
+"""An effect that runs inline in the loop task: neither its timeout nor its cancellation affects the loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPEAKER: ContextVar[str] = ContextVar("speaker")
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("read_only", [True, False])
-async def test_a_lone_call_that_times_out_is_not_run_a_second_time(read_only: bool) -> None:
+async def test_an_inline_call_that_times_out_is_not_run_a_second_time(read_only: bool) -> None:
     runs = 0
 
     @tool(read_only=read_only, timeout=0.05)
@@ -34,7 +34,7 @@ async def test_a_lone_call_that_times_out_is_not_run_a_second_time(read_only: bo
 
 
 @pytest.mark.anyio
-async def test_tools_see_the_context_of_who_runs_the_task_and_not_of_who_speaks_to_it() -> None:
+async def test_tools_see_the_context_variables_of_the_caller_that_runs_the_task_not_of_a_sender() -> None:
     seen: list[str] = []
     begun, heard = asyncio.Event(), asyncio.Event()
 
@@ -60,7 +60,7 @@ async def test_tools_see_the_context_of_who_runs_the_task_and_not_of_who_speaks_
 
 
 @pytest.mark.anyio
-async def test_a_look_at_a_lost_call_that_cancels_itself_is_not_repeated_for_ever() -> None:
+async def test_a_reconcile_that_cancels_itself_is_not_repeated_for_ever() -> None:
     looks = 0
 
     async def look(lost: ToolCall, ctx: ToolContext[None]) -> Happened:

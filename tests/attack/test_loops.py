@@ -52,7 +52,7 @@ def in_a_loop_that_is_closed(runner: Runner, agent: Agent[Any]) -> None:
 @pytest.mark.parametrize("verb", ["resume", "cancel", "delete_task"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:coroutine")
-async def test_a_task_whose_event_loop_was_closed_under_it_can_be_taken_up(verb: str, tmp_path: Path) -> None:
+async def test_a_task_whose_event_loop_was_closed_can_be_resumed(verb: str, tmp_path: Path) -> None:
     agent = Agent(ScriptedModel([call("nap", seconds=0.3), "done"]), tools=[nap])
     async with asyncio.timeout(5), Runner(tmp_path / "journal.db", agents=[agent]) as runner:
         in_a_loop_that_is_closed(runner, agent)
@@ -130,7 +130,7 @@ async def test_a_breakpoint_on_the_start_of_an_effect_stops_behind_it(event: str
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:coroutine")
-async def test_who_waits_for_a_task_of_another_loop_hears_that_the_loop_was_closed() -> None:
+async def test_a_waiter_for_a_task_of_another_loop_gets_an_error_when_the_loop_closes() -> None:
     agent = Agent(ScriptedModel([call("nap", seconds=60), "done"]), tools=[nap])
     async with asyncio.timeout(10), Runner("memory:", agents=[agent]) as runner:
         await runner.create_task(agent, "Go.", task_id="t")

@@ -13,7 +13,7 @@ _CORPUS: list[Export] = []
 
 
 @pytest.mark.parametrize("seed", [367, 1347, 1460, *range(10_000, 10_000 + RUNS)])
-async def test_a_changed_journal_is_told_as_damage_or_read_and_harms_its_own_task_alone(
+async def test_a_changed_journal_is_read_or_reported_as_damaged_and_harms_its_own_task_alone(
     seed: int, tmp_path: Path
 ) -> None:
     if not _CORPUS:
@@ -23,7 +23,7 @@ async def test_a_changed_journal_is_told_as_damage_or_read_and_harms_its_own_tas
 
 
 @pytest.mark.full
-async def test_many_changed_journals_are_told_as_damage_or_read(tmp_path: Path) -> None:
+async def test_many_changed_journals_are_read_or_reported_as_damaged(tmp_path: Path) -> None:
     exports = await corpus()
     found = [one for seed in range(2_000) for one in (await attack(seed, exports, tmp_path))[0]]
     assert not found, "\n".join(map(str, found))

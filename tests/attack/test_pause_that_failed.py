@@ -1,4 +1,4 @@
-"""A pause whose call failed after it was recorded: it holds for who drives on unasked, and a later resume lifts it."""
+"""A pause whose call failed after it was recorded: it holds for adopters, and a later resume lifts it."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def port() -> Port:
 
 
 @pytest.mark.parametrize("verb", ["pause", "interrupt"])
-async def test_a_resume_obeyed_a_pause_that_was_asked_for_before_it(
+async def test_a_resume_lifts_a_pause_that_was_requested_before_it(
     port: Port, tmp_path: Path, verb: str
 ) -> None:
     store: Any = FaultyPort(SQLiteStore(tmp_path / "journal.db"), port)
@@ -44,7 +44,7 @@ async def test_a_resume_obeyed_a_pause_that_was_asked_for_before_it(
         assert await runner.store.inbox("t") == []
 
 
-async def test_whoever_drives_on_unasked_obeys_it(port: Port, tmp_path: Path) -> None:
+async def test_an_adopter_obeys_it(port: Port, tmp_path: Path) -> None:
     store: Any = FaultyPort(SQLiteStore(tmp_path / "journal.db"), port)
     agent = Agent(ScriptedModel(["done"]))
     async with Runner(store) as runner:

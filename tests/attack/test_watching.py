@@ -1,4 +1,4 @@
-"""Watching, attaching and leaving: nothing is left behind, and nobody is cut off by somebody else's leaving."""
+"""Watching, attaching and leaving: nothing is left behind, and no watcher is cut off when another one leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def waiting_agent(release: asyncio.Event) -> Agent[Any]:
     return Agent(ScriptedModel([call("wait"), "done"]), tools=[wait])
 
 
-async def test_leaving_a_stream_that_only_attached_does_not_cut_off_those_who_watch_later() -> None:
+async def test_leaving_an_attached_stream_does_not_cut_off_later_watchers() -> None:
     release = asyncio.Event()
     agent = waiting_agent(release)
     async with Runner("memory:") as runner, asyncio.timeout(5):

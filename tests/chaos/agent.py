@@ -1,4 +1,4 @@
-"""The agent that is driven through the storm: its tools take a while and write down in a ledger what they did."""
+"""The agent of the storm: its tools take a while and note in a ledger what they did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drivers that are stopped, woken and killed at random lose nothing, do nothing twice and strand nothing."""
+"""Drivers that are stopped, continued and killed at random lose nothing, repeat nothing and strand nothing."""
 
 import asyncio
 import os

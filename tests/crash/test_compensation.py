@@ -149,7 +149,7 @@ def test_a_compensation_that_was_killed_is_settled_by_a_person_and_finished_ones
     assert trial.with_agent("resume") == COMPLETED, trial.trouble
 
 
-def test_a_verdict_that_nobody_has_read_yet_ends_an_undo_before_it_is_called_unfinished(
+def test_an_unread_settlement_ends_an_undo_before_it_is_reported_as_unfinished(
     trials: Trials,
 ) -> None:
     trial = trials.new()

@@ -63,7 +63,7 @@ def flipped(data: bytes, place: int, bit: int = 0) -> bytes:
 
 @pytest.mark.anyio
 async def test_a_changed_byte_is_reported_with_its_task_and_number_and_the_others_run_on(store: Path) -> None:
-    """R25: what cannot be read is an error that names its place, never an empty value that a task goes on with."""
+    """An unreadable record is an error that names task and number, never an empty value that a task goes on with."""
     looked = len(LOOKS)
     row, seq, data = records(store, "second")[1]
     write(store, row, "data", flipped(data, len(data) // 2))

@@ -56,7 +56,7 @@ async def test_a_killed_tree_is_adopted_as_a_whole(tmp_path: Path) -> None:
         assert await audit_store(runner.store, Evidence(ended=True)) == []
 
 
-async def test_time_that_only_a_killed_child_knows_of_is_counted_for_its_parent(tmp_path: Path) -> None:
+async def test_driven_time_of_a_killed_child_counts_for_its_parent(tmp_path: Path) -> None:
     (tmp_path / "slow").write_text("4")
     await dies(tmp_path, 4)
     async with Runner(tmp_path / "journal.db") as runner:
@@ -72,7 +72,7 @@ async def test_time_that_only_a_killed_child_knows_of_is_counted_for_its_parent(
 
 
 @pytest.mark.full
-async def test_a_task_whose_child_gets_on_is_not_taken_for_what_its_drivers_die_of(tmp_path: Path) -> None:
+async def test_a_task_whose_child_makes_progress_is_not_taken_for_a_poison_task(tmp_path: Path) -> None:
     (tmp_path / "slow").write_text("12")
     for life in range(1, 12):
         await dies(tmp_path, 2 * life)

@@ -1,4 +1,4 @@
-"""Every boundary of the golden task is killed at, wherever its tools run; the whole matrix is `make crash`."""
+"""The golden task is killed at every boundary, wherever its tools run; the whole matrix is `make crash`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_kill_within_a_transaction_of_postgresql_leaves_all_of_it_or_nothing(
     assert {"task_created", "row created", "claim", "tool_started s1-2", "tool_ended s1-2"} <= names
 
 
-def test_a_tool_that_lies_about_being_repeatable_is_found_out(crashing: Crashing) -> None:
+def test_a_tool_that_is_not_idempotent_as_declared_is_found(crashing: Crashing) -> None:
     report = crashing("lying", recovery=False, only=lambda place: place == "done pay s1-2")
     assert [line for line in report.broken if line.startswith("happened twice: pay")]
 

@@ -1,4 +1,4 @@
-"""Tasks of which each plan has a sub-task that fails are killed wherever they can be."""
+"""Planned tasks with failing sub-tasks are killed at every boundary."""
 
 from pathlib import Path
 

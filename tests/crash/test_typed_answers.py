@@ -1,4 +1,4 @@
-"""A task whose answers are of a type is killed between a wrong answer and the next, and wherever else it can be."""
+"""A task with typed answers is killed between an invalid answer and the next, and at every other boundary."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def killed(folder: Path, agent: str, *places: str) -> CrashReport:
 
 
 @pytest.mark.parametrize("agent", ["tool_agent", pytest.param("prompt_agent", marks=pytest.mark.full)])
-def test_118_a_wrong_answer_is_known_after_a_crash_and_sent_back_once(tmp_path: Path, agent: str) -> None:
+def test_an_invalid_answer_is_known_after_a_crash_and_sent_back_once(tmp_path: Path, agent: str) -> None:
     report = killed(tmp_path, agent, "before model_returned", "inside model_returned", "after model_returned")
     assert (report.broken, report.missed) == ([], [])
     assert len(report.places) >= 9
@@ -48,6 +48,6 @@ def test_118_a_wrong_answer_is_known_after_a_crash_and_sent_back_once(tmp_path: 
 
 @pytest.mark.full
 @pytest.mark.parametrize("agent", ["tool_agent", "prompt_agent"])
-def test_118_a_typed_task_survives_a_crash_at_every_boundary(tmp_path: Path, agent: str) -> None:
+def test_a_typed_task_survives_a_crash_at_every_boundary(tmp_path: Path, agent: str) -> None:
     report = killed(tmp_path, agent)
     assert (report.broken, report.missed) == ([], [])

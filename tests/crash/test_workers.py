@@ -1,4 +1,4 @@
-"""Tasks of other workers than the usual one, and of agents that choose their tools, are killed wherever they can be."""
+"""Tasks of other workers, and of agents with tool selection, are killed at every boundary."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Pairs of verbs that begin within a millisecond of each other, and whether what the callers were told is true.
+"""Pairs of verbs that begin within a millisecond of each other, and whether their answers are true.
 
 One of each pair is to stop the task (cancel, pause, interrupt), the other drives it, speaks to it or undoes a step.
 What must hold, by the journal and the row as they are read afterwards:

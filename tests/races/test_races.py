@@ -1,4 +1,4 @@
-"""A sample of `make races`: two callers on one task within a millisecond, and each is told the truth."""
+"""A sample of `make races`: two callers on one task within a millisecond, and each gets a true answer."""
 
 import random
 from pathlib import Path
@@ -23,7 +23,7 @@ async def raced(store: Any, pairs: int, second: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
-async def test_a_stop_beside_another_verb_tells_the_state_that_is_reached(
+async def test_a_stop_beside_another_verb_returns_the_state_that_is_reached(
     store: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     if store == "postgresql":
@@ -33,7 +33,7 @@ async def test_a_stop_beside_another_verb_tells_the_state_that_is_reached(
 
 
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
-async def test_so_it_does_when_the_two_are_in_two_processes(
+async def test_a_stop_beside_a_verb_of_another_process_returns_the_state_that_is_reached(
     store: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     if store == "postgresql":

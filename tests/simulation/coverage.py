@@ -1,4 +1,4 @@
-"""What the simulation has to reach to mean anything: each rule, each state, and the moments that matter."""
+"""What the simulation has to cover: each rule, each state, and the critical moments."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""One simulated run: a random story of a few tasks, told to its end and then judged."""
+"""One simulated run: a random story of a few tasks, run to its end and then audited."""
 
 from __future__ import annotations
 

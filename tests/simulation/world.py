@@ -1,4 +1,4 @@
-"""A small world in one thread and in virtual time: a store, processes that drive tasks on it, and what befalls them.
+"""A small world in one thread and in virtual time: a store, processes that drive tasks on it, and their faults.
 
 The runners, loops and stores are the real ones; simulated are the way to the store (which takes time, fails, loses
 acknowledgements), the processes (which die, or stall until their lease has passed and then wake) and what models and

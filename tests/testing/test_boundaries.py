@@ -1,4 +1,4 @@
-"""Crashing an agent of one's own: what the fixture finds in a good one, and in an engine that is broken."""
+"""Crashing an agent at every boundary: the fixture accepts a correct engine and finds the defect of a broken one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +45,7 @@ def shop(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_an_agent_of_ones_own_survives_a_kill_at_each_boundary(
+def test_an_agent_survives_a_kill_at_each_boundary(
     shop: Callable[[str], Path],
     crash_at_every_boundary: Callable[..., CrashReport],
     capsys: pytest.CaptureFixture[str],
@@ -62,7 +62,7 @@ def test_an_agent_of_ones_own_survives_a_kill_at_each_boundary(
     assert "kills at" in capsys.readouterr().out
 
 
-def test_a_broken_engine_is_found_out(shop: Callable[[str], Path]) -> None:
+def test_a_broken_engine_is_found(shop: Callable[[str], Path]) -> None:
     defect, name = FORGETFUL, "I13 unknown_iff_lost"
     report = boundaries.crash_at_every_boundary(
         "shop_to_crash:agent", "Tea?", cwd=shop(defect), recovery=False, only=lambda place: "pay" in place
@@ -84,7 +84,7 @@ def test_an_agent_that_is_not_there_is_named(shop: Callable[[str], Path], agent:
         boundaries.crash_at_every_boundary(agent, "Tea?", cwd=folder)
 
 
-def test_what_is_no_agent_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_object_that_is_no_agent_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         child.drive(str(tmp_path), "t", [], "treadle.models:text", "Tea?", "memory:", "") == child.NOT_FOUND
     )
@@ -101,7 +101,7 @@ async def test_a_fault_point_may_raise_instead_of_killing() -> None:
         assert (await runner.run(Agent(ScriptedModel(["done"])), "go", task_id="t")).final_text == "done"
 
 
-def test_what_a_wrapped_store_does_not_change_is_asked_of_the_store_inside() -> None:
+def test_a_wrapped_store_passes_other_calls_to_the_store_inside() -> None:
     class Mine(WrappedStore):
         pass
 

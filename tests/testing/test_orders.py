@@ -1,4 +1,4 @@
-"""All orders of completion: equal for independent calls, and told apart where a tool depends on its siblings."""
+"""All orders of completion: equal for independent calls, and different where a tool depends on its siblings."""
 
 import time
 from typing import Any
@@ -53,7 +53,7 @@ async def test_the_step_with_the_most_calls_is_taken_or_the_one_that_is_named() 
         await every_order(agent, "go", step="s2")
 
 
-async def test_calls_whose_results_depend_on_who_ended_first_are_found_out() -> None:
+async def test_calls_whose_results_depend_on_the_order_are_found() -> None:
     ended: list[int] = []
 
     @tool

@@ -122,7 +122,7 @@ def test_thinking_that_was_changed_on_the_way_back_is_refused() -> None:
 
 
 @pytest.mark.parametrize("way", [ask, ask_streamed])
-def test_usage_is_told_in_anthropics_way(way: Any) -> None:
+def test_usage_is_reported_in_the_format_of_anthropic(way: Any) -> None:
     usage = Usage(input_tokens=100, output_tokens=20, cached_tokens=64, reasoning_tokens=7)
     with ProviderServer([turn("Hi", usage=usage)]) as server:
         told = way(server).usage

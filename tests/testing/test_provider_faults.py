@@ -178,7 +178,7 @@ def test_a_stream_can_end_cleanly_without_its_terminal_event(way: Any) -> None:
     assert "".join(heard) == LONG
 
 
-def test_a_break_after_the_last_event_leaves_everything_said(way: Any) -> None:
+def test_a_break_after_the_last_event_loses_no_text(way: Any) -> None:
     heard: list[str] = []
     with ProviderServer([turn(LONG, cut="eof", cut_after=10_000)]) as server:
         way.stream(server, heard)

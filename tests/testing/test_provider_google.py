@@ -130,7 +130,7 @@ def test_calls_are_signed_and_may_not_be_changed() -> None:
 
 
 @both
-def test_usage_is_told_in_googles_way(way: Any) -> None:
+def test_usage_is_reported_in_the_format_of_google(way: Any) -> None:
     with ProviderServer([turn("Hi", usage=Usage(100, 20, cached_tokens=64, reasoning_tokens=7))]) as server:
         told = way(server).usage_metadata
     assert (told.prompt_token_count, told.cached_content_token_count) == (100, 64)

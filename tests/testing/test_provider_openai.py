@@ -126,7 +126,7 @@ def test_a_streamed_call_opens_with_id_and_name_and_goes_on_with_arguments_only(
     assert json.loads("".join(piece.function.arguments for piece in rest)) == {"a": 12345}
 
 
-def test_reasoning_is_told_apart_from_the_answer() -> None:
+def test_reasoning_is_separate_from_the_answer() -> None:
     with ProviderServer([turn(reasoning("Adding up."), "3")]) as server:
         message = ask(server).choices[0].message
         deltas = [c.choices[0].delta for c in ask_streamed(server)]

@@ -135,7 +135,7 @@ def test_reasoning_is_encrypted_only_when_that_is_asked_for_and_may_not_be_chang
 
 
 @both
-def test_usage_is_told_in_openais_way(way: Any) -> None:
+def test_usage_is_reported_in_the_format_of_openai(way: Any) -> None:
     with ProviderServer([turn("Hi", usage=Usage(100, 20, cached_tokens=64, reasoning_tokens=7))]) as server:
         told = way(server).usage
     assert (told.input_tokens, told.output_tokens, told.total_tokens) == (100, 20, 120)

@@ -1,4 +1,4 @@
-"""The auditor finds nothing in an honest journal, and each kind of lie in a forged one."""
+"""The auditor finds nothing in a valid journal, and each kind of violation in a forged one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,11 +87,11 @@ def test_a_step_that_completes_with_an_open_call_is_seen() -> None:
     assert "one_end" in found(without(6))
 
 
-def test_a_second_begin_of_a_running_call_is_seen() -> None:
+def test_a_second_start_of_a_running_call_is_seen() -> None:
     assert "one_end" in found(doubled(5))
 
 
-def test_an_answer_nobody_asked_for_is_seen() -> None:
+def test_an_answer_without_a_request_is_seen() -> None:
     assert "one_end" in found(without(3))
 
 
@@ -102,7 +102,7 @@ def test_an_event_after_the_end_is_seen() -> None:
 @pytest.mark.parametrize(
     ("offered", "wrong"), [(None, False), (("save",), False), (("look",), True), ((), True)]
 )
-def test_a_begin_of_a_call_whose_tool_was_not_offered_is_seen(
+def test_a_start_of_a_call_whose_tool_was_not_offered_is_seen(
     offered: tuple[str, ...] | None, wrong: bool
 ) -> None:
     events = honest()
@@ -112,7 +112,7 @@ def test_a_begin_of_a_call_whose_tool_was_not_offered_is_seen(
 
 @pytest.mark.parametrize("tried_again", [False, True])
 @pytest.mark.parametrize(("tools", "wrong"), [(None, False), (("save",), False), (("look",), True)])
-def test_a_begin_of_a_call_that_a_request_of_a_function_did_not_hold_is_seen(
+def test_a_start_of_a_call_that_the_request_of_a_step_function_did_not_hold_is_seen(
     tools: tuple[str, ...] | None, wrong: bool, tried_again: bool
 ) -> None:
     said = Message("assistant", (ToolCall("s1-m1-0", "save", {}),))
@@ -135,13 +135,13 @@ def test_a_begin_of_a_call_that_a_request_of_a_function_did_not_hold_is_seen(
     assert ("one_end" in found(events)) == wrong
 
 
-def test_an_outcome_called_unknown_without_a_lost_begin_is_seen() -> None:
+def test_an_unknown_outcome_without_a_lost_start_is_seen() -> None:
     events = honest()
     events[5] = e.ToolEnded("s1", "s1-0", "unknown")
     assert "unknown_iff_lost" in found(numbered(*events))
 
 
-def test_a_lost_begin_whose_outcome_is_not_called_unknown_is_seen() -> None:
+def test_a_lost_start_whose_outcome_is_not_unknown_is_seen() -> None:
     events = honest()
     events.insert(5, e.ToolStopped("s1", "s1-0", "crash"))
     assert "unknown_iff_lost" in found(numbered(*events))
@@ -201,7 +201,7 @@ async def test_the_journals_of_a_store_with_an_undo_and_a_fork_are_honest() -> N
 
 
 @pytest.mark.anyio
-async def test_a_fork_that_tells_another_past_is_seen() -> None:
+async def test_a_fork_with_another_past_is_seen() -> None:
     agent = Agent(ScriptedModel(["done"]), name="math")
     async with Runner("memory:") as runner:
         first = await runner.run(agent, "go")
@@ -253,14 +253,14 @@ def test_a_step_that_still_runs_as_its_task_completes_is_seen() -> None:
     assert found(numbered(*events[:7], *events[8:])) == {"prefix_folds"}
 
 
-def test_a_task_that_completes_while_words_wait_to_be_read_is_seen() -> None:
+def test_a_task_that_completes_while_messages_wait_to_be_read_is_seen() -> None:
     events = fan_of_steps()
     place = next(at for at, event in enumerate(events) if isinstance(event, e.TaskEnded))
     events.insert(place, e.InputReceived((Text("and?"),)))
     assert "well_formed" in found(numbered(*events))
 
 
-def test_words_that_are_kept_nowhere_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_are_missing_in_the_conversation_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     events = fan_of_steps()
     events.insert(4, e.InputReceived((Text("and?"),)))
     events[7], events[8] = e.StepCompleted("s3", True, "done"), e.StepSkipped("s2", "join")
@@ -269,7 +269,7 @@ def test_words_that_are_kept_nowhere_are_seen(monkeypatch: pytest.MonkeyPatch) -
     assert "well_formed" in found(numbered(*events))
 
 
-def test_words_that_no_step_read_and_none_is_to_read_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_no_step_reads_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     events = fan_of_steps()
     monkeypatch.setattr(schedule, "_read", lambda state, node, step: state.unread.clear())
     assert found(numbered(*events)) == {"well_formed"}
@@ -282,7 +282,7 @@ def test_a_step_that_ends_twice_is_seen() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("driver", ["gave it back", "died"])
-async def test_a_recorded_cancel_is_to_be_carried_out_by_whoever_gives_the_task_back(driver: str) -> None:
+async def test_a_task_released_before_its_recorded_cancel_was_carried_out_is_seen(driver: str) -> None:
     """A driver that died has given nothing back: the next one ends the task."""
     store, answers = MemoryStore(), list[object]()
     await store.open()

@@ -1,4 +1,4 @@
-"""Each numbered invariant is broken by a planted violation, and the auditor says which, of what task and where."""
+"""Each numbered invariant is broken by a planted violation, and the auditor names it with task and event."""
 
 import subprocess
 import sys
@@ -196,7 +196,7 @@ def test_each_invariant_has_a_planted_violation_or_a_reason_why_not() -> None:
     assert [rule.number for rule in RULES] == [f"I{number}" for number in range(1, 15)]
 
 
-def test_an_honest_journal_with_every_witness_has_no_violation() -> None:
+def test_an_honest_journal_with_all_evidence_has_no_violation() -> None:
     told = [Acknowledged("t", event.kind, event.seq) for event in honest()]
     case = Evidence(
         ledger=[STARTED],
@@ -228,7 +228,7 @@ def keeper(secret: str = "nothing") -> Agent[None]:
 
 
 @pytest.mark.anyio
-async def test_a_secret_in_a_record_is_found_in_whatever_form() -> None:
+async def test_a_secret_in_a_record_is_found_in_any_form() -> None:
     async with Runner("memory:") as runner:
         await runner.run(keeper('tr"0ub4dor'), "go", task_id="t")
         found = await audit_store(runner.store, Evidence(secrets=['tr"0ub4dor', "not there"]))
@@ -247,7 +247,7 @@ def test_a_secret_in_a_file_is_found_also_where_it_is_split_escaped_or_coded() -
 
 
 @pytest.mark.anyio
-async def test_a_task_that_nobody_touched_and_that_changed_is_found() -> None:
+async def test_an_untouched_task_that_changed_is_found() -> None:
     async with Runner("memory:", agents=[keeper()]) as runner:
         for name in ("one", "two"):
             await runner.create_task(keeper(), "go", task_id=name)

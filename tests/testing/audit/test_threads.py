@@ -1,4 +1,4 @@
-"""The auditor finds what is wrong with a thread as a whole: lost members, messages that were never or not only said."""
+"""The auditor finds what is wrong with a thread as a whole: lost members, missing and repeated messages."""
 
 from typing import Any
 

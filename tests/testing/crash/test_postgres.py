@@ -44,10 +44,10 @@ async def head_after_a_kill_at(place: str, url: str, *, seconds: float = 0.0) ->
         await store.close()
 
 
-async def test_what_was_sent_before_commit_is_gone(postgres: PostgresServer) -> None:
+async def test_a_transaction_without_commit_is_lost(postgres: PostgresServer) -> None:
     assert await head_after_a_kill_at("inside task_created", postgres.in_schema("inside")) == 0
 
 
-async def test_what_was_committed_and_not_answered_is_there(postgres: PostgresServer) -> None:
+async def test_a_transaction_whose_commit_was_not_answered_is_stored(postgres: PostgresServer) -> None:
     url = postgres.in_schema("committing")
     assert await head_after_a_kill_at("committing task_created", url, seconds=10) > 0

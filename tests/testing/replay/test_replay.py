@@ -1,4 +1,4 @@
-"""Recorded tasks as tests: what did not change passes, and what did is named with both values."""
+"""Recorded tasks as tests: an unchanged agent passes, and each change is named with both values."""
 
 import asyncio
 
@@ -109,7 +109,7 @@ async def test_a_tool_that_is_gone_drifts_in_the_request_and_in_the_call(recorde
     assert "no tool 'order'" in str(shown.now)
 
 
-async def test_what_the_model_is_shown_of_a_result_drifts_when_it_is_cut_shorter(tmp_path):
+async def test_a_shorter_observation_of_a_result_is_a_drift(tmp_path):
     @tool(read_only=True)
     async def read() -> str:
         return "word " * 400
@@ -138,7 +138,7 @@ async def test_a_model_a_worker_and_settings_that_changed_are_named(recorded):
     )
 
 
-async def test_without_a_declaration_a_changed_prompt_is_told_from_a_changed_agent(recorded):
+async def test_without_a_declaration_a_changed_prompt_differs_from_a_changed_agent(recorded):
     recording = await load(recorded)
     bare = type(recording)(recording.task_id, recording.events, recording.history)
     assert (await replay(bare, shop())).ok
@@ -148,7 +148,7 @@ async def test_without_a_declaration_a_changed_prompt_is_told_from_a_changed_age
     assert kinds == ["agent"]
 
 
-async def test_what_was_said_undone_and_failed_on_the_way_is_gone_through_as_it_counted():
+async def test_later_messages_undone_steps_and_failures_are_replayed():
     script = [call("stock", item="tea"), call("order", item="tea", pieces=1), text("Done.")]
     agent = Agent(
         ScriptedModel(lambda request: script[request.turn]),
@@ -186,7 +186,7 @@ async def test_a_task_that_failed_fails_again_and_a_paused_one_stops_where_it_wa
 
 
 @pytest.mark.parametrize("worker", ["react", "planner"])
-async def test_a_task_of_a_worker_that_speaks_in_words_replays(worker):
+async def test_a_task_of_a_dialect_in_plain_text_replays(worker):
     script = {
         "react": [
             'Action: stock\nAction Input: {"item": "tea"}',
@@ -252,7 +252,7 @@ class Walk:
         return None
 
 
-async def test_calls_their_order_and_requests_of_a_worker_of_ones_own_are_compared():
+async def test_calls_their_order_and_requests_of_a_custom_worker_are_compared():
     def walker(run):
         return Agent(ScriptedModel(lambda r: "Two."), name="walker", tools=[stock], worker=Walk(run))
 

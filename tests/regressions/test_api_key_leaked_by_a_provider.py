@@ -1,0 +1,101 @@
+"""A redirect of a provider sent the API key to another host; a key in an error message was stored in the journal."""
+
+import base64
+import json
+
+import pytest
+
+from tests.llm.key_matrix import FORMS, another_host
+from tests.llm.wires import SECRET, WHOLE, WIRES, scripted
+from treadle import Agent, Runner, tool
+from treadle.errors import ModelError
+from treadle.models import Retry
+from treadle.testing.audit import Evidence, audit_store
+from treadle.testing.conformance.model import ask, request
+from treadle.testing.provider import call, fail, raw, text
+
+every = pytest.mark.parametrize("made", (WIRES | WHOLE).values(), ids=WIRES | WHOLE)
+REDIRECTS = (301, 302, 303, 307, 308)
+
+
+@pytest.mark.parametrize("made", WIRES.values(), ids=WIRES)
+@pytest.mark.anyio
+async def test_a_redirect_to_another_host_is_refused_once_and_named_without_the_key(made):
+    with another_host() as elsewhere:
+        where = {"location": f"{elsewhere.url}/v1?key={SECRET}"}
+        for status in REDIRECTS:
+            with scripted(made, raw(b"", status=status, headers=where)) as (server, model):
+                async with Runner("memory:") as runner:
+                    result = await runner.run(Agent(Retry(model)), "go")
+                assert len(server.requests) == 1
+            assert elsewhere.requests == []
+            assert (result.state, result.error.kind, result.error.status) == ("failed", "not_found", status)
+            assert elsewhere.url.removeprefix("http://") in result.error.message
+            assert "base_url" in result.error.message
+            assert SECRET not in result.error.message
+
+
+@pytest.mark.parametrize("made", WIRES.values(), ids=WIRES)
+@pytest.mark.anyio
+async def test_a_key_in_the_error_of_a_provider_is_in_no_record(made):
+    said = [f"Incorrect API key provided: {form(SECRET)}." for form in FORMS.values()]
+    items = [fail(401, words) for words in said]
+    items += [
+        raw(f"<html><title>{words}</title>{words}", status=403, content_type="text/html") for words in said
+    ]
+    items += [raw(json.dumps({"why": [words]}), status=422) for words in said]
+    with scripted(made, *items) as (server, model):
+        async with Runner("memory:") as runner:
+            for _ in items:
+                assert (await runner.run(Agent(model), "go")).state == "failed"
+            assert await audit_store(runner.store, Evidence(secrets=[SECRET])) == []
+        assert len(server.requests) == len(items)
+
+
+@every
+@pytest.mark.anyio
+async def test_what_led_to_an_error_of_a_provider_does_not_hang_on_it(made):
+    said = f"No: {base64.b64encode(SECRET.encode()).decode()}"
+    with scripted(made, fail(401, said)) as (_, model), pytest.raises(ModelError, match="No: ") as caught:
+        await ask(model, request())
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+@every
+@pytest.mark.anyio
+async def test_a_call_with_a_key_in_its_arguments_does_not_run_with_something_else_in_its_place(made):
+    paths: list[str] = []
+
+    @tool
+    def remove(path: str) -> str:
+        """Remove a folder."""
+        paths.append(path)
+        return "removed"
+
+    script = [call("remove", path=f"/data/{SECRET}"), call("remove", path="/data/x"), text("Done.")]
+    with scripted(made, *script) as (_, model):
+        async with Runner("memory:") as runner:
+            result = await runner.run(Agent(model, tools=[remove]), "go")
+            assert await audit_store(runner.store, Evidence(secrets=[SECRET])) == []
+    assert (result.state, paths) == ("completed", ["/data/x"])
+    assert [one.outcome for one in result.tool_executions] == ["invalid", "ok"]
+    told = "its arguments held a secret of this process, now [secret]. Ask for it without the secret"
+    assert told in str(result.messages)
+
+
+@pytest.mark.anyio
+async def test_the_file_in_which_a_key_lies_may_be_opened(monkeypatch):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/app/service-account.json")
+    paths: list[str] = []
+
+    @tool(read_only=True)
+    def read(path: str) -> str:
+        """Read a file."""
+        paths.append(path)
+        return "{}"
+
+    with scripted(WIRES["chat"], call("read", path="/app/service-account.json"), text("Done.")) as (_, model):
+        async with Runner("memory:") as runner:
+            await runner.run(Agent(model, tools=[read]), "go")
+    assert paths == ["/app/service-account.json"]

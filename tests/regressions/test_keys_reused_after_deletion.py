@@ -1,0 +1,104 @@
+"""A task with the id of a deleted one had the same idempotency keys, so a service took its calls for old ones."""
+
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.acts import until
+from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
+from treadle.core import events as e
+from treadle.core.fold import fold
+from treadle.core.messages import Text
+from treadle.core.state import start
+from treadle.llm.scripted import call
+from treadle.stores.memory import MemoryStore
+from treadle.testing.audit import Evidence, LedgerEntry, audit_store
+from treadle.testing.postgres import PostgresServer
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+async def runner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Runner]:
+    store: Any = MemoryStore() if request.param == "memory" else tmp_path / "journal.db"
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        store = server.in_schema(f"t{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
+    async with Runner(store) as runner:
+        yield runner
+
+
+class Shop:
+    """A service that takes a call whose key it knows for one that it has done."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.attempts: list[tuple[str, str]] = []
+        self.hangs = False
+
+        @tool(idempotent=True)
+        async def order(ctx: ToolContext) -> str:
+            self.attempts.append((ctx.task_id, ctx.idempotency_key))
+            if self.hangs:
+                self.hangs = False
+                await until(lambda: False)
+            if ctx.idempotency_key in self.keys:
+                return "was ordered before"
+            self.keys.append(ctx.idempotency_key)
+            return "ordered"
+
+        below = Agent(ScriptedModel([call("order"), "Done."]), name="below", tools=[order])
+        model = ScriptedModel([call("order") + call("below", input="go"), "Done."])
+        self.agent = Agent(model, name="buyer", tools=[order], subagents=[below])
+
+
+async def test_a_task_of_the_id_of_a_deleted_one_has_other_keys_and_so_have_its_children(
+    runner: Runner,
+) -> None:
+    shop = Shop()
+    for _ in range(3):
+        result = await runner.run(shop.agent, "Buy", task_id="order-7")
+        assert [made.output for made in result.tool_executions] == ["ordered", "Done."]
+        await runner.delete_task("order-7")
+    assert len(shop.keys) == 6, "two calls, one of them a child's, of each of three tasks"
+
+
+async def test_the_keys_of_a_task_stay_what_they_are_on_every_attempt(runner: Runner) -> None:
+    shop = Shop()
+    shop.hangs = True
+    handle = await runner.start(shop.agent, "Buy", task_id="order-7")
+    await until(lambda: bool(shop.attempts))
+    await handle.interrupt()
+    async with Runner(runner.store, agents=[shop.agent]) as other:
+        await other.resume("order-7")
+    mine = [key for task, key in shop.attempts if task == "order-7"]
+    assert len(mine) == 2
+    assert len(set(mine)) == 1
+
+
+async def test_a_fork_keeps_what_it_shares_and_has_keys_of_its_own(runner: Runner) -> None:
+    shop = Shop()
+    await runner.run(shop.agent, "Buy", task_id="order-7")
+    fork = await runner.fork("order-7", at=1)
+    await runner.resume(fork, agent=shop.agent)
+    assert len(shop.keys) == len(set(shop.keys)) == 4
+
+
+def test_a_journal_from_before_keeps_its_keys() -> None:
+    created = e.TaskCreated("buyer", (Text("Buy"),), "thread")
+    created.seq = 1
+    state = fold(start("order-7"), [created])
+    assert (state.key_of("s1-0"), created.format) == ("order-7/s1-0", 1)
+
+
+async def test_the_auditor_sees_a_key_that_a_deleted_task_of_the_same_id_used(runner: Runner) -> None:
+    shop = Shop()
+    await runner.run(shop.agent, "Buy", task_id="order-7")
+    old = LedgerEntry("s1-0", shop.keys[0], "idempotent", "start", "order-7", time=1)
+    new = LedgerEntry("s1-0", shop.keys[0], "idempotent", "start", "order-7", time=2**60)
+    found = [one.text for one in await audit_store(runner.store, Evidence(ledger=[old, new]))]
+    assert found == [f"s1-0 has the key {shop.keys[0]}, which was used before the task was made"]
+    assert await audit_store(runner.store, Evidence(ledger=[new])) == []

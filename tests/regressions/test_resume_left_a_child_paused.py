@@ -1,0 +1,100 @@
+"""A resume that came while its tasks were being released left a child paused."""
+
+import asyncio
+
+import pytest
+
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call
+from treadle.ports import Commit, CommitDone
+from treadle.stores.memory import MemoryStore
+from treadle.testing.wrappers import WrappedStore
+
+pytestmark = pytest.mark.anyio
+
+
+class Held(WrappedStore):
+    """A store that gives the task above all back only when it is told to."""
+
+    gate: asyncio.Event
+
+    def commit(self, commit: Commit, done: CommitDone) -> None:
+        if not (commit.release and commit.task_id == "job" and not self.gate.is_set()):
+            self._store.commit(commit, done)
+            return
+
+        async def later() -> None:
+            await self.gate.wait()
+            self._store.commit(commit, done)
+
+        self.releasing = asyncio.ensure_future(later())
+
+
+async def test_a_resume_that_attaches_while_its_task_stops_for_a_paused_child_goes_on() -> None:
+    resting = asyncio.Event()
+
+    @tool(read_only=True)
+    async def rest() -> str:
+        """Rest."""
+        resting.set()
+        await asyncio.sleep(0.05)
+        return "rested"
+
+    leaf = Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+    root = Agent(ScriptedModel([call("leaf", input="go"), "a poem"]), name="root", subagents=[leaf])
+    store = Held(MemoryStore())
+    store.gate = asyncio.Event()
+    async with Runner(store, agents=[root]) as runner:
+        handle = await runner.start(root, "Write.", task_id="job")
+        await resting.wait()
+        assert (await runner.pause("job.s1-0")).state == "paused"
+        resuming = asyncio.ensure_future(runner.resume("job"))
+        await asyncio.sleep(0.05)
+        store.gate.set()
+        assert (await resuming).state == "completed"
+        assert (await handle.result()).state == "completed"
+
+
+async def test_a_child_that_is_paused_after_the_resume_stays_paused() -> None:
+    resting = asyncio.Event()
+
+    @tool(read_only=True)
+    async def rest() -> str:
+        """Rest."""
+        resting.set()
+        await asyncio.sleep(0.1)
+        return "rested"
+
+    leaf = Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+    root = Agent(ScriptedModel([call("leaf", input="go"), "a poem"]), name="root", subagents=[leaf])
+    async with Runner(MemoryStore(), agents=[root]) as runner:
+        await runner.start(root, "Write.", task_id="job")
+        await resting.wait()
+        resuming = asyncio.ensure_future(runner.resume("job"))
+        await asyncio.sleep(0.01)
+        assert (await runner.pause("job.s1-0")).state == "paused"
+        assert (await resuming).state == "waiting"
+
+
+async def test_a_resume_that_comes_while_a_pause_reaches_a_child_lifts_it_there_too() -> None:
+    resting = asyncio.Event()
+
+    @tool(read_only=True)
+    async def rest() -> str:
+        """Rest."""
+        resting.set()
+        await asyncio.sleep(0.1)
+        return "rested"
+
+    leaf = Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+    stem = Agent(ScriptedModel([call("leaf", input="go"), "a stem"]), name="stem", subagents=[leaf])
+    root = Agent(ScriptedModel([call("stem", input="go"), "a poem"]), name="root", subagents=[stem])
+    async with Runner(MemoryStore(), agents=[root]) as runner:
+        handle = await runner.start(root, "Write.", task_id="job")
+        await resting.wait()
+        pausing = asyncio.ensure_future(runner.pause("job"))
+        await asyncio.sleep(0.02)  # the leaf is told to pause, and still waits for its tool
+        assert (await runner.resume("job")).state == "completed"
+        assert (await handle.result()).state == "completed"
+        assert (await pausing).state == "completed"
+        assert (await runner.verify()).findings == ()

@@ -1,0 +1,124 @@
+"""Undoing or deleting a turn of a thread changed the history of other tasks, or did not remove its messages."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import said, sayer
+from treadle import Agent, Runner, ScriptedModel, Task
+from treadle.stores.memory import MemoryStore
+from treadle.testing.audit import audit_store
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return MemoryStore() if request.param == "memory" else tmp_path / "journal.db"
+
+
+def echo() -> Agent[Any]:
+    """An agent that repeats the newest message, and says how many messages it saw."""
+    return Agent(
+        ScriptedModel(lambda request: f"re: {request.messages[-1].text} ({len(request.messages)})"),
+        name="echo",
+    )
+
+
+async def found_by_verify_and_audit(runner: Runner) -> list[Any]:
+    return [*(await runner.verify()).findings, *await audit_store(runner.store)]
+
+
+@pytest.mark.parametrize("forked", [True, False])
+async def test_a_task_keeps_the_messages_it_began_with_after_their_turn_is_undone_and_deleted(
+    store: Any, forked: bool
+) -> None:
+    agent = echo()
+    async with Runner(store, agents=[agent]) as runner:
+        one = await runner.run(agent, "one", thread_id="talk")
+        two = await runner.create_task(agent, "two", thread_id="talk")
+        fork = await runner.fork(one.task_id) if forked else None
+        await runner.undo_step(one.task_id)
+        await runner.delete_task(one.task_id)
+    async with Runner(store, agents=[agent]) as runner:
+        assert await found_by_verify_and_audit(runner) == []
+        state = (await runner.driver.cache.load(two.task_id)).state
+        assert said(state.history) == [("user", "one"), ("assistant", "re: one (1)")]
+        await runner.resume(two)
+        assert said(await runner.get_thread("talk")) == [("user", "two"), ("assistant", "re: two (1)")]
+        if fork is not None:
+            assert (await runner.resume(fork)).state == "completed"
+        assert await found_by_verify_and_audit(runner) == []
+
+
+async def three_turns(runner: Runner, agent: Agent[Any]) -> list[Task]:
+    """Tasks of a thread, the first two finalized."""
+    tasks = [
+        await runner.create_task(agent, words, thread_id="talk", task_id=words) for words in ("one", "two")
+    ]
+    for task in tasks:
+        await runner.resume(task)
+    return tasks
+
+
+async def test_a_turn_that_is_finalized_again_brings_no_undone_messages_back(store: Any) -> None:
+    agent = echo()
+    async with Runner(store, agents=[agent]) as runner:
+        one, two = await three_turns(runner, agent)
+        await runner.undo_step(two)
+        await runner.undo_step(one)
+        await runner.resume(two)
+        words_of_two = [("user", "two"), ("assistant", "re: two (3)")]
+        assert said(await runner.get_thread("talk")) == words_of_two
+        await runner.resume(one)
+        words_of_one = [("user", "one"), ("assistant", "re: one (1)")]
+        assert said(await runner.get_thread("talk")) == [*words_of_two, *words_of_one]
+    async with Runner(store, agents=[agent]) as runner:
+        assert said(await runner.get_thread("talk")) == [*words_of_two, *words_of_one]
+        assert (await runner.run(agent, "three", thread_id="talk")).final_text == "re: three (5)"
+        assert await found_by_verify_and_audit(runner) == []
+
+
+async def test_a_turn_that_runs_while_the_one_before_it_is_undone_adds_its_own_messages_alone(
+    store: Any,
+) -> None:
+    agent = echo()
+    async with Runner(store, agents=[agent]) as runner:
+        one = await runner.run(sayer("Hi.", name="other"), "one", thread_id="talk")
+        two = await runner.create_task(agent, "two", thread_id="talk")
+        await runner.run_step(two)
+        await runner.undo_step(one.task_id)
+        await runner.finalize(two)
+        assert said(await runner.get_thread("talk")) == [("user", "two"), ("assistant", "re: two (3)")]
+        assert (await runner.run(agent, "three", thread_id="talk")).final_text == "re: three (3)"
+
+
+async def test_a_fork_in_the_thread_of_its_task_brings_no_undone_turns_of_that_thread(store: Any) -> None:
+    agent = echo()
+    async with Runner(store, agents=[agent]) as runner:
+        one, two = await three_turns(runner, agent)
+        fork = await runner.fork(two, input="and?", thread_id="talk")
+        await runner.undo_step(two)
+        await runner.undo_step(one)
+        await runner.resume(fork)
+        shared = [("user", "two"), ("assistant", "re: two (3)")]
+        words = [*shared, ("user", "and?"), ("assistant", "re: and? (5)")]
+        assert said(await runner.get_thread("talk")) == words
+
+
+async def test_a_fork_in_another_thread_keeps_what_its_task_began_with(store: Any) -> None:
+    agent = echo()
+    async with Runner(store, agents=[agent]) as runner:
+        one, two = await three_turns(runner, agent)
+        fork = await runner.fork(two, input="and?", thread_id="aside")
+        before = said(await runner.get_thread("talk"))
+        for task in (two, one):
+            await runner.undo_step(task)
+            await runner.delete_task(task)
+        await runner.resume(fork)
+        added = [("user", "and?"), ("assistant", "re: and? (5)")]
+    async with Runner(store, agents=[agent]) as runner:
+        assert said(await runner.get_thread("aside")) == [*before, *added]
+        assert said(await runner.get_thread("talk")) == []
+        assert await found_by_verify_and_audit(runner) == []
