@@ -27,7 +27,7 @@ def tell(way: str) -> None:
     """Have the writers of this process tell others in this way."""
     if way == "after":
         return
-    writer.PostgresWriter._wrote = lambda self, **what: None  # type: ignore[method-assign]
+    writer.PostgresWriter._schedule_notification = lambda self, **what: None  # type: ignore[method-assign]
     if way == "inside":
         write = Group.write
 

@@ -142,13 +142,13 @@ class _Session:
             self.proxy.said += data
             if not self._passes_on("before", data, self.server):
                 break
-        self._end()
+        self._close_writer()
 
     def downward(self) -> None:
         while data := _read(self.server):
             if not self._passes_on("after", data, self.client):
                 break
-        self._end()
+        self._close_writer()
 
     def _passes_on(self, moment: Moment, data: bytes, to: socket.socket) -> bool:
         """Pass data on, or swallow it; False when the session is to end."""
@@ -160,7 +160,7 @@ class _Session:
             return self.is_mute
         return _sent(to, data)
 
-    def _end(self) -> None:
+    def _close_writer(self) -> None:
         ends = [self.client, self.server]
         if self.proxy.is_silent:
             self.proxy.left.append(ends.pop())

@@ -49,7 +49,7 @@ async def test_a_store_that_cannot_say_goodbye_is_closed_all_the_same(
     def broken(self: Journal) -> None:
         raise Broken
 
-    monkeypatch.setattr(Journal, "farewell", broken)
+    monkeypatch.setattr(Journal, "end_lease", broken)
     monkeypatch.setattr(Journal, "rolled_back", broken)
     async with asyncio.timeout(5):
         await store.close()

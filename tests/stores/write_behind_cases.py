@@ -36,7 +36,7 @@ class QueuedCases(SuccessionConformance):
             await two.delete("t")
 
             async def sleeps() -> bool:
-                return one._active()._pause() is None
+                return one._active()._wait_seconds() is None
 
             await until(sleeps)
 

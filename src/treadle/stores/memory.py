@@ -164,7 +164,7 @@ class MemoryStore(JournalStore):
                 result = refusal
         done(result)
         if commit.release and len(self._watchers) > 1:
-            self._tell(())
+            self._wake_watchers(())
 
     def _commit(self, commit: Commit) -> Committed:
         task = self._tasks.get(commit.task_id)
@@ -317,7 +317,7 @@ class MemoryStore(JournalStore):
                 return False
             task.seen.add(item.item_id)
             task.waiting[item.item_id] = kept
-        self._tell((task_id,))
+        self._wake_watchers((task_id,))
         return True
 
     async def delete(self, task_id: str) -> None:
@@ -549,7 +549,7 @@ class MemoryStore(JournalStore):
         self._watchers[token] = wake
         return lambda: self._watchers.pop(token, None) and None
 
-    def _tell(self, with_mail: Sequence[str]) -> None:
+    def _wake_watchers(self, with_mail: Sequence[str]) -> None:
         for wake in list(self._watchers.values()):
             wake(with_mail)
 

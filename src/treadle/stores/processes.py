@@ -23,7 +23,7 @@ LEASE_SECONDS: Final = 60.0
 SHORTEST_LEASE: Final = 0.5
 LONGEST_LEASE: Final = 86_400.0
 
-BEATS: Final = 6
+HEARTBEATS_PER_LEASE: Final = 6
 """How many heartbeats a lease lasts: a driver that is late with some of them does not lose its tasks."""
 
 

@@ -24,11 +24,11 @@ from treadle.ports import (
     ThreadMember,
 )
 from treadle.stores.query_reader import QueryReader
-from treadle.stores.writer_thread import NOTHING, Item, WriterThread
+from treadle.stores.writer_thread import BARRIER, Item, WriterThread
 
 W = TypeVar("W", bound=WriterThread)
 
-DISOWN_AGAIN: Final = (0.1, 10.0)
+DISOWN_RETRY_SECONDS: Final = (0.1, 10.0)
 """Seconds before the second and between the last of many tries to give a claim back."""
 
 
@@ -81,13 +81,13 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     def commit(self, commit: Commit, done: CommitDone) -> None:
         """Queue a commit; see `JournalStore.commit`. Raises `StoreUnavailable` once the store is closed."""
         if commit.release and len(self._watchers) > 1:
-            done = self._telling(done)
+            done = self._waking_watchers(done)
         self._active().submit(Item("commit", commit, done, asyncio.get_running_loop()))
 
-    def _telling(self, done: CommitDone) -> CommitDone:
+    def _waking_watchers(self, done: CommitDone) -> CommitDone:
         def told(result: Committed | Exception) -> None:
             done(result)
-            self._tell(())
+            self._wake_watchers(())
 
         return told
 
@@ -99,20 +99,20 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
             return await asyncio.shield(asked)
         except asyncio.CancelledError:
             # The claim may still succeed; an owner that nobody knows of would hold the task for ever.
-            asked.add_done_callback(lambda ended: self._give_back(writer, task_id, ended))
+            asked.add_done_callback(lambda ended: self._disown_later(writer, task_id, ended))
             raise
 
-    def _give_back(self, writer: W, task_id: str, ended: asyncio.Future[Claim]) -> None:
+    def _disown_later(self, writer: W, task_id: str, ended: asyncio.Future[Claim]) -> None:
         if not ended.cancelled() and ended.exception() is None:
             self._disown(writer, task_id, ended.result().epoch)
 
-    def _disown(self, writer: W, task_id: str, epoch: int, after: float = DISOWN_AGAIN[0]) -> None:
+    def _disown(self, writer: W, task_id: str, epoch: int, after: float = DISOWN_RETRY_SECONDS[0]) -> None:
         """Give back a claim nobody waits for; again and again, if the store cannot be written."""
         loop = asyncio.get_running_loop()
 
         def done(result: Exception | None) -> None:
             if isinstance(result, StoreUnavailable):
-                later = min(2 * after, DISOWN_AGAIN[1])
+                later = min(2 * after, DISOWN_RETRY_SECONDS[1])
                 loop.call_later(after, self._disown, writer, task_id, epoch, later)
 
         with suppress(StoreUnavailable):  # it is closed, and has said that it owns nothing any more
@@ -121,7 +121,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
         new = await self._submit(self._active(), "post", (task_id, item))
-        self._tell((task_id,))
+        self._wake_watchers((task_id,))
         return new
 
     async def delete(self, task_id: str) -> None:
@@ -170,16 +170,16 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
 
         return end
 
-    def _tell(self, with_mail: Sequence[str]) -> None:
+    def _wake_watchers(self, with_mail: Sequence[str]) -> None:
         """Wake all who watch through this object: the writer notices only what others wrote."""
         for wake in list(self._watchers.values()):
             wake(with_mail)
 
-    async def _settled(self) -> None:
+    async def _wait_for_queue(self) -> None:
         """Wait until what this process queued is written, so that a read sees it."""
         writer = self._active()
         if writer.finished != writer.queued or not writer.ready.done():
-            await self._submit(writer, NOTHING)
+            await self._submit(writer, BARRIER)
 
     def _active(self) -> W:
         """The running writer; the first use starts it."""

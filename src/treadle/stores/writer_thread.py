@@ -1,7 +1,37 @@
-"""The one thread of a process that writes to a store: takes all that waits and writes it as one group.
+"""The writer thread: the one thread of a process that writes to a store, a group of items at a time.
 
-A durable transaction costs a disk flush; commits of concurrent tasks share it. What a group is written to, and how, is
-said by the store's own subclass.
+Theory of operation
+-------------------
+
+A durable transaction costs a flush of the disk. Commits of concurrent tasks share one: while the thread writes a group,
+event loops queue more items, and the next group takes all of them.
+
+    event loop                     writer thread
+    submit(item) ---> queue ---+
+    submit(item) ---> queue ---+--> _serve: take all that is queued, up to GROUP_SIZE
+                                      _write(group): one transaction, a result for each item
+    done(result) <--- one call <----  _deliver: one `call_soon_threadsafe` for each event loop
+                      a loop          the queue stays empty for `_wait_seconds`: `_run_due_work`
+
+States of a writer:
+
+    opening   `ready` is pending; items may be queued already
+    running   `ready` is done; the thread takes groups
+    closing   `closing` says why; `submit` raises it, and the thread writes what was queued before
+    stopped   `stopped` is done; the thread has ended
+
+Invariant: each item that `submit` accepted gets exactly one call of `done`, in its own event loop, in the order of
+submission. It gets a result, or the error that stopped it. An error in `_write` is the result of its group, and the
+thread goes on.
+
+`BARRIER` is the operation of an item that writes nothing: its `done` is called once all items before it are written.
+A read waits for one, so that it sees what its process queued.
+
+A subclass says what a store is: how it opens, writes a group, does the work that is due, and closes.
+
+When the interpreter exits, `RunningWriters` stops all writers of this process and waits for them, for at most
+`EXIT_SECONDS`. A child made by fork has the memory of its parent but not its threads: a writer belongs to the process
+`pid`, and the child learns from `RunningWriters.inherited` what its parent had open.
 """
 
 from __future__ import annotations
@@ -20,14 +50,14 @@ from weakref import WeakSet
 
 from treadle.errors import Fenced, StoreUnavailable, TreadleError
 
-GROUP = 512
+GROUP_SIZE = 512
 EXIT_SECONDS = 2.0
 
 Done = Callable[[Any], None]
 
 
 class Item(NamedTuple):
-    """One thing to write: the name of an operation, its argument, and whom to tell in which loop."""
+    """One thing to write: the name of an operation, its argument, and the callback with its event loop."""
 
     operation: str
     argument: Any = None
@@ -35,15 +65,15 @@ class Item(NamedTuple):
     loop: AbstractEventLoop | None = None
 
 
-NOTHING = ""
-"""The operation of an item that only waits for those before it."""
+BARRIER = ""
+"""The operation of an item that writes nothing: it is done once all items before it are."""
 
 
 class WriterThread:
-    """Writes what is queued, in its thread; opens there too, so making one does not block.
+    """Write queued items in a thread of its own; open there too, so that making a writer does not block.
 
     Args:
-        name: of what it writes to, for errors and for the thread.
+        name: name of the file or database, for errors and for the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -58,8 +88,8 @@ class WriterThread:
         self._lock = Lock()
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         for future in (self.ready, self.stopped):
-            future.set_running_or_notify_cancel()  # so that a waiter who is cancelled cannot cancel it for all
-        Exit.add(self)
+            future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel it for all
+        RunningWriters.add(self)
         Thread(target=self._run, name=f"treadle-writer {name}", daemon=True).start()
 
     def submit(self, item: Item) -> None:
@@ -71,16 +101,16 @@ class WriterThread:
             self._put(item)
 
     def stop(self, reason: StoreUnavailable) -> None:
-        """Take nothing more, write what is queued, end."""
+        """Accept no more items, write the queued ones, and end."""
         with self._lock:
             if self.closing is None:
                 self.closing = reason
                 self._put(None)
 
-    # --------------------------------------------------------------------------- what a store says, in the thread
+    # ------------------------------------------------------------------------ what a store defines, in the thread
 
     def _open(self) -> None:
-        """Open what is written to; raise a `StoreError`, or what `_typed` makes one of."""
+        """Open the store; raise a `StoreError`, or an error that `_typed` turns into one."""
         raise NotImplementedError
 
     def _write(self, group: list[Item]) -> list[Any]:
@@ -88,26 +118,26 @@ class WriterThread:
         raise NotImplementedError
 
     def _typed(self, error: Exception) -> Exception:
-        """Return what an unexpected error is to those who wait."""
+        """Return the error of the port for an unexpected one."""
         raise NotImplementedError
 
-    def _pause(self) -> float | None:
-        """Return how many seconds to wait for something to write before `_look_around`; None: until there is."""
+    def _wait_seconds(self) -> float | None:
+        """Return after how many seconds without an item to call `_run_due_work`; None for never."""
         raise NotImplementedError
 
-    def _look_around(self) -> None:
-        """Do what is due when nothing is queued."""
+    def _run_due_work(self) -> None:
+        """Do the work that is due while no item is queued."""
         raise NotImplementedError
 
-    def _end(self) -> None:
-        """Say goodbye and close."""
+    def _close_writer(self) -> None:
+        """End the lease of this process and close the store."""
         raise NotImplementedError
 
     def _put(self, item: Item | None) -> None:
         self._queue.put(item)
 
-    def _next(self, timeout: float | None) -> Item | None:
-        """Wait for something to write; raise `Empty` after `timeout` seconds."""
+    def _next_item(self, timeout: float | None) -> Item | None:
+        """Wait for an item; raise `Empty` after `timeout` seconds."""
         return self._queue.get(timeout=timeout)
 
     # -------------------------------------------------------------------------------------- in the thread
@@ -115,7 +145,7 @@ class WriterThread:
     def _run(self) -> None:
         try:
             self._open()
-        except Exception as error:  # noqa: BLE001 (whatever it was, those who wait must hear it)
+        except Exception as error:  # noqa: BLE001 (each waiting call must get the error)
             reason = error if isinstance(error, TreadleError) else self._typed(error)
             self._fail_queued(reason)
             self.ready.set_exception(reason)
@@ -126,21 +156,21 @@ class WriterThread:
             pass
         with suppress(
             Exception
-        ):  # what was queued is answered; a driver without a goodbye is found dead all the same
-            self._end()
+        ):  # all items are answered; the lease of a driver that did not end it passes by itself
+            self._close_writer()
         self.stopped.set_result(None)
 
     def _serve(self) -> bool:
         """Wait for a group and write it; False when it was the last."""
         try:
-            first = self._next(self._pause())
+            first = self._next_item(self._wait_seconds())
         except Empty:
-            with suppress(Exception):  # the thread must go on: whoever writes next is told what is wrong
-                self._look_around()
+            with suppress(Exception):  # the thread must go on: the next write reports what is wrong
+                self._run_due_work()
             return True
         group: list[Item] = []
         try:
-            while first is not None and len(group) < GROUP - 1:
+            while first is not None and len(group) < GROUP_SIZE - 1:
                 group.append(first)
                 first = self._queue.get_nowait()
         except Empty:
@@ -150,13 +180,13 @@ class WriterThread:
                 group.append(first)
         try:
             results = self._write(group)
-        except Exception as error:  # noqa: BLE001 (the thread must go on, and those who wait must hear)
+        except Exception as error:  # noqa: BLE001 (the thread must go on, and each waiting call must get the error)
             results = [self._typed(error)] * len(group)
-        self._complete(group, results)
+        self._deliver(group, results)
         return first is not None
 
-    def _complete(self, group: list[Item], results: list[Any]) -> None:
-        """Hand out results with one call per event loop."""
+    def _deliver(self, group: list[Item], results: list[Any]) -> None:
+        """Deliver the results of a group, with one call for each event loop."""
         calls: dict[AbstractEventLoop, list[tuple[Done, Any]]] = {}
         for item, result in zip(group, results, strict=True):
             self.fenced += isinstance(result, Fenced)
@@ -165,8 +195,8 @@ class WriterThread:
                 calls.setdefault(item.loop, []).append((item.done, result))
         for loop, pairs in calls.items():
             try:
-                loop.call_soon_threadsafe(_call, loop, pairs)
-            except RuntimeError:  # that loop is closed: nobody waits for these any more
+                loop.call_soon_threadsafe(_call_back, loop, pairs)
+            except RuntimeError:  # that event loop is closed: no call waits there any more
                 continue
 
     def _fail_queued(self, reason: Exception) -> None:
@@ -176,45 +206,45 @@ class WriterThread:
         while not self._queue.empty():
             if (item := self._queue.get_nowait()) is not None:
                 group.append(item)
-        self._complete(group, [reason] * len(group))
+        self._deliver(group, [reason] * len(group))
 
 
-def _call(loop: AbstractEventLoop, pairs: list[tuple[Done, Any]]) -> None:
+def _call_back(loop: AbstractEventLoop, pairs: list[tuple[Done, Any]]) -> None:
     for done, result in pairs:
         try:
             done(result)
-        except Exception as error:  # noqa: BLE001 (one bad callback must not keep the others from hearing)
+        except Exception as error:  # noqa: BLE001 (a failing callback must not keep the results of others)
             loop.call_exception_handler({"message": "a commit callback failed", "exception": error})
 
 
-class Exit:
-    """Which writers run, for the end of the process and for its forks."""
+class RunningWriters:
+    """The running writers of this process, to stop at its end, and to know of in its forks."""
 
     writers: ClassVar[WeakSet[WriterThread]] = WeakSet()
     inherited: ClassVar[set[str]] = set()
-    """names of what was open when this process was forked"""
-    hooked = False
+    """names of the writers that ran when this process was forked"""
+    is_registered = False
 
     @classmethod
     def add(cls, writer: WriterThread) -> None:
-        """Take note of a writer that begins."""
-        if not cls.hooked:
-            cls.hooked = True
-            atexit.register(cls.finish)
-            os.register_at_fork(after_in_child=cls.forked)
+        """Add a writer that begins."""
+        if not cls.is_registered:
+            cls.is_registered = True
+            atexit.register(cls.stop_all)
+            os.register_at_fork(after_in_child=cls.remember_parent)
         cls.writers.add(writer)
 
     @classmethod
-    def finish(cls) -> None:
-        """Write what is queued, for a bounded time."""
+    def stop_all(cls) -> None:
+        """Write what is queued and stop, for at most `EXIT_SECONDS`."""
         deadline = time.monotonic() + EXIT_SECONDS
-        mine = [writer for writer in cls.writers if writer.pid == os.getpid()]
-        for writer in mine:
+        own = [writer for writer in cls.writers if writer.pid == os.getpid()]
+        for writer in own:
             writer.stop(StoreUnavailable(f"{writer.name}: the process is ending"))
-        for writer in mine:
+        for writer in own:
             wait([writer.stopped], max(0.0, deadline - time.monotonic()))
 
     @classmethod
-    def forked(cls) -> None:
-        """Take note, in the child, of what the parent had open."""
+    def remember_parent(cls) -> None:
+        """Remember, in the child, what the parent had open."""
         cls.inherited |= {writer.name for writer in cls.writers if not writer.stopped.done()}

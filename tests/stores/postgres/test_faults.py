@@ -331,7 +331,7 @@ async def test_readers_kept_away_from_a_server_that_was_back(own_server: Postgre
 async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_closes(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "REST_SECONDS", 0.2)
+    monkeypatch.setattr(readers, "READER_IDLE_SECONDS", 0.2)
     with psycopg.connect(url.partition("&schema")[0], autocommit=True) as other:
 
         async def sessions() -> int:
@@ -351,7 +351,7 @@ async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_cl
             assert await sessions() == 1
             await asyncio.gather(*(store.rows(TaskFilter()) for _ in range(40)))
             await until(none, 5)
-            monkeypatch.setattr(readers, "REST_SECONDS", 60.0)
+            monkeypatch.setattr(readers, "READER_IDLE_SECONDS", 60.0)
             assert (await store.row("t")).head == 1
         await until(none, 5)
 
@@ -452,20 +452,22 @@ async def test_a_transaction_that_writes_notifies_nobody_and_others_are_told_aft
 
 
 async def _is_told(store: PostgresStore) -> bool:
-    return store._writer is not None and store._writer._owed is None
+    return store._writer is not None and store._writer._notify_by is None
 
 
 async def test_an_owner_hears_of_mail_whose_sender_died_before_it_told(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_writer, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(postgres_writer, "MAIL_CHECK_SECONDS", 0.3)
     async with opened(url) as one, opened(url) as two:
         await Owner.create(one, "t")
         heard: list[str] = []
         one.watch(heard.extend)
         await asyncio.sleep(0.2)
         assert two._writer is not None
-        monkeypatch.setattr(two._writer, "_wrote", lambda **what: None)  # as if it had been killed
+        monkeypatch.setattr(
+            two._writer, "_schedule_notification", lambda **what: None
+        )  # as if it had been killed
         await two.post("t", item("i"))
 
         async def is_heard() -> bool:
@@ -483,7 +485,7 @@ async def test_others_are_told_of_the_last_of_many_writes_too(url: str) -> None:
         writer = store._active()
 
         async def told() -> bool:
-            return writer._told >= began
+            return writer._notified_at >= began
 
         await until(told, 3)
 
@@ -646,10 +648,10 @@ async def test_a_writer_whose_thread_has_ended_or_does_not_listen_is_stopped_wit
         assert writer is not None
         with suppress(BlockingIOError):
             while True:
-                writer._rope.send(b"!" * 4096)
+                writer._wake_sender.send(b"!" * 4096)
         writer.stop(StoreUnavailable("closed"))
         await asyncio.wrap_future(writer.stopped)
-        writer._asleep, writer.closing = True, None  # as its thread leaves it that is ended from outside
+        writer._is_waiting, writer.closing = True, None  # as its thread leaves it that is ended from outside
         writer.stop(StoreUnavailable("closed again"))
 
 
@@ -925,7 +927,7 @@ async def test_who_was_stopped_behind_an_open_pipeline_kept_others_waiting(
             stopped.execute("SET idle_in_transaction_session_timeout = 100")
             stopped.commit()
             with stopped.pipeline():
-                stopped.execute(journal.SHARED, (f"treadle {schema}",))
+                stopped.execute(journal.LOCK_SHARED, (f"treadle {schema}",))
                 held = stopped.execute("SELECT 1 FROM tasks WHERE key = 't' FOR UPDATE").fetchone()
                 assert held == (1,)
                 stopped.execute("SELECT 1")

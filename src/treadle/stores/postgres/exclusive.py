@@ -18,7 +18,7 @@ from treadle.stores.postgres.schema import BoundedConnection
 from treadle.stores.writer_thread import Item
 
 OPERATIONS: Final = ("delete", "delete_thread", "restore", "restore_thread")
-ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+LOCK_EXCLUSIVE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 
 PAGE: Final = 500
 
@@ -39,7 +39,7 @@ def run(connection: BoundedConnection, item: Item, mine: int | None) -> None:
     """Run an operation; raises what refuses it, and then the transaction is to be rolled back.
 
     Args:
-        connection: in a transaction that has run `ALONE`.
+        connection: in a transaction that has run `LOCK_EXCLUSIVE`.
         item: the operation and its argument.
         mine: the row of this process among the drivers.
     """

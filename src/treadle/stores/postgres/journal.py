@@ -32,9 +32,9 @@ from treadle.stores import rules
 from treadle.stores.postgres import reading
 from treadle.stores.postgres.batch import Batch, Head
 from treadle.stores.postgres.schema import BoundedConnection
-from treadle.stores.processes import BEATS, Process
+from treadle.stores.processes import HEARTBEATS_PER_LEASE, Process
 from treadle.stores.rules import IN_PARALLEL, QueuedTask, QueueEntry
-from treadle.stores.writer_thread import NOTHING, Item
+from treadle.stores.writer_thread import BARRIER, Item
 
 STALLED: Final = """SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity a USING (pid)
 WHERE locktype = 'advisory' AND database = a.datid AND objsubid = 1 AND granted
@@ -46,7 +46,7 @@ end a server's clock for idle transactions does not run."""
 
 AT_MOST: Final = "SET LOCAL transaction_timeout = 30000"
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-SHARED: Final = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
+LOCK_SHARED: Final = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
 """Taken by every group; what needs the store for itself takes it alone."""
 
 # Threads that tasks ask for: named ones, and those that rows of tasks name.
@@ -128,7 +128,7 @@ class LeaseHolder:
     @property
     def is_fresh(self) -> bool:
         """Whether its lease was begun lately; not so once the clock was set back, or the machine slept."""
-        return 0 <= time.time() - self.beat < self.lease_seconds / BEATS
+        return 0 <= time.time() - self.beat < self.lease_seconds / HEARTBEATS_PER_LEASE
 
 
 def beat(connection: BoundedConnection, owner: LeaseHolder) -> int:
@@ -181,7 +181,7 @@ class Group:
         self._threads: set[str] = set()
         self._turns: defaultdict[str, dict[int, QueuedTask]] = defaultdict(dict)
         self._dead: set[int] = set()
-        self._moves: list[tuple[str, bool]] = []
+        self._ownership_changes: list[tuple[str, bool]] = []
         self.urgent = False
         """whether others should hear of this at once"""
         self.mail = False
@@ -214,7 +214,7 @@ class Group:
             ask(BEGIN)
             if self._connection.info.server_version >= 17_00_00:
                 ask(AT_MOST)  # whatever it waits for, and with nobody there to end it
-            ask(SHARED, (self._channel,))
+            ask(LOCK_SHARED, (self._channel,))
             mine = ask(_MINE, (self._driver,)) if creates or claims else None
             versions, turns = self._ask_threads(commits, claims)
             rows = [ask(_TASKS, (waited_for,))] if waited_for else []
@@ -274,7 +274,7 @@ class Group:
             before: what this gave in a transaction of which nobody knows whether it was committed; None if there
                 was none. Then the item may be found written, and that is this item's own doing.
         """
-        if item.operation == NOTHING:
+        if item.operation == BARRIER:
             return None
         again = before is not None and not isinstance(before, Exception)
         try:
@@ -326,7 +326,7 @@ class Group:
             head.driver = self._driver_row()
             self._heads[commit.task_id] = head
             self._batch.create(head)
-            self._moves.append((commit.task_id, True))
+            self._ownership_changes.append((commit.task_id, True))
         if commit.format > head.format:
             head.format = commit.format
             self._batch.changed[head.row] = head
@@ -336,7 +336,7 @@ class Group:
         self._unread[head.row].difference_update(commit.taken)
         if commit.thread is not None:
             self._change_thread(head, commit.thread, taken_out)
-        given = self._stand(head, commit.task_id, place)
+        given = self._take_place(head, commit.task_id, place)
         if commit.state is not None or release or commit.create is not None:
             self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.wanted)
         return Committed(release, given)
@@ -350,7 +350,7 @@ class Group:
         if release:
             head.driver, head.turn, head.wanted = None, None, wanted
             self._turns[head.thread].pop(head.row, None)
-            self._moves.append((key, False))
+            self._ownership_changes.append((key, False))
             self.urgent = True
         self._batch.changed[head.row] = head
 
@@ -393,7 +393,7 @@ class Group:
         self._versions[thread] = self._batch.moved[thread] = version
 
     def _enter(self, head: Head, key: str, how: OnBusyThread | None) -> QueuePosition | None:
-        return self._stand(head, key, self._entry(head, how))
+        return self._take_place(head, key, self._entry(head, how))
 
     def _entry(self, head: Head, how: OnBusyThread | None) -> QueueEntry | None:
         """Return the place in its thread that a task asks for; raises `ThreadBusy`."""
@@ -406,7 +406,7 @@ class Group:
         version = self._versions.get(head.thread, 0)
         return rules.enter_thread(head.thread, version, head.turn, how, others, self._dead)
 
-    def _stand(self, head: Head, key: str, place: QueueEntry | None) -> QueuePosition | None:
+    def _take_place(self, head: Head, key: str, place: QueueEntry | None) -> QueuePosition | None:
         """Give a task its place, and take the thread from those whose drivers died."""
         if place is None:
             return None
@@ -440,7 +440,7 @@ class Group:
         head = self._listed(key)
         how = "enqueue" if enter else None
         if before is not None and head.epoch == before.epoch and head.driver == self._driver_row():
-            self._moves.append((key, True))
+            self._ownership_changes.append((key, True))
             return replace(before, place=self._enter(head, key, how))
         if head.driver is not None:
             self._refuse_if_alive(key, head.driver)
@@ -453,7 +453,7 @@ class Group:
         head.epoch += 1
         place = self._enter(head, key, how)
         self._set_row(head, key)
-        self._moves.append((key, True))
+        self._ownership_changes.append((key, True))
         return Claim(head.epoch, end.seq, end.digest, place, head.wanted)
 
     def _disown(self, key: str, epoch: int) -> None:
@@ -502,7 +502,7 @@ class Group:
             self._batch.send(self._connection, self._threads)
             self._connection.execute("COMMIT")
         self._owner.row, self._owner.beat = self._driver, self._beat
-        for key, owned in self._moves:
+        for key, owned in self._ownership_changes:
             (self._owner.held.add if owned else self._owner.held.discard)(key)
 
     def _ask(self, question: LiteralString, *values: Any) -> Any:

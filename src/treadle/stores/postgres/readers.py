@@ -31,7 +31,7 @@ from treadle.stores.postgres.schema import (
 T = TypeVar("T")
 
 READERS: Final = 4
-REST_SECONDS: Final = 60.0
+READER_IDLE_SECONDS: Final = 60.0
 DAMAGE: Final = (ValueError, TypeError, LookupError)
 """What comes of values that damage has left in a table."""
 
@@ -63,7 +63,7 @@ class Readers:
         self._is_given_up = is_given_up
         self._lock = Lock()
         self._waiting: deque[_Asked] = deque()
-        self._resting: list[SimpleQueue[_Asked | None]] = []
+        self._idle: list[SimpleQueue[_Asked | None]] = []
         self._threads = 0
         self._closed = False
 
@@ -71,8 +71,8 @@ class Readers:
         """Put a question; put it again when the session is lost."""
         asked = _Asked(question, about)
         with self._lock:
-            if self._resting:
-                self._resting.pop().put(asked)
+            if self._idle:
+                self._idle.pop().put(asked)
             elif self._threads < READERS:
                 self._threads += 1
                 Thread(target=self._serve, args=(asked,), name="treadle-reader", daemon=True).start()
@@ -84,9 +84,9 @@ class Readers:
         """Close the sessions; what was asked is answered first."""
         with self._lock:
             self._closed = True
-            for resting in self._resting:
+            for resting in self._idle:
                 resting.put(None)
-            self._resting.clear()
+            self._idle.clear()
 
     # ------------------------------------------------------------------------------------- in each thread
 
@@ -96,11 +96,11 @@ class Readers:
         while asked is not None:
             if asked.answer.set_running_or_notify_cancel():
                 connection = self._answer(connection, asked)
-            asked = self._next(mine)
+            asked = self._next_request(mine)
         if connection is not None:
             connection.close()
 
-    def _next(self, mine: SimpleQueue[_Asked | None]) -> _Asked | None:
+    def _next_request(self, mine: SimpleQueue[_Asked | None]) -> _Asked | None:
         """Return what to answer next; None when this thread is to end."""
         with self._lock:
             if self._waiting:
@@ -108,13 +108,13 @@ class Readers:
             if self._closed:
                 self._threads -= 1
                 return None
-            self._resting.append(mine)
+            self._idle.append(mine)
         try:
-            return mine.get(timeout=REST_SECONDS)
+            return mine.get(timeout=READER_IDLE_SECONDS)
         except Empty:
             with self._lock:
-                if mine in self._resting:
-                    self._resting.remove(mine)
+                if mine in self._idle:
+                    self._idle.remove(mine)
                     self._threads -= 1
                     return None
             return mine.get()  # it was asked just now
@@ -127,14 +127,14 @@ class Readers:
             try:
                 if connection is None:
                     connection = connect(self._to, "treadle reader", for_reading=True)
-                    connection.silence = self._silence
+                    connection.answer_seconds = self._answer_seconds
                 answer = asked.question(connection, *asked.about)
             except Exception as error:  # noqa: BLE001 (whatever it was, who waits must hear it)
                 had_one, connection = connection is not None, _usable(connection)
                 lost = tried if lost is None else lost
                 # A session alone is lost more often than its server: the first try on a new one is made at once.
                 away = time.monotonic() - lost
-                if self._is_short or away > self._patience or not _may_be_asked_again(error):
+                if self._is_closing or away > self._patience or not _may_be_asked_again(error):
                     asked.answer.set_exception(self._typed(error))
                     return connection
                 if not (had_one and connection is None):
@@ -144,14 +144,14 @@ class Readers:
                 return connection
 
     @property
-    def _is_short(self) -> bool:
+    def _is_closing(self) -> bool:
         """Whether a question is given up soon."""
         return self._closed or self._is_given_up()
 
-    def _silence(self) -> float:
+    def _answer_seconds(self) -> float:
         """For how many seconds the server may say nothing now."""
         seconds = self._to.answer_seconds
-        return min(seconds, CLOSING_SECONDS) if self._is_short else seconds
+        return min(seconds, CLOSING_SECONDS) if self._is_closing else seconds
 
     def _typed(self, error: Exception) -> Exception:
         if isinstance(error, TreadleError) or not isinstance(error, (psycopg.Error, *DAMAGE)):

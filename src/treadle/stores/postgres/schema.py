@@ -23,7 +23,7 @@ from psycopg.rows import tuple_row
 
 from treadle.core.data import frozen
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable
-from treadle.stores.processes import BEATS, LEASE_SECONDS, checked_lease
+from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, checked_lease
 
 V = TypeVar("V")
 
@@ -91,7 +91,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.silence: Callable[[], float] = lambda: ANSWER_SECONDS
+        self.answer_seconds: Callable[[], float] = lambda: ANSWER_SECONDS
         self.is_patient = False
         """whether the statements that follow may take long"""
 
@@ -113,7 +113,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
                 if ready:
                     heard = time.monotonic()
                 elif time.monotonic() - heard > (
-                    seconds := self.silence() * (LONG if self.is_patient else 1)
+                    seconds := self.answer_seconds() * (LONG if self.is_patient else 1)
                 ):
                     raise Unanswered(f"the server has not answered for {seconds:g} seconds")
                 wanted = gen.send(ready)
@@ -146,7 +146,7 @@ class Address:
     @property
     def lock_seconds(self) -> float:
         """For how long to wait for a lock before the heartbeat is seen to."""
-        return _within(LOCK_SECONDS, self.lease_seconds / BEATS)
+        return _within(LOCK_SECONDS, self.lease_seconds / HEARTBEATS_PER_LEASE)
 
     @property
     def idle_seconds(self) -> float:
@@ -230,7 +230,7 @@ def connect(to: Address, name: str, *, for_reading: bool = False) -> BoundedConn
         connection = BoundedConnection.connect(to.conninfo(name), autocommit=True, row_factory=tuple_row)
     except psycopg.Error as error:
         raise unavailable(to, error) from error
-    connection.silence = lambda: to.answer_seconds
+    connection.answer_seconds = lambda: to.answer_seconds
     try:
         settle(to, connection, for_reading=for_reading)
     except BaseException:

@@ -126,7 +126,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
         """Lend a reader of one moment; see `JournalStore.snapshot`."""
-        await self._settled()
+        await self._wait_for_queue()
         session = SnapshotSession(self._to)
         try:
             await asyncio.wrap_future(session.begun)
@@ -139,7 +139,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
         return writer is not None and writer.is_given_up
 
     async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
-        await self._settled()
+        await self._wait_for_queue()
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
             readers = self._readers = Readers(self._to, self._patience, self._is_given_up)

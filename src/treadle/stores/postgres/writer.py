@@ -1,8 +1,63 @@
-"""The one thread of a process that writes to a PostgreSQL schema, and hears there what others wrote.
+"""The writer thread of a PostgreSQL schema: it writes groups of items, and hears what other processes wrote.
 
-It has one session. A session that ends is replaced, for a bounded time; a group whose commit was not acknowledged is
-sent again, and what of it was written is recognised. While somebody watches, the same session listens: an idle process
-waits for its socket and wakes up for nothing else.
+Theory of operation
+-------------------
+
+The thread owns one session. It waits on two things at once: its queue, by a pair of sockets that `_put` writes to, and
+the socket of the session, for notifications. An idle process wakes up for nothing else.
+
+**The session.** It is made when it is needed, and replaced when it is lost:
+
+                     _connect            lost: the server ended it, or answered nothing for too long
+    no session  ------------------> session --------------------------------------------------> no session
+        |  ^                           |  ^
+        |  | _backoff: 0.05 to 1 s     |  | listening while a caller watches
+        +--+                           +--+
+
+`_away_since` is when the server was lost. After `patience` seconds (`is_given_up`) items are refused at once with
+`StoreUnavailable`, and readers stop waiting too. A replacement session ends predecessors of the same name on the
+server, so that no transaction of theirs holds locks or commits later.
+
+**A group.** `Group.begin` locks the threads and tasks that the items are about, each kind in one order, and reads their
+rows; `Group.apply` checks each item in memory; `Group.write` sends all that is written, with the COMMIT, in one
+pipeline. So a group takes two round trips, however many items it has, and one more for each rare item that needs more
+rows. Deletions and imports (`exclusive.py`) take the lock of the whole schema, each in a transaction of its own.
+
+What can become of an attempt, and what `_write_together` does:
+
+    it was committed                     deliver the results
+    the database refused it because of   the same group again, up to ATTEMPTS times
+      others (deadlock, serialization)
+    a lock was not free in time          end stalled transactions, renew the lease, the same group again
+    one item is at fault                 each item in a transaction of its own
+    the session was lost before COMMIT   the same group again, on a new session
+    the session was lost in COMMIT       the same group again, with the results of the lost attempt as `unconfirmed`
+
+**Lost answers.** When the session is lost in COMMIT, the process cannot know whether the group was written. So it sends
+the group again, and hands each item the result that it had (`unconfirmed`). An item that is found written was written
+by this very group: a commit is repeated (`rules.admit`), a claim is this process's own, a post was new. A claim that is
+refused in the end may still have been carried out. It goes to `_unanswered`: the next claim of the task is answered as
+this one would have been; if none comes, `_disown_unanswered` gives the task back.
+
+    Example. A claim raises a task's epoch to 4, and the server dies in COMMIT. The thread connects again and sends the
+    claim with `unconfirmed=[Claim(epoch=4)]`. The row has epoch 4 and this process as its driver: the claim was
+    written, and its result is `Claim(epoch=4)`, not `TaskBusy`. Had the row epoch 3, the claim would be made now.
+
+**Stalls.** A process that is stopped in a transaction keeps its locks. The server ends such a transaction after
+`idle_seconds`, except behind a pipeline that was not sent to its end. So a writer that waits for a lock in vain asks
+the server to end transactions on this schema that have said nothing for as long (`STALLED`).
+
+**Leases.** While this process owns tasks, a heartbeat is due every `lease_seconds / HEARTBEATS_PER_LEASE`. The thread
+wakes for it, and writes it before a group when it is due. A wait for locks ends in time for the next one.
+
+**Notifications.** `NOTIFY` in the transaction that writes would put all commits of the database one behind the other.
+So it is sent afterwards, on its own: at most every `URGENT_NOTIFY_SECONDS` after a release or a post, else at most
+every `NOTIFY_SECONDS`. `_notify_by` is when the next is due. A process that dies in between has notified no other: so
+one that owns tasks and watches reads their inboxes every `MAIL_CHECK_SECONDS` as well.
+
+Invariants: a result that is no error is delivered only after COMMIT was acknowledged; after `StoreUnavailable` an item
+may have been written. `LeaseHolder` changes only after COMMIT. A notification that is due is sent by this session or
+the next.
 """
 
 from __future__ import annotations
@@ -45,44 +100,41 @@ from treadle.stores.postgres.schema import (
     take_long,
     unavailable,
 )
-from treadle.stores.processes import BEATS, this_process
-from treadle.stores.writer_thread import NOTHING, Item, WriterThread
+from treadle.stores.processes import HEARTBEATS_PER_LEASE, this_process
+from treadle.stores.writer_thread import BARRIER, Item, WriterThread
 
-TELL_SECONDS: Final = 0.05
-"""How often at most others are told of what they need not hear at once, and how often at most watchers are woken."""
+NOTIFY_SECONDS: Final = 0.05
+"""Seconds between notifications that are not urgent, and between two calls of the watchers, at least."""
 
-TELL_AT_ONCE: Final = 0.005
-"""How often at most others are told of anything: in a transaction of its own, after the commit.
+URGENT_NOTIFY_SECONDS: Final = 0.005
+"""Seconds between two notifications, at least."""
 
-In the transaction that writes, `NOTIFY` would keep all commits of the database one behind the other, disk and all.
-"""
-
-LOOK_SECONDS: Final = 5.0
-"""How often a process that owns tasks looks into their inboxes unasked: who wrote may have died before it told."""
+MAIL_CHECK_SECONDS: Final = 5.0
+"""Seconds between two reads of the inboxes of owned tasks without a notification: its sender may have died."""
 
 ATTEMPTS: Final = 10
-"""How often a group is sent again that the database refused because of others."""
+"""How many times a group is sent again that the database refused because of other transactions."""
 
-AGAIN_SECONDS: Final = 1.0
-"""How long to wait before trying once more to take a claim back."""
+DISOWN_SECONDS: Final = 1.0
+"""Seconds between two tries to give a claim back that no caller knows of."""
 
-LOCKED_SECONDS: Final = 100.0
-"""For how long locks of others are waited for, a heartbeat at a time."""
+LOCK_WAIT_SECONDS: Final = 100.0
+"""For how many seconds a group waits for locks of other transactions, a heartbeat at a time."""
 
 _OTHERS_FAULT: Final = ("40001", "40P01", "23505")  # serialization, deadlock, twin
 _NOTIFY: Final = "SELECT pg_notify(%s, %s)"
 _PREDECESSORS: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user"""
-_FAREWELL: Final = "UPDATE drivers SET lease = 'epoch' WHERE key = %s"  # the next who comes forgets the dead
+_END_LEASE: Final = "UPDATE drivers SET lease = 'epoch' WHERE key = %s"  # other drivers delete the row
 _MAIL: Final = "mail"
 
 
 class PostgresWriter(WriterThread):
-    """Owns the writing session of a schema.
+    """The writer of a schema: owns the session that writes.
 
     Args:
-        to: which schema.
-        patience: how long, in seconds, to try to get a session back before what waits is refused.
+        to: the schema.
+        patience: for how many seconds to wait for a lost server before waiting items are refused.
     """
 
     def __init__(self, to: Address, patience: float) -> None:
@@ -93,171 +145,171 @@ class PostgresWriter(WriterThread):
         self._connection: BoundedConnection | None = None
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._listening = False
-        self._bell, self._rope = socket.socketpair()
-        self._bell.setblocking(False)
-        self._rope.setblocking(False)
-        self._asleep = False
-        self._told = self._woken = self._tried = self._looked = 0.0
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._is_waiting = False
+        self._notified_at = self._woken_at = self._tried_at = self._looked_at = 0.0
         self._away_since: float | None = None
-        self._owed: float | None = None
-        """when others are to be told at the latest of what was written"""
+        self._notify_by: float | None = None
+        """when other processes are to be notified of the last writes; None when they have been"""
 
-        self._owed_mail = self._heard = self._heard_mail = False
+        self._notify_mail = self._has_news = self._has_mail = False
         self._unanswered: dict[str, Claim] = {}
-        """claims that were refused and may have been carried out, by task: taken back when a session is there again"""
+        """refused claims that may have been carried out, by task; given back once there is a session"""
 
-        self._next_try = 0.0
+        self._next_disown = 0.0
         self.failures = 0
-        """how often a transaction was not committed and something of it was tried again"""
+        """how many transactions failed and were tried again"""
         self.wakes = 0
-        """how often the thread was woken while it waited"""
+        """how many times the thread was woken while it waited"""
         super().__init__(to.url)
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` soon after others wrote; return how to stop."""
+        """Call `wake` soon after other processes wrote; return a function that ends that."""
         token = object()
         self._watchers[token] = wake
-        self._put(Item(NOTHING))  # the thread is to begin listening
+        self._put(Item(BARRIER))  # the thread has to begin to listen
         return lambda: self._watchers.pop(token, None) and None
 
     # ---------------------------------------------------------------------------------- waiting, in the thread
 
     def _put(self, item: Item | None) -> None:
         super()._put(item)
-        if self._asleep:
-            with suppress(OSError):  # it was rung and has not been heard yet; or the thread has ended
-                self._rope.send(b"!")
+        if self._is_waiting:
+            with suppress(OSError):  # a byte waits there already, or the thread has ended
+                self._wake_sender.send(b"!")
 
-    def _next(self, timeout: float | None) -> Item | None:
-        """Wait for something to write, or for others to say that they wrote; raise `Empty` when nothing more is due."""
+    def _next_item(self, timeout: float | None) -> Item | None:
+        """Wait for an item or a notification; raise `Empty` when there is no item."""
         try:
             return self._queue.get_nowait()
         except Empty:
             pass
         connection = self._connection if self._listening else None
         with selectors.DefaultSelector() as selector:
-            selector.register(self._bell, selectors.EVENT_READ)
+            selector.register(self._wake_receiver, selectors.EVENT_READ)
             if connection is not None:
                 selector.register(connection.fileno(), selectors.EVENT_READ)
-            self._asleep = True
-            if not self._queue.empty():  # it came while we were lying down and may not have rung
+            self._is_waiting = True
+            if not self._queue.empty():  # it was queued before `_is_waiting` was set, and sent no byte
                 timeout = 0.0
             ready = selector.select(timeout)
-            self._asleep = False
+            self._is_waiting = False
         self.wakes += 1
         with suppress(BlockingIOError):
-            self._bell.recv(4096)
-        if connection is not None and any(key.fileobj != self._bell for key, _ in ready):
-            self._hear(connection)
+            self._wake_receiver.recv(4096)
+        if connection is not None and any(key.fileobj != self._wake_receiver for key, _ in ready):
+            self._read_notifications(connection)
         return self._queue.get_nowait()
 
-    def _pause(self) -> float | None:
+    def _wait_seconds(self) -> float | None:
         if self._connection is not None and self._listening != bool(self._watchers):
             return 0.0
         due: list[float] = []
         if self._connection is None and self._needs_session:
-            due.append(self._tried + self._backoff())
+            due.append(self._tried_at + self._backoff())
         elif self._unanswered:
-            due.append(self._next_try)
+            due.append(self._next_disown)
         if self._owner.held:
             since = max(0.0, time.time() - self._owner.beat)  # the clock may have been set back
-            due.append(time.monotonic() - since + self._owner.lease_seconds / BEATS)
+            due.append(time.monotonic() - since + self._owner.lease_seconds / HEARTBEATS_PER_LEASE)
             if self._watchers:
-                due.append(self._looked + LOOK_SECONDS)
-        if self._owed is not None and self._connection is not None:
-            due.append(self._owed)
-        if self._heard:
-            due.append(self._woken + TELL_SECONDS)
+                due.append(self._looked_at + MAIL_CHECK_SECONDS)
+        if self._notify_by is not None and self._connection is not None:
+            due.append(self._notify_by)
+        if self._has_news:
+            due.append(self._woken_at + NOTIFY_SECONDS)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     @property
     def _needs_session(self) -> bool:
         return bool(self._watchers or self._owner.held or self._unanswered)
 
-    def _look_around(self) -> None:
-        """Do what is due: a session to listen on, a heartbeat, words owed to others, watchers to wake."""
+    def _run_due_work(self) -> None:
+        """Do the work that is due: a session to listen on, a heartbeat, a notification, watchers to wake."""
         now = time.monotonic()
         try:
             if self._connection is None:
-                if not self._needs_session or now < self._tried + self._backoff():
+                if not self._needs_session or now < self._tried_at + self._backoff():
                     return
                 self._connect()
             connection = self._session()
             connection.is_patient = False
-            self._attend(connection)
+            self._update_listening(connection)
             self._keep_lease(connection)
-            self._take_back(connection)
-            self._tell_others(connection)
-            if self._watchers and self._owner.held and now >= self._looked + LOOK_SECONDS:
-                self._heard = self._heard_mail = True
-            if self._heard and now >= self._woken + TELL_SECONDS:
-                self._wake(connection)
+            self._disown_unanswered(connection)
+            self._notify_others(connection)
+            if self._watchers and self._owner.held and now >= self._looked_at + MAIL_CHECK_SECONDS:
+                self._has_news = self._has_mail = True
+            if self._has_news and now >= self._woken_at + NOTIFY_SECONDS:
+                self._wake_watchers(connection)
         except (
             StoreError,
             psycopg.Error,
-        ) as error:  # whoever writes next is told; a look that failed is made again
+        ) as error:  # the next write reports it; this is tried again
             self._drop_if_broken(error)
 
     def _keep_lease(self, connection: BoundedConnection) -> None:
-        """Prolong the lease of this process if that is due, while it owns anything."""
+        """Renew the lease of this process if that is due and it owns a task."""
         owner = self._owner
         if not owner.held or owner.is_fresh:
             return
         now = time.time()
         owner.row, owner.beat = beat(connection, owner), now
-        # What others took over meanwhile is held no more, whether or not anybody here hears of that.
+        # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
         owner.held &= owned_by(connection, owner.row)
         forget_dead(connection)
 
-    def _take_back(self, connection: BoundedConnection) -> None:
-        """Give up what this process may own since a claim whose answer was lost: nobody here knows that it does."""
+    def _disown_unanswered(self, connection: BoundedConnection) -> None:
+        """Give back the tasks that this process may own by a claim whose answer was lost: no caller knows of them."""
         lost = [Item("disown", (key, claim.epoch)) for key, claim in self._unanswered.items()]
-        if lost and time.monotonic() >= self._next_try:
-            self._next_try = time.monotonic() + AGAIN_SECONDS
+        if lost and time.monotonic() >= self._next_disown:
+            self._next_disown = time.monotonic() + DISOWN_SECONDS
             _, finish = self._prepare(connection, lost, None)
             finish()
             self._unanswered.clear()
 
-    # --------------------------------------------------------------------------------------------- hearing
+    # --------------------------------------------------------------------------------------- notifications
 
-    def _attend(self, connection: BoundedConnection) -> None:
-        """Listen while somebody watches. What was said before is not heard, so all is looked at once."""
+    def _update_listening(self, connection: BoundedConnection) -> None:
+        """Listen while a caller watches. Earlier notifications are lost, so watchers are woken once at the start."""
         if self._watchers and not self._listening:
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._to.channel)))
-            self._listening = self._heard = self._heard_mail = True
-            self._woken = 0.0
-            self._wake(connection)
+            self._listening = self._has_news = self._has_mail = True
+            self._woken_at = 0.0
+            self._wake_watchers(connection)
         elif self._listening and not self._watchers:
             connection.execute("UNLISTEN *")
             self._listening = False
 
-    def _hear(self, connection: BoundedConnection) -> None:
-        """Take in what arrived while nothing was asked."""
+    def _read_notifications(self, connection: BoundedConnection) -> None:
+        """Read the notifications that arrived while no statement ran."""
         try:
             connection.pgconn.consume_input()
-            while said := connection.pgconn.notifies():
-                self._note(said.be_pid, said.extra.decode())
+            while notification := connection.pgconn.notifies():
+                self._take_notification(notification.be_pid, notification.extra.decode())
         except psycopg.Error as error:
             self._drop_if_broken(error, lost=True)
 
-    def _notified(self, said: psycopg.Notify) -> None:
-        self._note(said.pid, said.payload)
+    def _on_notification(self, notification: psycopg.Notify) -> None:
+        self._take_notification(notification.pid, notification.payload)
 
-    def _note(self, by: int, payload: str) -> None:
-        if self._connection is not None and by != self._connection.info.backend_pid:
-            self._heard = True
-            self._heard_mail = self._heard_mail or payload == _MAIL
+    def _take_notification(self, sender: int, payload: str) -> None:
+        if self._connection is not None and sender != self._connection.info.backend_pid:
+            self._has_news = True
+            self._has_mail = self._has_mail or payload == _MAIL
 
-    def _wake(self, connection: BoundedConnection) -> None:
-        waiting = reading.tasks_with_mail(connection) if self._heard_mail else ()
-        if self._heard_mail:
-            self._looked = time.monotonic()
-        self._heard = self._heard_mail = False
-        self._woken = time.monotonic()
+    def _wake_watchers(self, connection: BoundedConnection) -> None:
+        waiting = reading.tasks_with_mail(connection) if self._has_mail else ()
+        if self._has_mail:
+            self._looked_at = time.monotonic()
+        self._has_news = self._has_mail = False
+        self._woken_at = time.monotonic()
         for token, wake in list(self._watchers.items()):
             try:
                 wake(waiting)
-            except RuntimeError:  # its event loop is closed: nobody is there to wake
+            except RuntimeError:  # its event loop is closed: it is a watcher no more
                 self._watchers.pop(token, None)
 
     # -------------------------------------------------------------------------------------------- sessions
@@ -274,17 +326,17 @@ class PostgresWriter(WriterThread):
             time.sleep(self._backoff())
 
     def _connect(self, *, first: bool = False) -> None:
-        """Make a session; what an earlier one of this writer has left behind is ended."""
-        self._tried = time.monotonic()
-        self._away_since = self._away_since or self._tried
+        """Make a session, and end those on the server that this writer made before and lost."""
+        self._tried_at = time.monotonic()
+        self._away_since = self._away_since or self._tried_at
         connection = connect(self._to, self._name)
-        connection.silence = self._silence
+        connection.answer_seconds = self._answer_seconds
         try:
             if first:
                 migrate(self._to, connection)
             else:
                 connection.execute(_PREDECESSORS, (self._name,))
-            connection.add_notify_handler(self._notified)
+            connection.add_notify_handler(self._on_notification)
         except psycopg.Error as error:
             connection.close()
             raise unavailable(self._to, error) from error
@@ -294,33 +346,33 @@ class PostgresWriter(WriterThread):
         self._connection, self._listening, self._away_since = connection, False, None
 
     def _session(self) -> BoundedConnection:
-        """The session, made anew if need be; raises `StoreUnavailable` when it cannot be had now."""
+        """Return the session, a new one if there is none; raise `StoreUnavailable` when the server is not reached."""
         if self._connection is None:
             self._connect()
         assert self._connection is not None
         return self._connection
 
-    def _silence(self) -> float:
-        """For how many seconds the server may say nothing now."""
+    def _answer_seconds(self) -> float:
+        """Return for how many seconds the server may leave a statement unanswered now."""
         seconds = self._to.answer_seconds
         return seconds if self.closing is None else min(seconds, CLOSING_SECONDS)
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the server has been away for so long that nothing waits for it any more; from any thread."""
+        """Whether the server has been away for so long that no item waits for it any more; from any thread."""
         since = self._away_since
-        return since is not None and time.monotonic() > since + self._waits
+        return since is not None and time.monotonic() > since + self._patience_now
 
     @property
-    def _waits(self) -> float:
-        """For how many seconds a lost server is waited for now."""
+    def _patience_now(self) -> float:
+        """For how many seconds items wait for a lost server now."""
         return self._patience if self.closing is None else min(self._patience, CLOSING_SECONDS)
 
     def _backoff(self) -> float:
         return pause(0.0 if self._away_since is None else time.monotonic() - self._away_since)
 
     def _drop_if_broken(self, error: Exception, *, lost: bool = False) -> bool:
-        """Close a session that is of no more use, or bring it out of its transaction; whether it was closed."""
+        """Roll back the session's transaction, or close the session if it is lost; return whether it was closed."""
         connection = self._connection
         if connection is None:
             return True
@@ -340,28 +392,28 @@ class PostgresWriter(WriterThread):
     # --------------------------------------------------------------------------------------------- writing
 
     def _write(self, group: list[Item]) -> list[Any]:
-        """Write a group: what needs the store for itself alone, what is between such items together."""
+        """Write a group: exclusive items one by one, the items between them together."""
         results: list[Any] = []
         together: list[Item] = []
         for item in group:
             if item.operation in exclusive.OPERATIONS:
-                results += self._write_all(together)
-                results.append(self._write_all([item])[0])
+                results += self._write_together(together)
+                results.append(self._write_together([item])[0])
                 together = []
             else:
                 together.append(item)
-        return results + self._write_all(together)
+        return results + self._write_together(together)
 
-    def _write_all(self, items: list[Item], unsure: list[Any] | None = None) -> list[Any]:
-        """Write items in one transaction; if it fails by their own fault, each in its own.
+    def _write_together(self, items: list[Item], unconfirmed: list[Any] | None = None) -> list[Any]:
+        """Write items in one transaction; if one of them is at fault, each in its own.
 
         Args:
             items: what to write.
-            unsure: the results of a transaction of which nobody knows whether it was committed.
+            unconfirmed: the results of these items in a transaction that may have been committed; None without one.
         """
-        if all(item.operation == NOTHING for item in items):
+        if all(item.operation == BARRIER for item in items):
             if items and self._connection is not None:
-                self._look_around()
+                self._run_due_work()
             return [None] * len(items)
         began = time.monotonic()
         lost_since: float | None = None
@@ -372,65 +424,67 @@ class PostgresWriter(WriterThread):
             try:
                 connection = self._session()
                 connection.is_patient = False
-                if self._owed is not None and tried >= self._owed:
-                    self._tell_others(connection)
+                if self._notify_by is not None and tried >= self._notify_by:
+                    self._notify_others(connection)
                 self._keep_lease(connection)
-                results, finish = self._prepare(connection, items, unsure)
+                results, finish = self._prepare(connection, items, unconfirmed)
                 finish()
                 return results
             except StoreUnavailable as error:
                 failure: Exception = error
-            except Exception as error:  # noqa: BLE001 (values the database cannot take are one item's fault, too)
+            except Exception as error:  # noqa: BLE001 (a value that the database cannot take is one item's fault, too)
                 failure = error
                 self.failures += 1
                 if self._drop_if_broken(error):
-                    unsure = unsure if results is None else results
-                elif isinstance(error, LockNotAvailable) and time.monotonic() < began + LOCKED_SECONDS:
+                    unconfirmed = unconfirmed if results is None else results
+                elif isinstance(error, LockNotAvailable) and time.monotonic() < began + LOCK_WAIT_SECONDS:
                     self._end_stalled()
                     continue
                 elif getattr(error, "sqlstate", None) not in _OTHERS_FAULT or attempts >= ATTEMPTS:
                     if len(items) == 1:
-                        return self._refuse(items, unsure, error)
-                    before = unsure or [None] * len(items)
-                    return [self._write_all([i], b and [b])[0] for i, b in zip(items, before, strict=True)]
+                        return self._refuse(items, unconfirmed, error)
+                    before = unconfirmed or [None] * len(items)
+                    return [
+                        self._write_together([i], b and [b])[0] for i, b in zip(items, before, strict=True)
+                    ]
                 else:
                     attempts += 1
                     time.sleep(random.uniform(0.0, 0.01 * attempts))  # noqa: S311
                     continue
             lost_since = tried if lost_since is None else lost_since
-            if self.is_given_up or time.monotonic() > lost_since + self._waits:
-                return self._refuse(items, unsure, failure)
+            if self.is_given_up or time.monotonic() > lost_since + self._patience_now:
+                return self._refuse(items, unconfirmed, failure)
             if self._away_since is not None:
                 time.sleep(self._backoff())
 
     def _end_stalled(self) -> None:
-        """End what keeps others waiting, if its process has been silent for too long; if it wakes it writes again."""
-        with suppress(psycopg.Error):  # whoever writes next is told
+        """End transactions of stopped processes that hold locks; such a process writes again when it wakes."""
+        with suppress(psycopg.Error):  # the next write reports it
             if self._connection is not None:
                 self._connection.execute(STALLED, (self._to.channel, self._to.idle_seconds))
 
-    def _refuse(self, items: list[Item], unsure: list[Any] | None, error: Exception) -> list[Any]:
-        """Give items up; of claims that may have been carried out all the same note is taken."""
-        for item, past in zip(items, unsure or (), strict=bool(unsure)):
-            if isinstance(past, Claim):
-                self._unanswered[item.argument[0]], self._next_try = past, 0.0
+    def _refuse(self, items: list[Item], unconfirmed: list[Any] | None, error: Exception) -> list[Any]:
+        """Return an error for each item; remember the claims that may have been carried out all the same."""
+        for item, lost in zip(items, unconfirmed or (), strict=bool(unconfirmed)):
+            if isinstance(lost, Claim):
+                self._unanswered[item.argument[0]], self._next_disown = lost, 0.0
         return [self._typed(error)] * len(items)
 
     def _prepare(
-        self, connection: BoundedConnection, items: list[Item], unsure: list[Any] | None
+        self, connection: BoundedConnection, items: list[Item], unconfirmed: list[Any] | None
     ) -> tuple[list[Any], Callable[[], None]]:
-        """Begin a transaction and check all items; return their results, and what commits them."""
+        """Begin a transaction and check all items; return their results, and a function that commits."""
         if items[0].operation in exclusive.OPERATIONS:
-            return self._prepare_alone(connection, items[0], again=unsure is not None)
+            return self._prepare_exclusive(connection, items[0], again=unconfirmed is not None)
         group = Group(connection, self._owner, self._to.channel)
-        before = list(unsure or [None] * len(items))
-        claimed = self._take_unanswered(items, before) if self._unanswered else ()
+        before = list(unconfirmed or [None] * len(items))
+        claimed = self._match_unanswered(items, before) if self._unanswered else ()
         group.begin(items, before)
         results = [group.apply(item, past) for item, past in zip(items, before, strict=True)]
 
         def finish() -> None:
             group.write()
-            self._wrote(urgent=group.urgent, mail=group.mail)
+            self._schedule_notification(urgent=group.urgent, mail=group.mail)
             for key in claimed:
                 self._unanswered.pop(key, None)
             if any(isinstance(result, TaskLocked) for result in results):
@@ -438,28 +492,28 @@ class PostgresWriter(WriterThread):
 
         return results, finish
 
-    def _take_unanswered(self, items: list[Item], before: list[Any]) -> set[str]:
-        """Let each first claim of a task answer for one whose answer was lost; return the tasks."""
-        found: set[str] = set()
+    def _match_unanswered(self, items: list[Item], before: list[Any]) -> set[str]:
+        """Let the first claim of each task be answered as its lost claim; return the tasks."""
+        tasks: set[str] = set()
         for number, item in enumerate(items):
-            if item.operation == "claim" and item.argument[0] not in found:
+            if item.operation == "claim" and item.argument[0] not in tasks:
                 key = item.argument[0]
                 if key in self._unanswered:
-                    found.add(key)
+                    tasks.add(key)
                     before[number] = before[number] or self._unanswered[key]
-        return found
+        return tasks
 
-    def _prepare_alone(
+    def _prepare_exclusive(
         self, connection: BoundedConnection, item: Item, *, again: bool
     ) -> tuple[list[Any], Callable[[], None]]:
         connection.execute(BEGIN)
         take_long(self._to, connection)
-        connection.execute(exclusive.ALONE, (self._to.channel,))
+        connection.execute(exclusive.LOCK_EXCLUSIVE, (self._to.channel,))
         try:
             exclusive.run(connection, item, self._owner.row)
         except (NotFound, TaskExists, ThreadMoved) as error:
             connection.rollback()
-            # Of what was perhaps written before, this is the sign that it was.
+            # When the item may have been written before, this error shows that it was.
             return [None if again else error], lambda: None
         except (Refused, TreadleError) as error:
             connection.rollback()
@@ -467,22 +521,22 @@ class PostgresWriter(WriterThread):
 
         def finish() -> None:
             connection.execute("COMMIT")
-            self._wrote(urgent=True)
+            self._schedule_notification(urgent=True)
 
         return [None], finish
 
-    def _wrote(self, *, urgent: bool, mail: bool = False) -> None:
-        """Take note that others are to be told, and by when."""
-        due = self._told + (TELL_AT_ONCE if urgent else TELL_SECONDS)
-        self._owed = due if self._owed is None else min(self._owed, due)
-        self._owed_mail = self._owed_mail or mail
+    def _schedule_notification(self, *, urgent: bool, mail: bool = False) -> None:
+        """Set when other processes are to be notified."""
+        due = self._notified_at + (URGENT_NOTIFY_SECONDS if urgent else NOTIFY_SECONDS)
+        self._notify_by = due if self._notify_by is None else min(self._notify_by, due)
+        self._notify_mail = self._notify_mail or mail
 
-    def _tell_others(self, connection: BoundedConnection) -> None:
-        """Tell others what was written, if that is due; what a lost session did not tell, the next one does."""
+    def _notify_others(self, connection: BoundedConnection) -> None:
+        """Notify other processes of writes, if that is due; the next session does it if this one is lost."""
         now = time.monotonic()
-        if self._owed is not None and now >= self._owed:
-            connection.execute(_NOTIFY, (self._to.channel, _MAIL if self._owed_mail else ""))
-            self._owed, self._owed_mail, self._told = None, False, now
+        if self._notify_by is not None and now >= self._notify_by:
+            connection.execute(_NOTIFY, (self._to.channel, _MAIL if self._notify_mail else ""))
+            self._notify_by, self._notify_mail, self._notified_at = None, False, now
 
     def _typed(self, error: Exception) -> Exception:
         if isinstance(error, StoreError):
@@ -491,18 +545,16 @@ class PostgresWriter(WriterThread):
         typed.__cause__ = error
         return typed
 
-    def _end(self) -> None:
+    def _close_writer(self) -> None:
         try:
             connection = self._connection
             if connection is not None:
                 if self._owner.row is not None:
-                    connection.execute(_FAREWELL, (self._owner.process.key,))
+                    connection.execute(_END_LEASE, (self._owner.process.key,))
                 connection.execute(_NOTIFY, (self._to.channel, ""))
                 connection.close()
-        except (
-            psycopg.Error
-        ) as error:  # a driver that could not say goodbye is found dead when its process ends
+        except psycopg.Error as error:  # a lease that could not be ended passes by itself
             self._drop_if_broken(error, lost=True)
         self._connection = None
-        self._bell.close()
-        self._rope.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()

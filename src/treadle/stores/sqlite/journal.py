@@ -28,12 +28,12 @@ from treadle.ports import (
     ThreadMoved,
 )
 from treadle.stores import rules
-from treadle.stores.processes import BEATS, LEASE_SECONDS, Process, alive, lease_from_now
+from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, Process, alive, lease_from_now
 from treadle.stores.rules import IN_PARALLEL, QueueEntry
 from treadle.stores.sqlite import deletion, reading, thread_queue
 from treadle.stores.sqlite.schema import Connection
 
-REMEMBERED = 10_000
+CACHED_HEADS = 10_000
 
 _LOAD = """SELECT id, epoch, driver, deleted, coalesce((SELECT max(seq) FROM records WHERE task = t.id), base_seq),
 mark_seq, mark_digest, format FROM tasks t WHERE key = ?"""
@@ -45,7 +45,9 @@ mark_seq, mark_digest, wanted, format) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 _SINCE_NEWEST = """SELECT version, covers FROM members WHERE thread = ?1 AND gone IS NULL
 AND version >= (SELECT max(version) FROM members WHERE thread = ?1 AND task = ?2 AND gone IS NULL) ORDER BY version"""
 _FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
-_STAND = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
+_SET_TURN = (
+    "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
+)
 _WANTED = "SELECT wanted FROM tasks WHERE id = ?"
 _CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ?, wanted = ?
 WHERE id = ?"""
@@ -89,7 +91,7 @@ class Journal:
         """whether its row has to be looked up again; not where a transaction is given up, for there nothing may fail"""
 
         self._beat = 0.0
-        self._moves: list[tuple[str, bool]] = []
+        self._ownership_changes: list[tuple[str, bool]] = []
         self.held: set[str] = set()
 
     def forget(self) -> None:
@@ -105,20 +107,20 @@ class Journal:
 
     def committed(self) -> None:
         """Take note of what this transaction did to ownership."""
-        for key, owned in self._moves:
+        for key, owned in self._ownership_changes:
             (self.held.add if owned else self.held.discard)(key)
-        self._moves.clear()
+        self._ownership_changes.clear()
 
     def rolled_back(self) -> None:
         """Forget what this transaction did."""
         self._heads.clear()
-        self._moves.clear()
+        self._ownership_changes.clear()
         self._driver_doubtful, self._beat = True, 0.0
 
     def begun(self) -> None:
         """Find out, in a transaction that has begun, what the one given up before left of this process's row."""
         if self._driver_doubtful:
-            self._driver, self._driver_doubtful = self._known_row(), False
+            self._driver, self._driver_doubtful = self._find_driver_row(), False
 
     @property
     def is_due(self) -> bool:
@@ -127,7 +129,7 @@ class Journal:
 
     def _is_fresh(self) -> bool:
         # By the clock that leases go by, also when it was set back, or the machine slept.
-        return 0 <= time.time() - self._beat < self._lease_seconds / BEATS
+        return 0 <= time.time() - self._beat < self._lease_seconds / HEARTBEATS_PER_LEASE
 
     def heartbeat(self) -> None:
         """Prolong this process's lease, and forget the dead that own nothing."""
@@ -141,18 +143,18 @@ class Journal:
             self._driver = None  # its lease had passed, others took over all it owned, and its row went
         # What others took over meanwhile is held no more, whether or not anybody here hears of that.
         owned = {key for (key,) in self._connection.execute(_OWNED, (self._driver,))}
-        self._moves.extend((key, False) for key in self.held - owned)
+        self._ownership_changes.extend((key, False) for key in self.held - owned)
         self._run(_FORGET_DEAD, int(now * 1_000_000))
         self._beat = now
 
-    def farewell(self) -> None:
+    def end_lease(self) -> None:
         """Say that this process drives no longer; its row stays while a task names it."""
         if self._driver is not None:
             self._run("UPDATE drivers SET lease = 0 WHERE key = ?", self._process.key)
             sql = "DELETE FROM drivers WHERE key = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE driver = drivers.id)"
             self._run(sql, self._process.key)
 
-    def _known_row(self) -> int | None:
+    def _find_driver_row(self) -> int | None:
         mine = self._one("SELECT id FROM drivers WHERE key = ?", self._process.key)
         return mine[0] if mine else None
 
@@ -167,7 +169,7 @@ class Journal:
             is_own = head.driver is None or head.driver == self._driver
         if not rules.admit(commit, head, earlier, is_own=is_own):
             assert head is not None
-            return self._again(head, commit)
+            return self._answer_again(head, commit)
         if commit.create is not None:
             head = self._new_head(commit, commit.create)
         assert head is not None
@@ -176,13 +178,13 @@ class Journal:
         entry = self._entry(head, commit)
         return self._write(head, commit, thread, entry, release=released)
 
-    def _again(self, head: _Head, commit: Commit) -> Committed:
+    def _answer_again(self, head: _Head, commit: Commit) -> Committed:
         """Answer a commit that was written before, and may have been told of a place that has changed since."""
         if head.driver is None or head.epoch != commit.epoch:
             return Committed(released=True)
         entry = self._entry(head, commit)
         if entry is not None:
-            self._run(_STAND, entry.turn, head.row)
+            self._run(_SET_TURN, entry.turn, head.row)
         return Committed(place=self._depose(entry) if entry is not None else None)
 
     def _write(
@@ -197,7 +199,7 @@ class Journal:
         if head.row == 0:
             self._create(head, commit, entry.turn if entry is not None else None)
         elif entry is not None:
-            self._run(_STAND, entry.turn, head.row)
+            self._run(_SET_TURN, entry.turn, head.row)
         if commit.format > head.format:
             head.format = commit.format
             self._run(_FORMAT, head.format, head.row)
@@ -240,7 +242,7 @@ class Journal:
             sql += ", driver = NULL, turn = NULL, wanted = coalesce(?, wanted)"
             values.append(wanted)
             head.driver = None
-            self._moves.append((key, False))
+            self._ownership_changes.append((key, False))
         head.mark, head.mark_digest = head.seq, head.digest
         self._run(f"{sql} WHERE id = ?", *values, head.row)
 
@@ -256,7 +258,7 @@ class Journal:
             row = self._one(_LOAD, key)
             if row is None:
                 return None
-            if len(self._heads) >= REMEMBERED:
+            if len(self._heads) >= CACHED_HEADS:
                 self._heads.clear()
             head = self._heads[key] = _Head(row[0], row[1], row[2], bool(row[3]), *row[4:])
         return head
@@ -286,7 +288,7 @@ class Journal:
         )
         head.row = self._connection.last_insert_rowid()
         self._heads[new.task_id] = head
-        self._moves.append((new.task_id, True))
+        self._ownership_changes.append((new.task_id, True))
 
     def _record_at(self, head: _Head, commit: Commit) -> rules.RecordKey | None:
         """Return epoch and digest of the record that ends where the commit's record ends."""
@@ -377,7 +379,7 @@ class Journal:
             entry = thread_queue.enter(self._connection, thread, head.row, None, "enqueue", self._is_living)
             place, turn = self._depose(entry), entry.turn
         self._run(_CLAIM, head.epoch, head.driver, end.seq, end.digest, turn, wanted, head.row)
-        self._moves.append((key, True))
+        self._ownership_changes.append((key, True))
         return Claim(head.epoch, end.seq, end.digest, place, wanted)
 
     def disown(self, unwanted: tuple[str, int]) -> None:

@@ -115,7 +115,7 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
-        await self._settled()
+        await self._wait_for_queue()
         with self._reader() as connection:
             connection.execute("BEGIN")
             try:
@@ -126,7 +126,7 @@ class SQLiteStore(WriteBehindStore[Writer]):
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
         """Lend a reader of one moment; see `JournalStore.snapshot`."""
-        await self._settled()
+        await self._wait_for_queue()
         with _typed_errors(self._path):
             connection = connect_reader(self._path)
         try:
@@ -138,7 +138,7 @@ class SQLiteStore(WriteBehindStore[Writer]):
             connection.close()
 
     async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
-        await self._settled()
+        await self._wait_for_queue()
         with self._reader() as connection:
             return function(connection, *arguments)
 

@@ -1,7 +1,29 @@
-"""The one thread of a process that writes to a journal file: takes all that waits, writes it in one transaction.
+"""The writer thread of a journal file: one transaction for all items that wait, then a look at what others wrote.
 
-`synchronous=FULL` costs a disk flush per transaction; commits of concurrent tasks share it. While somebody watches, the
-same thread notices what other connections wrote: `data_version` of the writing connection ignores its own writes.
+Theory of operation
+-------------------
+
+The thread owns the one connection that writes, and the `Journal` that checks and writes an item. A group goes so:
+
+    BEGIN IMMEDIATE            wait for other processes, up to the busy timeout
+    check `data_version`       another connection wrote: forget cached heads, wake watchers
+    check the files            removed or replaced while open: fail, for commits to a removed file would be lost
+    renew the lease            if a heartbeat is due
+    apply each item            check, then write; a refused item has written nothing
+    COMMIT                     `synchronous=FULL`: durable once it returns
+    deliver the results
+
+A refused item needs no savepoint, since each is checked before its first write (`Journal.restore` alone sets one). When
+an item fails with an error of SQLite, such as a value that it cannot take, the whole transaction is rolled back, and
+each item is written again in a transaction of its own: then only the culprit fails. After a rollback nothing that is
+cached may be trusted: heads are read again, and so is the row of this process.
+
+Without items the thread sleeps. While this process owns a task, it wakes for heartbeats. While a caller watches, it
+reads `PRAGMA data_version` every `POLL_SECONDS`: that number changes when another connection commits, and ignores
+commits of this one.
+
+Invariant: `Journal.held` holds the tasks that this process owns in committed state, so a lease is renewed as long as
+one of them needs it, and no longer.
 """
 
 from __future__ import annotations
@@ -15,27 +37,27 @@ import apsw
 
 from treadle.errors import StoreUnavailable, TreadleError
 from treadle.ports import Refused
-from treadle.stores.processes import BEATS, LEASE_SECONDS, this_process
+from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, this_process
 from treadle.stores.sqlite.journal import Journal
 from treadle.stores.sqlite.schema import BUSY_MS, connect_writer, is_read_only, pragma, read_only, unavailable
-from treadle.stores.writer_thread import NOTHING, Exit, Item, WriterThread
+from treadle.stores.writer_thread import BARRIER, Item, RunningWriters, WriterThread
 
 POLL_SECONDS = 0.075
 CHECKPOINT_MS = 200
 
 
 class Writer(WriterThread):
-    """Owns the writing connection of a file.
+    """The writer of a file: owns the connection that writes.
 
     Args:
         path: the file.
-        lease_seconds: how long this process is taken for alive after a heartbeat.
+        lease_seconds: how many seconds this process counts as alive after a heartbeat.
     """
 
     def __init__(self, path: Path, lease_seconds: float = LEASE_SECONDS) -> None:
         self.path = path
         self._lease_seconds = lease_seconds
-        self._heartbeat = lease_seconds / BEATS
+        self._heartbeat = lease_seconds / HEARTBEATS_PER_LEASE
         self._watchers: dict[object, Callable[[Sequence[str]], None]] = {}
         self._version: Any = None
         self._refusal: StoreUnavailable | None = None
@@ -49,7 +71,7 @@ class Writer(WriterThread):
         """Call `wake` soon after other connections wrote; return how to stop."""
         token = object()
         self._watchers[token] = wake
-        self._put(Item(NOTHING))  # the thread may be waiting without a timeout
+        self._put(Item(BARRIER))  # the thread may be waiting without a timeout
         return lambda: self._watchers.pop(token, None) and None
 
     # -------------------------------------------------------------------------------------- in the thread
@@ -60,15 +82,15 @@ class Writer(WriterThread):
             self._refusal = read_only(self.path)
         self._journal = Journal(self._connection, this_process(), self._lease_seconds)
 
-    def _pause(self) -> float | None:
+    def _wait_seconds(self) -> float | None:
         return POLL_SECONDS if self._watchers else self._heartbeat if self._journal.held else None
 
     def _write(self, group: list[Item]) -> list[Any]:
-        """Write a group in one transaction; if that fails, each item in its own, so that only the culprit fails."""
-        if all(item.operation == NOTHING for item in group):
+        """Write a group in one transaction; if it fails, each item in its own, so that only the culprit fails."""
+        if all(item.operation == BARRIER for item in group):
             return [None] * len(group)
         if self._refusal is not None:
-            return [None if item.operation == NOTHING else self._refusal for item in group]
+            return [None if item.operation == BARRIER else self._refusal for item in group]
         try:
             self._begin()
         except (apsw.Error, OSError) as error:
@@ -87,7 +109,7 @@ class Writer(WriterThread):
         return results
 
     def _apply(self, item: Item) -> Any:
-        if item.operation == NOTHING:
+        if item.operation == BARRIER:
             return None
         try:
             return getattr(self._journal, item.operation)(item.argument)
@@ -96,7 +118,7 @@ class Writer(WriterThread):
 
     def _begin(self) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
-        self._notice_others()
+        self._check_for_other_writes()
         files = [_identity(path) for path in self._paths]
         if self._files and files != self._files:
             raise OSError("the file or its write-ahead log was removed or replaced while it was open")
@@ -114,8 +136,8 @@ class Writer(WriterThread):
             self._connection.execute("ROLLBACK")
         self._journal.rolled_back()
 
-    def _notice_others(self) -> None:
-        """Forget what is remembered, and wake watchers, if another connection wrote since the last look."""
+    def _check_for_other_writes(self) -> None:
+        """Forget cached heads and wake watchers, if another connection wrote since the last check."""
         version = pragma(self._connection, "data_version")
         if version != self._version:
             self._version = version
@@ -126,22 +148,22 @@ class Writer(WriterThread):
             for token, wake in list(self._watchers.items()):
                 try:
                     wake(waiting)
-                except RuntimeError:  # its event loop is closed: nobody is there to wake
+                except RuntimeError:  # its event loop is closed: it is a watcher no more
                     self._watchers.pop(token, None)
 
-    def _look_around(self) -> None:
-        """What is due when nothing is queued."""
+    def _run_due_work(self) -> None:
+        """Renew the lease if that is due; else see whether other connections wrote."""
         try:
             if self._journal.is_due:
                 self._begin()
                 self._commit()
             elif self._watchers:
-                self._notice_others()
-        except Exception:  # noqa: BLE001 (whoever writes next is told; a look that failed is made again)
+                self._check_for_other_writes()
+        except Exception:  # noqa: BLE001 (the next write reports it; this is tried again)
             self._roll_back()
 
     def _truncate_log(self) -> None:
-        """Remove deleted data from the write-ahead log too, unless a reader still needs it or the disk fails."""
+        """Remove deleted data from the write-ahead log too, unless a reader needs it or the disk fails."""
         self._connection.set_busy_timeout(CHECKPOINT_MS)
         try:
             pragma(self._connection, "wal_checkpoint(TRUNCATE)")
@@ -157,14 +179,14 @@ class Writer(WriterThread):
         typed.__cause__ = error
         return typed
 
-    def _end(self) -> None:
+    def _close_writer(self) -> None:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._journal.begun()
-            self._journal.farewell()
+            self._journal.end_lease()
             self._connection.execute("COMMIT")
             pragma(self._connection, "optimize")
-        except apsw.Error:  # a driver that could not say goodbye is found dead when its process ends
+        except apsw.Error:  # a lease that could not be ended passes by itself
             self._roll_back()
         finally:
             self._connection.close(True)
@@ -183,7 +205,7 @@ def refuse_inherited(path: Path) -> None:
 
     A child inherits SQLite's idea of the locks it holds, but not the locks: it must leave these files alone.
     """
-    if str(path) in Exit.inherited:
+    if str(path) in RunningWriters.inherited:
         raise StoreUnavailable(
             f"{path}: it was open when this process was made by os.fork(), and SQLite cannot share it that way: "
             "close the store before forking, or start the process by spawn"

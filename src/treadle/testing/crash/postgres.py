@@ -39,8 +39,8 @@ class _WatchedWriter(PostgresWriter):
         self._inside: list[str] = []
         super().__init__(to, patience)
 
-    def _prepare(self, connection: Any, items: list[Item], unsure: list[Any] | None) -> Any:
-        results, finish = super()._prepare(connection, items, unsure)
+    def _prepare(self, connection: Any, items: list[Item], unconfirmed: list[Any] | None) -> Any:
+        results, finish = super()._prepare(connection, items, unconfirmed)
         written = [
             item for item, result in zip(items, results, strict=True) if not isinstance(result, Exception)
         ]
