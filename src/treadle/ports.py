@@ -217,7 +217,7 @@ class Record:
     Args:
         seq: the sequence number of its last event; the first event of a task has number 1.
         count: how many events it holds, so its first is `seq - count + 1`.
-        epoch: which ownership of the task wrote it.
+        epoch: the ownership of the task under which it was written.
         data: the encoded events; opaque to stores.
         digest: hash over the previous record's digest and this data; opaque to stores.
         blobs: large values taken out of `data`, by digest; a digest that is stored already is not stored again. They
@@ -254,10 +254,10 @@ class ThreadChange:
     """A change of a thread, in the same transaction as the record it comes with.
 
     `add` makes (task, seq) the thread's newest member and its version `expected + 1`; refused with `ThreadMoved`
-    when its version is not `expected`. With `covers` the member is a summary: it stands, for models, for the words of
+    when its version is not `expected`. With `covers` the member is a summary: models see it instead of the messages of
     all members up to that version, which stay members. `remove` takes the task out, only while it is the newest member
     that is no summary, and no summary covers it; else refused with `AlreadyFinalized`. A summary can always be taken
-    out. A thread nobody added to has version 0; versions only grow.
+    out. A thread without any change has version 0; versions only grow.
     """
 
     action: Literal["add", "remove"]
@@ -267,24 +267,24 @@ class ThreadChange:
 
 
 AT_ONCE: Final = 1
-"""From when a task is wanted that somebody is to drive on now: a time long gone, in microseconds since 1970, UTC."""
+"""The `wanted` time of a task that is to be driven on now: long gone, in microseconds since 1970, UTC."""
 
 OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
-"""How a task comes into its thread while other tasks are driven there; see `Commit.enter`."""
+"""How a task enters its thread while other tasks are driven there; see `Commit.enter`."""
 
 
 @mutable
 class QueuePosition:
-    """Where a task stands among those that are driven in its thread.
+    """The place of a task in the queue of its thread.
 
-    Only a task with an owner has a place: a claim begins without one, unless it asks for it, and the end of ownership
-    gives it up. A task whose owner died keeps nobody waiting.
+    Only a task with an owner has a place: a claim begins without one, unless it asks for one, and the end of ownership
+    gives it up. No task waits for one whose owner died.
 
     Args:
         held: whether the task has the thread and may begin.
         version: the thread's version, read in the same transaction.
-        holders: who else has the thread now; more than one only by `parallel`.
-        number: the order of those who wait, smallest first; 0 for who has the thread.
+        holders: the other tasks that have the thread now; more than one only by `parallel`.
+        number: the order of the waiting tasks, smallest first; 0 for a task that has the thread.
     """
 
     held: bool
@@ -295,31 +295,32 @@ class QueuePosition:
 
 @mutable
 class Commit:
-    """What one task wants written, all in one transaction or not at all.
+    """A change of one task, written in one transaction or not at all.
 
     Args:
-        task_id: whose.
+        task_id: the task.
         epoch: the ownership under which it is written; refused with `Fenced` when it is not the task's newest.
         record: the events, or None when only the row changes; refused with `Fenced` when events are missing before it
             or another record is in its place. The same record again (same seq, epoch, digest) is accepted without a
             change, also when the task has another owner by then: a driver sends a commit again when its
             acknowledgement was lost.
-        create: the task row to insert first, owned by this process with the given epoch; refused with `TaskExists`.
-        state: the row's new state word, None to leave it.
-        release: give up ownership, unless the inbox holds rows not taken; then ownership stays.
-        leave: with `release`: leave rows of the inbox that are not taken to the next owner, and give up ownership.
-        wanted: with `release`: from when somebody who adopts tasks is to drive it on (see `JournalStore.orphans`), in
-            microseconds since 1970, UTC; `AT_ONCE` for now, 0 for not at all.
-        seal: refuse with `InboxWaiting` when the inbox holds rows not taken by this or earlier commits.
-        taken: ids of the inbox rows that the record's events answer.
+        create: the task row to insert first, owned by this process with this `epoch`; refused with `TaskExists`.
+        state: the row's new state, None to leave it.
+        release: give up ownership, unless the inbox holds items not taken; then ownership stays.
+        leave: with `release`: give up ownership also when the inbox holds items not taken; the next owner takes them.
+        wanted: with `release`: from when a driver is to adopt the task (see `JournalStore.orphans`), in microseconds
+            since 1970, UTC; `AT_ONCE` for now, 0 for not at all.
+        seal: refuse with `InboxWaiting` when the inbox holds items not taken by this or earlier commits.
+        taken: ids of the inbox items that the record's events answer.
         thread: a change of a thread.
         enter: ask for the thread that the task's row names, while it is owned; `Committed.place` is the answer.
             `enqueue`: it has the thread if no task of a living owner has it or stands before it, else it stands behind
-            all who wait. `interrupt`: the same, but it stands before them. `reject`: refused with `ThreadBusy` if it
-            cannot have the thread at once. `parallel`: it has the thread, beside whoever else has, and no answer is
-            given. Who asks again keeps its place, and hears when its turn has come. When a task comes to have a thread
-            whose holder's owner died, that holder loses it in the same transaction and its epoch grows by one: its old
-            owner, should it wake, is fenced, and the task stays one whose driver died.
+            all that wait. `interrupt`: the same, but it stands before them. `reject`: refused with `ThreadBusy` if it
+            cannot have the thread at once. `parallel`: it has the thread beside its holders, and `place` stays None. A
+            task that asks again keeps its place, and has the thread once it is first. When a task gets a thread whose
+            holder's owner died, that holder loses it in the same transaction and its epoch grows by one: its old owner,
+            should it wake, is fenced. The task counts as one whose driver died, also when that process renews its
+            lease.
         format: the journal format that a driver must know to drive the task on from here; the row keeps the highest.
     """
 
@@ -340,22 +341,22 @@ class Commit:
 
 @mutable
 class Committed:
-    """A commit is durable. `released` tells whether ownership was given up, `place` answers `Commit.enter`."""
+    """The commit is durable. `released` says whether ownership was given up, `place` answers `Commit.enter`."""
 
     released: bool = False
     place: QueuePosition | None = None
 
 
 class Refused(Exception):
-    """A commit was checked and not written; the driver decides what follows. Never reaches a user."""
+    """A commit was checked and not written; the driver decides what follows. A user never sees it."""
 
 
 class TaskExists(Refused):
-    """A task of this id is there already."""
+    """A task of this id exists already."""
 
 
 class InboxWaiting(Refused):
-    """Something arrived for the task that must be read before it ends."""
+    """The inbox holds an item that must be read before the task ends."""
 
 
 class ThreadMoved(Refused):
@@ -368,7 +369,7 @@ class ThreadMoved(Refused):
 
 @frozen
 class JournalEnd:
-    """Where a task's journal ended when its row was last written: what a missing tail is noticed by.
+    """Where a task's journal ended when its row was last written: a missing tail is noticed by it.
 
     Stores write it where they write the row anyway: with a commit that creates the task, changes its state or gives
     up ownership, and with a claim. It only grows. Between two of these the journal goes on behind it.
@@ -385,11 +386,11 @@ class JournalEnd:
 class Driver:
     """A process that drives tasks.
 
-    It is alive until its lease has passed, or, on the host, boot and process space of who asks, until it ended.
+    It is alive until its lease has passed. On the same host, boot and process space it is dead once it has ended.
 
     Args:
-        lease: when its lease ends if it prolongs it no more, in microseconds since 1970, UTC; 0 once it said goodbye;
-            None for a store that lives and dies with its process.
+        lease: when its lease ends unless it is renewed, in microseconds since 1970, UTC; 0 once its store was closed;
+            None for a store that lives as long as its process.
     """
 
     driver_id: str
@@ -401,7 +402,7 @@ class Driver:
 
 @mutable
 class TaskRow:
-    """A task as its store lists it. `driver` is who owns it now, or owned it when it died."""
+    """A task as its store lists it. `driver` owns it now, or owned it when it died."""
 
     task_id: str
     agent: str
@@ -421,20 +422,20 @@ class TaskRow:
     """None for a deleted task, and for what was written before there were marks"""
 
     deleted: bool = False
-    """not listed any more, but its records are kept for forks or a thread"""
+    """no longer listed; its records are kept for forks or a thread"""
 
     wanted: int = 0
-    """from when somebody is to drive it on, in microseconds since 1970, UTC, or 0: it was given back so, or claimed
-    from a driver that died (`AT_ONCE`); stays until it is given back again"""
+    """from when a driver is to adopt it, in microseconds since 1970, UTC, or 0: it was released so, or claimed from a
+    driver that died (`AT_ONCE`); stays until it is released again"""
 
     format: int = 1
     """the journal format that a driver must know to drive the task: the highest of its commits and of its base"""
 
     @property
     def word(self) -> str:
-        """What people call the task's state: who owns it counts before what was written last, except an end.
+        """The task's state as users see it: its owner counts before the state that was written last, except an end.
 
-        Who claims an ended task has changed nothing until it is reopened, which changes the state too.
+        A claim of an ended task changes nothing until the task is reopened, which changes the state too.
         """
         if self.driver is None or self.state in END_STATES:
             return self.state
@@ -451,15 +452,15 @@ class Claim:
     """of the last record; of the base's record at `base_seq` for a fork without records of its own; else empty"""
 
     place: QueuePosition | None = None
-    """in its thread, if it was asked for"""
+    """in its thread, if the claim asked for one"""
 
     wanted: int = 0
-    """from when the task was to be driven on, its mail apart: `AT_ONCE` if its last driver died, 0 for not at all"""
+    """from when the task was to be adopted, its inbox apart: `AT_ONCE` if its last driver died, 0 for not at all"""
 
 
 @mutable
 class InboxItem:
-    """Words or a command for a task from anyone but its owner. The sender chooses the id; the same id twice is one."""
+    """A message or command for a task, not from its owner. The sender chooses the id; the same id twice is one item."""
 
     item_id: str
     kind: str
@@ -469,7 +470,7 @@ class InboxItem:
 
 @mutable
 class ThreadMember:
-    """A task whose words are part of a thread: those of events 1 to `seq`, without what it took over from others."""
+    """A task whose messages are part of a thread: those of its events up to `seq`, without the ones it began with."""
 
     version: int
     task_id: str
@@ -478,7 +479,7 @@ class ThreadMember:
     """the version that took it out; `thread` never shows it, `restore_thread` takes it"""
 
     covers: int = 0
-    """for a summary, the version up to which it stands for the words of the members before it; else 0"""
+    """for a summary, the version up to which models see it instead of the members before it; else 0"""
 
 
 @mutable
@@ -492,7 +493,7 @@ class ThreadRow:
 
 @mutable
 class TaskFilter:
-    """Which tasks to list: all given fields must match; `state` means a row's `word`.
+    """Which tasks to list: all fields that are set must match; `state` means a row's `word`.
 
     `cursor` is the last task id of the page before.
     """
@@ -511,7 +512,7 @@ CommitDone = Callable[["Committed | Exception"], None]
 
 
 class JournalReader(Protocol):
-    """What can be read of journals."""
+    """The reading half of a `JournalStore`."""
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """Return the records that hold events `after` + 1 to `upto`, in order, with blobs.
@@ -534,7 +535,7 @@ class JournalReader(Protocol):
         ...
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items not yet taken, in order of arrival."""
+        """Return the items that are not taken yet, in order of arrival. Raises `TaskNotFound`."""
         ...
 
     async def thread(
@@ -542,25 +543,25 @@ class JournalReader(Protocol):
     ) -> tuple[int, list[ThreadMember]]:
         """Return a thread's version and its members in order, or those of an earlier version.
 
-        With `since`, only the members that later versions than this one added; costs nothing for those before.
+        With `since`, only the members that later versions than this one added; the others cost nothing.
         """
         ...
 
     async def threads(self, limit: int, *, after: str | None = None) -> list[ThreadRow]:
-        """Return the threads that have a version, by id upward, those behind `after` only."""
+        """Return the threads that have a version, by ascending id, beginning behind `after`."""
         ...
 
 
 class JournalStore(JournalReader, Protocol):
-    """Where journals live. One transaction covers a task's record, its row, its thread, its inbox and its blobs.
+    """A store of journals. One transaction covers a task's record, its row, its thread, its inbox and its blobs.
 
-    All methods may be called from any event loop and thread of the process; `open` happens at first use, once.
-    Errors of the store are `StoreError`s; nothing acknowledged is ever lost, and a failed item harms no other.
+    All methods may be called from any event loop and thread of the process; the first use opens the store, once.
+    Errors of the store are `StoreError`s. An acknowledged write is never lost, and a failed one harms no other.
     """
 
     @property
     def url(self) -> str:
-        """How to name this store, without secrets."""
+        """The address of this store, without secrets."""
         ...
 
     @property
@@ -573,15 +574,15 @@ class JournalStore(JournalReader, Protocol):
         ...
 
     async def close(self) -> None:
-        """Write what is queued and close; idempotent. What was owned through this store is an orphan from then on."""
+        """Write what is queued and close; idempotent. Tasks owned through this store are orphans from then on."""
         ...
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         """Queue a commit and return at once; needs an open store and a running event loop.
 
-        Commits of one task are written, and answered, in the order given. `done` is called exactly once, in the calling
-        loop (for a store that needs no waiting: before this returns), with `Committed` when the commit is durable, else
-        with the `Refused` or `StoreError` that stopped it. A refused commit has written nothing.
+        Commits of one task are written, and answered, in the order of the calls. `done` is called exactly once, in the
+        calling event loop (by a store that needs no waiting: before this returns), with `Committed` once the commit is
+        durable, else with the `Refused` or `StoreError` that stopped it. A refused commit has written nothing.
         """
         ...
 
@@ -590,22 +591,22 @@ class JournalStore(JournalReader, Protocol):
 
         With `enter`, also ask for the task's thread, as a `Commit` does that enters by `enqueue`.
         Raises `TaskNotFound`, `TaskBusy` when a live driver (also this process) owns the task, or `TaskTooNew`, and
-        changes nothing, when its row has a newer `format` than this version's `JOURNAL_FORMAT`. A driver that died
-        on this host is succeeded at once, any other when its lease has passed. A process has one lease for all it
-        owns, prolonged from a thread for as long as it owns anything; a claim begins with a whole one. Drivers that
-        are dead and own nothing are forgotten. Raises `JournalCorrupt`, and changes nothing, when the journal ends
-        before the row's mark, or ends at it with another digest. After any other error it may have been carried out:
-        then this object's next claim is answered as this one would have been, and if none comes, the store gives the
-        task back as soon as it can be written.
+        changes nothing, when its row has a newer `format` than this version's `JOURNAL_FORMAT`. The task of a driver
+        that died on this host can be claimed at once, of any other driver once its lease has passed. A process has one
+        lease for all that it owns, renewed from a thread for as long as it owns a task; a claim begins with a whole
+        one. Drivers that are dead and own nothing are forgotten. Raises `JournalCorrupt`, and changes nothing, when the
+        journal ends before the row's mark, or ends at it with another digest. After any other error the claim may have
+        been carried out: then this object's next claim of the task is answered as this one would have been, and if none
+        comes, the store releases the task as soon as it can be written.
         """
         ...
 
     async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
-        """Return tasks that nobody drives and somebody should, by task id upward, those behind `after` only.
+        """Return the tasks that a driver is to adopt, by ascending id, beginning behind `after`.
 
-        They are: tasks whose driver is not alive, whatever their state; and, among those that have not ended, tasks
-        without an owner that were given back as `wanted` from a time up to `until`, in microseconds since 1970, UTC,
-        or whose inbox holds something not taken.
+        They are: tasks whose driver is not alive, in any state; and, among those that have not ended, tasks without an
+        owner that were released as `wanted` from a time up to `until`, in microseconds since 1970, UTC, or whose inbox
+        holds an item not taken.
         """
         ...
 
@@ -613,8 +614,9 @@ class JournalStore(JournalReader, Protocol):
         """Remove a task with its children, rows, inbox and unshared blobs, in one transaction.
 
         Raises `TaskNotFound`; `TaskBusy` while a live driver owns it or a child; a prefix shared by living forks and
-        records a thread refers to stay readable for those, but the task itself is not found any more. A thread stays
-        while a task of it is listed, or is kept for forks in other threads: they began with its words.
+        records that a thread refers to stay readable for those, but the task itself is no longer found. A thread stays
+        while a task of it is listed, or is kept for forks in other threads: they began with its messages.
+        `stores/rules.py` says which records are kept.
         """
         ...
 
@@ -630,8 +632,8 @@ class JournalStore(JournalReader, Protocol):
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task as it stood in another store, with its own records, in one transaction or not at all.
 
-        Nobody owns it; `row.head` and `row.driver` are not looked at. Records may be of several epochs. `records` is
-        iterated in any thread and maybe more than once, a part at a time; what it raises is raised here.
+        It has no owner; `row.head` and `row.driver` are ignored. Records may be of several epochs. `records` is
+        iterated in any thread and maybe more than once, a part at a time; its errors are raised here.
         Raises `TaskExists`; `TaskNotFound` when the base is not there, `Fenced` when it ends before `row.base_seq`.
         """
         ...
@@ -644,23 +646,23 @@ class JournalStore(JournalReader, Protocol):
         ...
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
-        """Put an item into a task's inbox, durably; False when its id was there before. Raises `TaskNotFound`."""
+        """Put an item into a task's inbox, durably; False when its id was used before. Raises `TaskNotFound`."""
         ...
 
     def snapshot(self) -> AbstractAsyncContextManager[JournalReader]:
-        """Lend a reader to which all of the store stays as it was when it was lent: one transaction that only reads.
+        """Return a reader of the store as it is now, for the length of a block: one transaction that only reads.
 
-        What was queued in this process before is seen. Whoever writes is not kept waiting; until it is given back, the
-        store keeps what it needs of the past. The reader is for one event loop, and asks one thing after the other.
+        It sees all that this process queued before. Writes do not wait for it; until the block ends, the store keeps
+        what the reader may need of the past. The reader is for one event loop, one call at a time.
         Raises `StoreUnavailable`, here or in a method of the reader, also when the snapshot was lost.
         """
         ...
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop.
+        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to end that.
 
-        `wake` gets the ids of the tasks whose inbox holds something not yet taken. The end of an ownership that had a
-        thread for which others wait is such a write.
+        `wake` gets the ids of the tasks whose inbox holds an item not taken. The release of a task that had a thread
+        for which other tasks wait is such a write.
         """
         ...
 
