@@ -450,7 +450,7 @@ async def test_the_conversation_goes_on_one_request_at_a_time(runner: Runner) ->
 
     result = await runner.run(agent_of(worker), "go")
     assert result.error is not None
-    assert "to ask it beside that give messages=" in result.error.message
+    assert "pass messages= for one on the side" in result.error.message
 
 
 async def test_deltas_of_a_functions_request_are_streamed_and_change_nothing(runner: Runner) -> None:

@@ -1,8 +1,16 @@
-"""`StepContext`: what a step that is a function may know and do. What it does is journalled by key.
+"""`StepContext`: what a step function may know and do. Each request it makes is journalled under a key.
 
-A function that was cut off (a crash, a pause, a call that waits for a person) is entered again from its top. What it
-asks for then is found by key: a call that ended is not made again, its result is served from the journal. Code between
-calls runs again; `once`, `now` and `random` keep a value.
+A step function may be stopped at any `await`: by a crash, a pause, or a call that waits for a person. Later it is
+entered again from its top. The requests it makes then are looked up in the memo of its node, by key:
+
+    first entry                              second entry
+    call_tool("search", ...)  -> recorded    call_tool("search", ...)  -> its result, from the memo
+    call_model("Sum it up")   -> recorded    call_model("Sum it up")   -> not ended: the step waits for it again
+    (crash)                                  once("id", new_id)        -> recorded
+
+A request has the key that the caller names, else the digest of its arguments and how often the step made it. So a
+request that ended is never made twice, code between requests runs again, and `once`, `now` and `random` return the
+same value again. A key that comes with other arguments raises `NotReproducible`.
 """
 
 from __future__ import annotations
@@ -33,23 +41,23 @@ T = TypeVar("T")
 
 
 class StepServices(Protocol):
-    """What carries out what a function asks for."""
+    """What the engine does for a step function."""
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
-        """Record that something is wanted, unless it is known already; the awaitable is done when it has ended."""
+        """Record a request, unless `event` is None: it is recorded then; the awaitable is done once the call ended."""
         ...
 
     def keep(self, event: e.Event) -> Awaitable[None]:
-        """Record an event; the awaitable is done when it is recorded."""
+        """Record an event; the awaitable is done once it is recorded."""
         ...
 
     @property
     def has_unrecorded(self) -> bool:
-        """Whether something was handed in that is not recorded yet."""
+        """Whether an event waits to be recorded."""
         ...
 
     def all_recorded(self) -> Awaitable[None]:
-        """Return what is done once all that was handed in is recorded."""
+        """Return an awaitable that is done once all events so far are recorded."""
         ...
 
     def new_lock(self) -> AbstractAsyncContextManager[Any]:
@@ -69,7 +77,7 @@ class StepServices(Protocol):
         ...
 
     def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
-        """Call a function that blocks in a thread of its own."""
+        """Call a blocking function in a thread of its own."""
         ...
 
 
@@ -81,12 +89,13 @@ class NamedAgent(Protocol):
 
 
 class StepContext(Generic[C]):
-    """A step, as the function that it is sees it.
+    """A step, as its function sees it.
 
-    `input` is the data it was planned with, `task_input` what the task was given; `results` holds the outputs of the
-    steps it waited for, and of the one that planned it, by name (nothing for those that failed or were given up);
-    `failures` says of those that failed why. `attempt` counts from 1; `context` is the object given to the run, never
-    stored. `instructions` and `tools` are the agent's; `answer_schema` is what its answer has to fit, None for text.
+    `input` is the data with which the step was planned, `task_input` the input of the task. `results` has the outputs
+    of the steps it waited for, and of the step that planned it, by name; None for those that failed or were skipped.
+    `failures` has the messages of those that failed. `attempt` counts from 1. `context` is the object passed to the
+    run; it is never stored. `instructions` and `tools` are the agent's. `answer_schema` is the JSON schema of the
+    answer, None for text.
     """
 
     def __init__(
@@ -99,8 +108,8 @@ class StepContext(Generic[C]):
         output_type: OutputType | None,
     ) -> None:
         step, graph = node.step, state.graph
-        assert step is not None, "it has begun"
-        assert graph is not None, "it has begun"
+        assert step is not None, "a step that runs has begun"
+        assert graph is not None, "a step function is a node of a graph"
         self._state, self._node, self._step, self._services = state, node, step, services
         self.task_id = state.task_id
         self.thread_id = state.thread
@@ -121,46 +130,46 @@ class StepContext(Generic[C]):
             tool.agent_name: tool.spec.name for tool in tools if isinstance(tool, SubagentTool)
         }
         self._typed = output_type
-        self._made = node.requests
-        self._seen: dict[str, int] = {}
-        self._asking = False
-        self._over = False
-        self._turns: dict[str, AbstractAsyncContextManager[Any]] = {}
+        self._requests = node.requests
+        self._counts: dict[str, int] = {}
+        self._asks_in_conversation = False
+        self._ended = False
+        self._locks: dict[str, AbstractAsyncContextManager[Any]] = {}
 
-    # -------------------------------------------------------------------------------------- looking
+    # ---------------------------------------------------------------------------------------- reading
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The conversation as this step sees it: what was said before it, and by itself; nothing of its siblings."""
+        """The conversation as this step sees it: messages from before it and its own, none of its siblings."""
         return seen_by(self._state, self._node)
 
     @property
     def answer_schema(self) -> Json:
-        """A JSON schema that the task's answer has to fit; None if that is text."""
+        """The JSON schema of the task's answer; None if the answer is text."""
         return None if self._typed is None else self._typed.value_schema
 
     def check_answer(self, output: Json) -> None:
-        """Raise `ValueError`, in words for a model, if this cannot be the task's answer: it is of another type."""
+        """Raise `ValueError` if this cannot be the task's answer; its message tells a model which fields are wrong."""
         if self._typed is not None:
             self._typed.read(output)
 
     def outputs(self, names: Collection[str]) -> Mapping[str, Json]:
-        """Return the outputs of steps that this one came after, directly or not, by name: the nearest of each name.
+        """Return the outputs of steps that ended before this one, by name; the nearest of each name.
 
-        Without those that failed or were given up, and without what ended after this step had begun.
+        Only steps count that this one waited for, directly or not. Steps that failed or were skipped have no output.
         """
         graph = self._state.graph
-        assert graph is not None, "it has begun"
-        wanted, found = set(names), dict[str, Json]()
-        for node in graph.above(self._node) if wanted else ():
-            if node.plan.name in wanted:
-                wanted.remove(node.plan.name)
-                found.update(_outputs((node,), self._node))
-                if not wanted:
+        assert graph is not None, "a step function is a node of a graph"
+        missing, outputs = set(names), dict[str, Json]()
+        for node in graph.above(self._node) if missing else ():
+            if node.plan.name in missing:
+                missing.remove(node.plan.name)
+                outputs.update(_outputs((node,), self._node))
+                if not missing:
                     break
-        return {name: copied(output) for name, output in found.items()}
+        return {name: copied(output) for name, output in outputs.items()}
 
-    # ---------------------------------------------------------------------------------------- doing
+    # ------------------------------------------------------------------------------------- requesting
 
     async def call_model(
         self,
@@ -171,67 +180,87 @@ class StepContext(Generic[C]):
         after_conversation: bool = False,
         key: str | None = None,
     ) -> ModelAnswer:
-        """Ask the agent's model and return its answer.
+        """Send a request to the agent's model and return its answer.
 
         Args:
-            messages: what it is asked, on the side; by default the conversation as this step sees it, in which the
-                answer is said too. A text is a user's words.
+            messages: the messages of a side request, whose answer stays out of the conversation; a text is one user
+                message. By default the request is the conversation as this step sees it, and the answer joins it.
             instructions: in place of the agent's.
-            tools: names of the agent's tools to offer; or `offered` for what its `offer=` chooses, else all: so it is
-                by default in the conversation, while on the side there are none.
-            after_conversation: show the model the conversation before these messages; the answer stays on the side.
-            key: how the request is known when the function is entered again; by default what is asked, and how often.
+            tools: names of the agent's tools to offer, or `offered` for those that `offer=` selects, else all. By
+                default `offered` in the conversation and none in a side request.
+            after_conversation: put the conversation before the messages of a side request.
+            key: identifies the request when the function is entered again; by default its arguments and how often the
+                step made it.
 
         Raises:
             ModelError: the model did not answer.
-            NotReproducible: the key was used before with something else.
-            WorkerError: the conversation cannot go on: an answer or a result in it is still awaited.
+            NotReproducible: the key was used before with other arguments.
+            WorkerError: the conversation waits for an answer or a result, so it cannot go on.
         """
-        given = _messages(messages)
+        on_the_side = _as_messages(messages)
         if tools is None:
-            tools = "offered" if given is None else ()
-        offered = None if tools == "offered" else tuple(tools)
-        looks_back = given is None or after_conversation
-        asked = [
-            None if given is None else [_facts(message) for message in given],
-            instructions,
-            list(offered) if offered is not None else None,
-            *(["after the conversation"] if looks_back and given is not None else ()),
-        ]
-        digest = _digest("model", asked)
-        known, name = self._find(key, digest)
-        if known is None:
-            if looks_back:
-                self._check_conversation()
-            call_id = self._next_id("model")
-            back = looks_back and given is not None
-            before = None if given is None else self._gone_on_from(given)
-            fresh = given if given is None or before is None else given[before.side_length + 1 :]
-            event = e.ModelRequested(
-                self.step_id,
-                call_id,
-                name,
-                digest,
-                fresh,
-                instructions,
-                offered,
-                back,
-                before.id if before is not None else None,
-            )
-        else:
-            event, call_id = None, str(cast("ModelCall", known.done).id)
-        self._asking = self._asking or given is None
+            tools = "offered" if on_the_side is None else ()
+        names = None if tools == "offered" else tuple(tools)
+        event, call_id, memo_key = self._model_request(
+            on_the_side, instructions, names, key, after_conversation=after_conversation
+        )
+        in_conversation = on_the_side is None
+        self._asks_in_conversation = self._asks_in_conversation or in_conversation
         try:
             await self._services.request(event, call_id)
         finally:
-            self._asking = self._asking and given is not None
-        call = cast("ModelCall", self._node.memo[name].done)
+            self._asks_in_conversation = self._asks_in_conversation and not in_conversation
+        call = cast("ModelCall", self._node.memo[memo_key].done)
         if call.error is not None:
             error = call.error
             kind = cast("Any", error.kind)
             raise ModelError(error.message, kind=kind, status=error.status, retry_after=error.retry_after)
-        assert call.message is not None, "it ended"
+        assert call.message is not None, "the request has ended"
         return ModelAnswer(call.message, call.finish, call.usage)
+
+    def _model_request(
+        self,
+        on_the_side: tuple[Message, ...] | None,
+        instructions: str | None,
+        tools: tuple[str, ...] | None,
+        key: str | None,
+        *,
+        after_conversation: bool,
+    ) -> tuple[e.ModelRequested | None, str, str]:
+        """Return the event of a request to the model, None if it is in the memo; its id; and its key in the memo."""
+        needs_conversation = on_the_side is None or after_conversation
+        follows_conversation = on_the_side is not None and after_conversation
+        digest = _digest(
+            "model",
+            [
+                None if on_the_side is None else [_facts(message) for message in on_the_side],
+                instructions,
+                list(tools) if tools is not None else None,
+                *(["after the conversation"] if follows_conversation else ()),
+            ],
+        )
+        entry, memo_key = self._find(key, digest)
+        if entry is not None:
+            return None, str(cast("ModelCall", entry.done).id), memo_key
+        if needs_conversation:
+            self._check_conversation()
+        call_id = self._next_id("model")
+        earlier = None if on_the_side is None else self._continued(on_the_side)
+        fresh = on_the_side
+        if on_the_side is not None and earlier is not None:
+            fresh = on_the_side[earlier.side_length + 1 :]
+        event = e.ModelRequested(
+            self.step_id,
+            call_id,
+            memo_key,
+            digest,
+            fresh,
+            instructions,
+            tools,
+            follows_conversation,
+            earlier.id if earlier is not None else None,
+        )
+        return event, call_id, memo_key
 
     async def call_tool(
         self, tool: str | ToolCall, arguments: dict[str, Json] | None = None, *, key: str | None = None
@@ -239,22 +268,22 @@ class StepContext(Generic[C]):
         """Call one of the agent's tools and return its output.
 
         Args:
-            tool: its name; or a call that the model asked for in its newest answer in the conversation.
-            arguments: as JSON data, with a name.
-            key: how the call is known when the function is entered again; by default its name, its arguments, and how
-                often they came. One that the model asked for is known by its id.
+            tool: its name; or a call in the model's newest answer in the conversation.
+            arguments: JSON data, with a name.
+            key: identifies the call when the function is entered again; by default its name, its arguments and how
+                often the step made it. A call of the model is identified by its id.
 
         Raises:
-            ToolCallFailed: the call did not end well: `outcome` says how, `unknown` included.
+            ToolCallFailed: the call did not succeed; `outcome` says how it ended, also `unknown`.
             NotReproducible: the key was used before with another call.
         """
         call_id, ended = self._call(tool, arguments, key)
         await ended
         call = next(call for call in reversed(self._step.calls) if call.id == call_id)
         if call.outcome != "ok":
-            why = call.error.message if call.error is not None else f"{call.name} ended as {call.outcome}"
-            failed = SubagentFailed if call.name in self._tool_of_agent.values() else ToolCallFailed
-            raise failed(why, tool=call.name, call_id=call.id, outcome=str(call.outcome))
+            message = call.error.message if call.error is not None else f"{call.name} ended as {call.outcome}"
+            error_type = SubagentFailed if call.name in self._tool_of_agent.values() else ToolCallFailed
+            raise error_type(message, tool=call.name, call_id=call.id, outcome=str(call.outcome))
         return copied(call.output)
 
     async def run_agent(self, agent: NamedAgent | str, input: str, *, key: str | None = None) -> Json:
@@ -262,13 +291,13 @@ class StepContext(Generic[C]):
 
         Args:
             agent: one of `Agent(subagents=)`, or its name.
-            input: all that it is told; it sees nothing of this conversation.
-            key: how the run is known when the function is entered again; by default its name, its input, and how often
-                they came.
+            input: the whole input of its task; it sees nothing of this conversation.
+            key: identifies the run when the function is entered again; by default the agent's name, the input and how
+                often the step made it.
 
         Raises:
-            SubagentFailed: it did not end well: `outcome` says how.
-            NotReproducible: the key was used before for something else.
+            SubagentFailed: its task did not succeed; `outcome` says how it ended.
+            NotReproducible: the key was used before with other arguments.
         """
         name = agent if isinstance(agent, str) else agent.name
         tool = self._tool_of_agent.get(name)
@@ -279,75 +308,74 @@ class StepContext(Generic[C]):
         return await self.call_tool(tool, {"input": input}, key=key)
 
     async def call_tools(self, answer: ModelAnswer) -> tuple[CallState, ...]:
-        """Make all calls that an answer asks for, beside each other; those that fail are answers to the model too."""
-        wanted = [self._call(call, None, None) for call in answer.message.tool_calls]
-        for _, ended in wanted:
+        """Make all calls of an answer, in parallel; a call that failed is returned like the others."""
+        requested = [self._call(call, None, None) for call in answer.message.tool_calls]
+        for _, ended in requested:
             await ended
-        made = {call.id: call for call in self._step.calls}
-        return tuple([made[call_id] for call_id, _ in wanted])
+        calls = {call.id: call for call in self._step.calls}
+        return tuple([calls[call_id] for call_id, _ in requested])
 
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
-        """Return what a function returned when it was called first; it has to be JSON data."""
-        self._check_entered()
-        name = f"once:{key}"
-        async with self._turns.setdefault(name, self._services.new_lock()):
-            if name not in self._node.memo:
-                await self._keep(key, name, fn)
-        return cast("T", copied(cast("MemoValue", self._node.memo[name].done).value))
-
-    async def _keep(self, key: str, name: str, fn: Callable[[], Any]) -> None:
-        given: Any = fn()
-        value = await cast("Awaitable[Any]", given) if isinstance(given, Awaitable) else given
-        if not is_writable(value):
-            raise WorkerError(
-                f"step {self.name!r}: once({key!r}, ...) must return JSON data, got {value!r:.200}"
-            )
-        await self._services.keep(e.ValueKept(self.step_id, name, value))
+        """Return what a function returned when it was first called under a key; it has to be JSON data."""
+        self._check_running()
+        memo_key = f"once:{key}"
+        async with self._locks.setdefault(memo_key, self._services.new_lock()):
+            if memo_key not in self._node.memo:
+                value: Any = fn()
+                if isinstance(value, Awaitable):
+                    value = await cast("Awaitable[Any]", value)
+                if not is_writable(value):
+                    raise WorkerError(
+                        f"step {self.name!r}: once({key!r}, ...) must return JSON data, got {value!r:.200}"
+                    )
+                await self._services.keep(e.ValueKept(self.step_id, memo_key, value))
+        return cast("T", copied(cast("MemoValue", self._node.memo[memo_key].done).value))
 
     async def now(self) -> float:
-        """Return the time when this was first asked, in seconds since 1970, UTC; each call in a step has its own."""
+        """Return the time of the first such call, in seconds since 1970, UTC; each call in a step has its own time."""
         return await self.once(f"now:{self._count('now')}", self._services.now)
 
     async def random(self) -> float:
-        """Return a number from 0 up to 1, the same when the function is entered again; each call has its own."""
+        """Return a number from 0 up to 1; each call in a step has its own, which it keeps."""
         return await self.once(f"random:{self._count('random')}", self._services.random)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
-        """Return what an awaitable of this context comes to, in a function that is not `async`."""
+        """Return the result of an awaitable of this context, in a function that is not `async`."""
         return self._services.wait(awaitable)
 
     async def in_thread(self, fn: Callable[[], T]) -> T:
-        """Return what a function that blocks returned, called in a thread of its own; steps beside this one go on."""
+        """Return the result of a blocking function, called in a thread of its own; parallel steps go on meanwhile."""
         return await self._services.in_thread(fn)
 
     async def settled(self) -> None:
-        """Return once all that was asked for has ended; from then on nothing may be asked for."""
+        """Return once all requests of the step have ended; from then on it may make none."""
         while self._services.has_unrecorded or self._step.open or self._node.model_calls:
             if self._services.has_unrecorded:
                 await self._services.all_recorded()
             else:
                 await self._services.request(None, next(iter((*self._step.open, *self._node.model_calls))))
-        self._over = True
+        self._ended = True
 
-    # --------------------------------------------------------------------------------------- keeping
+    # ------------------------------------------------------------------------------------- the memo
 
     def _find(self, key: str | None, digest: str) -> tuple[MemoEntry | None, str]:
-        self._check_entered()
-        name = f"key:{key}" if key is not None else f"{digest}:{self._count(digest)}"
-        known = self._node.memo.get(name)
-        if known is not None and known.digest != digest:
+        """Return the memo's entry for a request, None for a new one, and its key in the memo."""
+        self._check_running()
+        memo_key = f"key:{key}" if key is not None else f"{digest}:{self._count(digest)}"
+        entry = self._node.memo.get(memo_key)
+        if entry is not None and entry.digest != digest:
             raise NotReproducible(
                 f"task {self.task_id}, step {self.step_id} ({self.name}): the key {key!r} was used before for something"
                 " else; give each request a key of its own"
             )
-        return known, name
+        return entry, memo_key
 
     def _count(self, what: str) -> int:
-        count = self._seen[what] = self._seen.get(what, 0) + 1
+        count = self._counts[what] = self._counts.get(what, 0) + 1
         return count
 
-    def _gone_on_from(self, messages: tuple[Message, ...]) -> ModelCall | None:
-        """Return the longest request whose words and answer these messages begin with: they are journalled already."""
+    def _continued(self, messages: tuple[Message, ...]) -> ModelCall | None:
+        """Return the longest request with whose messages and answer these begin: the journal holds those already."""
         longest: ModelCall | None = None
         for entry in self._node.memo.values():
             call = entry.done
@@ -361,63 +389,63 @@ class StepContext(Generic[C]):
         return longest
 
     def _next_id(self, kind: Literal["model", "tool"]) -> str:
-        self._made += 1
-        return request_id(self.step_id, kind, self._made)
+        self._requests += 1
+        return request_id(self.step_id, kind, self._requests)
 
     def _call(
         self, tool: str | ToolCall, arguments: dict[str, Json] | None, key: str | None
     ) -> tuple[str, Awaitable[None]]:
-        """Ask for a call at once, and return its id and what is done when it has ended."""
-        asked = isinstance(tool, ToolCall)
-        name = tool.name if asked else tool
-        given = tool.arguments if asked else (arguments or {})
-        if not is_writable(given):
+        """Request a call at once; return its id and an awaitable that is done once it has ended."""
+        by_model = isinstance(tool, ToolCall)
+        name = tool.name if by_model else tool
+        data = tool.arguments if by_model else (arguments or {})
+        if not is_writable(data):
             raise WorkerError(
-                f"step {self.name!r}: the arguments of {name} must be JSON data, got {given!r:.200}"
+                f"step {self.name!r}: the arguments of {name} must be JSON data, got {data!r:.200}"
             )
-        digest = _digest("tool", [name, given])
-        known, found = self._find(f"call:{tool.id}" if asked else key, digest)
-        if known is not None:
-            call_id = cast("CallState", known.done).id
+        digest = _digest("tool", [name, data])
+        entry, memo_key = self._find(f"call:{tool.id}" if by_model else key, digest)
+        if entry is not None:
+            call_id = cast("CallState", entry.done).id
             return call_id, self._services.request(None, call_id)
         if isinstance(tool, ToolCall) and tool.id.startswith(f"{self.step_id}-"):
             call_id = tool.id
-        else:  # what this step was not asked for another may make as well
+        else:  # other steps may make the calls of an answer that another step got
             call_id = self._next_id("tool")
-        problem = tool.problem if asked else None
-        is_its_own = asked and tool.id in self._node.newest_calls
+        problem = tool.problem if by_model else None
+        in_conversation = by_model and tool.id in self._node.newest_calls
         event = e.CallRequested(
-            self.step_id, call_id, found, digest, name, copied(given), problem, is_its_own
+            self.step_id, call_id, memo_key, digest, name, copied(data), problem, in_conversation
         )
         return call_id, self._services.request(event, call_id)
 
-    def _check_entered(self) -> None:
-        if self._over:
+    def _check_running(self) -> None:
+        if self._ended:
             raise WorkerError(
-                f"step {self.name!r} of task {self.task_id} has ended: nothing can be asked for in it"
+                f"step {self.name!r} of task {self.task_id} has ended: it can make no more requests"
             )
 
     def _check_conversation(self) -> None:
-        if self._asking:
+        if self._asks_in_conversation:
             raise WorkerError(
-                f"step {self.name!r}: the model is being asked here already; to ask it beside that give messages="
+                f"step {self.name!r}: a request in the conversation is in flight; pass messages= for one on the side"
             )
-        made = [call for call in self._step.open.values() if call.asked]
-        if made:
+        call = next((call for call in self._step.open.values() if call.asked), None)
+        if call is not None:
             raise WorkerError(
-                f"step {self.name!r}: await the calls of the newest answer ({made[0].name}) before the next request"
+                f"step {self.name!r}: await the calls of the newest answer ({call.name}) before the next request"
             )
 
 
 def _results(graph: Graph, node: StepNode) -> Mapping[str, Json]:
-    above = (*((node.by,) if node.by is not None else ()), *node.after)
-    found = [graph.nodes[step_id] for step_id in above if step_id in graph.nodes]
-    known = dict(_outputs(found, node))
-    return {other.plan.name: copied(known.get(other.plan.name)) for other in found}
+    step_ids = (*((node.by,) if node.by is not None else ()), *node.after)
+    above = [graph.nodes[step_id] for step_id in step_ids if step_id in graph.nodes]
+    outputs = dict(_outputs(above, node))
+    return {other.plan.name: copied(outputs.get(other.plan.name)) for other in above}
 
 
 def _outputs(nodes: Iterable[StepNode], before: StepNode) -> Iterator[tuple[str, Json]]:
-    """Yield what steps came to that ended before another began: a function that is entered again finds no more."""
+    """Yield the outputs of steps that ended before another began, so that each entry of its function sees the same."""
     began = before.step.started_seq if before.step is not None else 0
     for node in nodes:
         if node.status == "completed" and node.step is not None and node.step.ended_seq < began:
@@ -433,10 +461,10 @@ def _failures(graph: Graph, node: StepNode) -> Mapping[str, str]:
     }
 
 
-def _messages(given: str | Sequence[Message] | None) -> tuple[Message, ...] | None:
-    if given is None:
+def _as_messages(messages: str | Sequence[Message] | None) -> tuple[Message, ...] | None:
+    if messages is None:
         return None
-    return (Message("user", content(given)),) if isinstance(given, str) else tuple(given)
+    return (Message("user", content(messages)),) if isinstance(messages, str) else tuple(messages)
 
 
 def _facts(message: Message) -> Any:
@@ -445,10 +473,10 @@ def _facts(message: Message) -> Any:
     return [message.role, [encode_part(part) for part in message.parts]]
 
 
-def _digest(kind: str, asked: Any) -> str:
+def _digest(kind: str, arguments: Any) -> str:
     from pydantic_core import to_json
 
-    return hashlib.sha256(to_json([kind, _sorted(asked)])).hexdigest()[:16]
+    return hashlib.sha256(to_json([kind, _sorted(arguments)])).hexdigest()[:16]
 
 
 def _sorted(value: Any) -> Any:
