@@ -86,7 +86,7 @@ while process(drive) != 0 and died < 20:
 print(died)
 """
 
-WHY = "its last 4 drivers died, or were not heard of again, before it got any further"
+WHY = "its last 4 drivers crashed, or did not respond, before it made progress"
 
 
 async def test_a_task_that_kills_its_drivers_is_paused_and_no_other_is(tmp_path):
@@ -283,7 +283,7 @@ async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_
     tmp_path, monkeypatch, stalls
 ):
     monkeypatch.setattr(adopting, "SCAN_SECONDS", 0.25)
-    monkeypatch.setattr(adopting, "LATE_SECONDS", 0.6)
+    monkeypatch.setattr(adopting, "STALL_SECONDS", 0.6)
 
     async def away(*page, **bounds):
         raise StoreUnavailable("the network is gone")
@@ -303,11 +303,11 @@ async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_
             sql(path, "UPDATE drivers SET lease = 1e16")
             await other.close()
             if stalls == "its loop":
-                time.sleep(adopting.LATE_SECONDS + 0.1)  # noqa: ASYNC251
+                time.sleep(adopting.STALL_SECONDS + 0.1)  # noqa: ASYNC251
             else:
                 with monkeypatch.context() as stalling:
                     stalling.setattr(runner.store, "orphans", away)
-                    await asyncio.sleep(adopting.LATE_SECONDS + 0.1)
+                    await asyncio.sleep(adopting.STALL_SECONDS + 0.1)
             while len(asked) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         told = [adoption for adoption in told if adoption.kind != "scan_failed"]

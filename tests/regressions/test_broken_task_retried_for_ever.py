@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adopting, "AGAIN_SECONDS", (0.01, 0.02))
-    monkeypatch.setattr(adopting, "BREATH_SECONDS", 0.01)
+    monkeypatch.setattr(adopting, "RETRY_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(adopting, "PAUSE_SECONDS", 0.01)
 
 
 class Instructions:
