@@ -13,6 +13,8 @@
     order.s3-0    the child of task `order` that performs its call s3-0
     t4-s3-0       call s3-0 of the fourth member of a thread, as later members see it
     order/s3-0    the idempotency key of call s3-0 of task `order`
+    pause-17      the inbox item by which a task that was paused at event 17 pauses its children
+    survived-3    the inbox item by which a driver that lost epoch 3 of a task reports that it is alive
 
 An id is the place in the task, so it is the same after a crash. All attempts of one call share its idempotency key.
 """
@@ -104,3 +106,18 @@ def id_in_thread(version: int, call: str) -> str:
 def idempotency_key(task: str, incarnation: str, call: str) -> str:
     """Return the key that all attempts of a call share, and no other call of any task has."""
     return f"{task}/{incarnation}/{call}" if incarnation else f"{task}/{call}"
+
+
+def child_pause_id(seq: int) -> str:
+    """Return the id of the inbox item by which a task pauses a child, after an event of its own."""
+    return f"pause-{seq}"
+
+
+def survival_id(epoch: int) -> str:
+    """Return the id of the inbox item by which a driver that lost an epoch of a task reports that it is alive."""
+    return f"survived-{epoch}"
+
+
+def summary_task_id(digest: str, number: int) -> str:
+    """Return the id of the task that makes a summary: the `number`th try to summarise what has this digest."""
+    return f"summary-{digest}-{number}"

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
+from treadle.core import ids
 from treadle.core.children import SpentBy, by_agent
 from treadle.core.data import frozen
 from treadle.core.effects import Effect, RunAgent
@@ -208,7 +209,7 @@ class Family:
                 self._pauses[effect.id] = asyncio.ensure_future(self._pause(effect.call))
 
     async def _pause(self, call: CallState) -> None:
-        await self._tasks.pause(str(call.child), f"pause-{self.state.seq}", self.state.stop_reason)
+        await self._tasks.pause(str(call.child), ids.child_pause_id(self.state.seq), self.state.stop_reason)
 
     async def note_resting(self, call: CallState, state: TaskState) -> None:
         """Note that the task of a call stopped by itself; one that stopped for its parent's pause goes on with it."""

@@ -9,9 +9,9 @@ from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.core.journal import unfold
 from treadle.core.messages import Json
-from treadle.drivers.new_task import new_id
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
+from treadle.drivers.random_ids import new_id
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine.inbox import CHILD_ITEM
 from treadle.errors import Fenced, TaskBusy, TaskTooNew

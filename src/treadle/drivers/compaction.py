@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
+from treadle.core import ids
 from treadle.core.data import mutable
 from treadle.core.messages import Text
 from treadle.drivers import arguments
@@ -122,11 +123,14 @@ class ThreadCompactor:
         )
         digest = sha256(f"{request.thread_id}\0{scope.covers}\0{text}".encode()).hexdigest()[:24]
         number = 1
-        while (row := await self._cache.row_or_none(f"summary-{digest}-{number}")) is not None:
+        while (row := await self._cache.row_or_none(ids.summary_task_id(digest, number))) is not None:
             if row.state not in ("failed", "degraded", "cancelled"):
                 break
             number += 1
-        task_id, options = f"summary-{digest}-{number}", RunOptions(labels={"summary_of": request.thread_id})
+        task_id, options = (
+            ids.summary_task_id(digest, number),
+            RunOptions(labels={"summary_of": request.thread_id}),
+        )
         return NewRun(agent, (Text(text),), request.thread_id, task_id, options, summarises=scope)
 
     async def _model_of(self, turns: list[ThreadMember]) -> str | Model:

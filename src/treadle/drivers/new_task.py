@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 from treadle.agents.agent import Agent
@@ -16,23 +14,12 @@ from treadle.core.state import start
 from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
+from treadle.drivers.random_ids import new_id, new_incarnation
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine.journal_writer import Lease
 from treadle.engine.options import RunOptions, limits_of, to_json
 from treadle.errors import ThreadBusy
 from treadle.ports import JournalStore, NewTask, OnBusyThread, TaskExists
-
-
-@cache
-def _uuid7() -> Callable[[], object]:
-    from uuid_utils import uuid7
-
-    return uuid7
-
-
-def new_id() -> str:
-    """Return an id that sorts by time."""
-    return str(_uuid7()())
 
 
 @frozen
@@ -137,7 +124,7 @@ class TaskCreator:
         stored = self._stored_options if options is self._options else to_json(options)
         created = e.TaskCreated(agent.name, parts, thread, base, agent.fingerprint, stored, new.extra_state)
         if new.task_id is not None:
-            created.incarnation = os.urandom(4).hex()  # a task of this id may have been deleted
+            created.incarnation = new_incarnation()  # a task of this id may have been deleted
         if parent is not None:
             created.parent, created.parent_call, created.depth = parent.task_id, parent.call, parent.depth
         owned.writer.record(created)

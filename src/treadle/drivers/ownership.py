@@ -46,6 +46,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from treadle.core import events as e
+from treadle.core import ids
 from treadle.core.ids import undo_id
 from treadle.core.journal import check_format, check_known
 from treadle.core.state import TaskState
@@ -242,7 +243,7 @@ class TaskOwnership:
         with suppress(TreadleError):  # without the report it counts as crashed
             row = await self._store.row(task_id)
             if row.driver is not None and row.epoch > epoch:
-                item = InboxItem(f"{SURVIVED}-{epoch}", SURVIVED, {"epoch": epoch}, self._clock())
+                item = InboxItem(ids.survival_id(epoch), SURVIVED, {"epoch": epoch}, self._clock())
                 await self._store.post(task_id, item)
 
     def _release_later(self, task_id: str, tries: int = 0) -> None:

@@ -13,8 +13,9 @@ from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.continuing import change_options, check_not_a_child, lift_stop, reopen, take_from_inbox
-from treadle.drivers.new_task import NewRun, new_id
+from treadle.drivers.new_task import NewRun
 from treadle.drivers.owned_tasks import OwnedTask
+from treadle.drivers.random_ids import new_id
 from treadle.engine import results
 from treadle.engine.options import RunOptions
 from treadle.engine.results import RunResult

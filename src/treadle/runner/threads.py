@@ -14,7 +14,7 @@ from treadle.core.messages import Message
 from treadle.drivers import arguments
 from treadle.drivers.commit import commit
 from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
-from treadle.drivers.new_task import new_id
+from treadle.drivers.random_ids import new_id
 from treadle.engine.journal_writer import encode_record
 from treadle.engine.results import CompactionReport, PruneReport, ThreadPage, ThreadSummary
 from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound

@@ -16,7 +16,7 @@ from treadle.drivers import fork_point
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.commit import commit
 from treadle.drivers.continuing import check_not_a_child, lift_stop, options_of_fork, reopen
-from treadle.drivers.new_task import new_id
+from treadle.drivers.random_ids import new_id
 from treadle.engine import undo_plan
 from treadle.engine.journal_writer import encode_record
 from treadle.engine.options import RunOptions

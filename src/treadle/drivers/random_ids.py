@@ -1,0 +1,24 @@
+"""Random ids. Ids that follow from a place in a task are made in `core.ids`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+
+
+@cache
+def _uuid7() -> Callable[[], object]:
+    from uuid_utils import uuid7
+
+    return uuid7
+
+
+def new_id() -> str:
+    """Return an id for a task, a thread or an inbox item; ids sort by the time at which they were made."""
+    return str(_uuid7()())
+
+
+def new_incarnation() -> str:
+    """Return what tells a task from an earlier one of the same id that was deleted."""
+    return os.urandom(4).hex()
