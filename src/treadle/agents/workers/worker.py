@@ -121,7 +121,7 @@ class FunctionWorker:
     @property
     def finalizes_answers(self) -> bool:
         """Whether it wants a last look at answers."""
-        return self.parts is not None and getattr(self.parts, "looks_at_answers", True)
+        return self.parts is not None and getattr(self.parts, "finalizes_answers", True)
 
     def facts(self) -> Json:
         """Return what tells this worker from others."""
