@@ -372,13 +372,19 @@ def test_words_after_the_answer_take_it_back_and_the_worker_is_to_look_at_the_ne
 
 
 @pytest.mark.parametrize(
-    "end", [e.StepCompleted("s1", True, "4"), e.StepSkipped("s1")], ids=["answer", "skip"]
+    "ends",
+    [
+        [e.StepCompleted("s1", True, "4")],
+        [e.StepFailed("s1", e.Failure("model", "auth", "no")), e.StepSkipped("s1")],
+    ],
+    ids=["answer", "skip"],
 )
-def test_wrong_answers_are_counted_anew_after_the_step(end: e.Event) -> None:
+def test_wrong_answers_are_counted_anew_after_the_step(ends: list[e.Event]) -> None:
     state = told(step(), answered(words="4"))
     state.rejected = 2
-    end.seq, end.time = state.seq + 1, state.time
-    apply(state, end)
+    for end in ends:
+        end.seq, end.time = state.seq + 1, state.time
+        apply(state, end)
     assert state.rejected == 0
 
 

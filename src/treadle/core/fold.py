@@ -201,6 +201,10 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         if step.error is not None and step.error.kind == INVALID_OUTPUT:
             _ask_again(state, step)
         step.attempt, step.status, step.error = event.attempt, "running", None
+    elif step is not None:
+        raise IllegalEvent(
+            f"task {state.task_id}: step {event.step} starts while step {step.id} is under way"
+        )
     else:
         state.step = step = StepState(event.step, event.index, event.attempt)
         step.first_message, step.started, step.started_seq = len(state.messages), event.time, event.seq
@@ -258,15 +262,21 @@ def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
 
 def _call_edited(state: TaskState, event: e.CallEdited) -> None:
     _, call = _open_call(state, event.call)
+    if call.status != "proposed":
+        raise _illegal(state, event, call.status)
     call.arguments, call.problem = event.arguments, None
 
 
 def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if event.undoes is not None:
         undone = _undone(state, event.undoes)
+        if undone.undo_status not in ("none", "not_happened"):
+            raise _illegal(state, event, undone.undo_status)
         undone.undo_status, undone.undo_attempt, undone.undo_error = "begun", event.attempt, None
         return
     _, call = _open_call(state, event.call)
+    if call.status != "proposed" and call.status != "parked":
+        raise _illegal(state, event, call.status)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
     if not call.started:
         call.started = event.time
@@ -279,9 +289,13 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
 def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
     if state.undo is not None and is_undo(event.call):
         undone = _undone(state, undone_call(event.call))
+        if undone.undo_status != "begun":
+            raise _illegal(state, event, undone.undo_status)
         undone.undo_status, undone.undo_error = "lost", event.error.message if event.error else event.reason
         return
     _, call = _open_call(state, event.call)
+    if call.status != "begun":
+        raise _illegal(state, event, call.status)
     call.stopped = event.error
     if call.child is None:
         call.cut_off += event.reason != "error"
@@ -296,9 +310,14 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
 def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
     if state.undo is not None and is_undo(event.call):
         undone = _undone(state, undone_call(event.call))
+        if undone.undo_status != "lost":
+            raise _illegal(state, event, undone.undo_status)
         undone.undo_status = "done" if event.verdict == "happened" else "not_happened"
         return
     _, call = _open_call(state, event.call)
+    in_doubt = call.status in ("lost", "unresolved") or (call.status == "proposed" and call.cut_off)
+    if not in_doubt or call.outcome is not None:
+        raise _illegal(state, event, call.status)
     call.status, call.stopped = "proposed", None
     call.cut_off = max(0, call.cut_off - 1)
     if event.verdict == "happened":
@@ -309,6 +328,8 @@ def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
 
 def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
     _, call = _open_call(state, event.call)
+    if call.status not in ("lost", "unresolved") or call.outcome is not None:
+        raise _illegal(state, event, call.status)
     call.status = "unresolved"
     if event.error is not None:
         call.stopped = event.error
@@ -317,6 +338,8 @@ def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
 def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     if state.undo is not None and is_undo(event.call):
         undone = _undone(state, undone_call(event.call))
+        if undone.undo_status not in ("begun", "lost", "not_happened"):
+            raise _illegal(state, event, undone.undo_status)
         undone.undo_status = "done" if event.outcome == "ok" else "failed"
         undone.undo_error = event.error.message if event.error else None
         return
@@ -367,8 +390,8 @@ def _step_failed(state: TaskState, event: e.StepFailed) -> None:
 
 def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
     step = state.step
-    if step is None:
-        raise IllegalEvent(f"task {state.task_id}: there is no step to skip")
+    if step is None or step.id != event.step or step.status != "failed":
+        raise IllegalEvent(f"task {state.task_id}: step {event.step} has not failed, so it cannot be skipped")
     step.status = "skipped"
     state.error, state.rejected = None, 0
     if len(state.messages) > step.first_message and state.messages[-1].role == "assistant":
@@ -496,6 +519,8 @@ def _open(state: TaskState) -> None:
 
 
 def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
+    if state.ended is None:
+        raise IllegalEvent(f"task {state.task_id}: {event.kind} before the task ended")
     _open(state)
     state.ended, state.attempt, state.thread_version = None, event.attempt, 0
     state.limit = state.error = None
@@ -578,7 +603,7 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
 
 def _running(state: TaskState, event: Any) -> StepState:
     step = state.step
-    if step is None or step.id != event.step:
+    if step is None or step.id != event.step or step.status != "running":
         raise IllegalEvent(
             f"task {state.task_id}: {event.kind} names step {event.step}, which is not running"
         )
@@ -596,6 +621,10 @@ def _open_call(state: TaskState, call_id: str) -> tuple[StepState, CallState]:
             if call_id in step.open:
                 return step, step.open[call_id]
     raise IllegalEvent(f"task {state.task_id}: call {call_id} is not open")
+
+
+def _illegal(state: TaskState, event: Any, status: str) -> IllegalEvent:
+    return IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {status}")
 
 
 def _unknown_event(state: TaskState, event: e.UnknownEvent) -> None:

@@ -1,7 +1,7 @@
 """What events do to a question to a model: one set of rules, for plain steps and for step functions.
 
     event                      from                      to
-    ModelStarted               proposed, failed          begun      (refused while a timer is pending)
+    ModelStarted               any other than begun      begun      (refused while a timer is pending)
     ModelReturned              begun                     answered
     ModelFailed, retry_at set  begun                     proposed   (a timer is pending)
     ModelFailed                begun                     failed
@@ -43,6 +43,10 @@ def start(state: TaskState, event: ModelStarted) -> None:
         raise IllegalEvent(
             f"task {state.task_id}: {event.kind} names {call.id or step.id}, "
             f"which is not to be asked before {tries.retry_at}"
+        )
+    if call.status == "begun":
+        raise IllegalEvent(
+            f"task {state.task_id}: {event.kind} names {call.id or step.id}, which is asked already"
         )
     if tries is None or tries.epoch != state.epoch:
         call.asked_at = event.time

@@ -523,7 +523,7 @@ def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
 
 
 def _running(state: TaskState, graph: Graph, event: Any) -> StepNode:
-    node = graph.of(event.step)
+    node = graph.running.get(event.step)
     if node is None:
         raise e.IllegalEvent(
             f"task {state.task_id}: {event.kind} names step {event.step}, which is not running"

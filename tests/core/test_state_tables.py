@@ -1,0 +1,344 @@
+"""The tables of states in `docs/architecture.md` say what the rules do: every cell is driven."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from treadle.core import events as e
+from treadle.core.fold import apply
+from treadle.core.messages import Message, Text, ToolCall
+from treadle.core.state import TaskState, start
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "architecture.md"
+DOWN: Final = e.Failure("model", "server", "down")
+GIVEN_UP: Final = e.Failure("tool", "error", "no")
+CREATED: Final = e.TaskCreated("agent", (Text("go"),), "thread")
+ASKED: Final = (CREATED, e.StepStarted("s1", 1))
+CALLING: Final = e.ModelReturned("s1", Message("assistant", (ToolCall("s1-0", "put", {}),)), "tool_calls")
+CALLED: Final = (*ASKED, e.ModelStarted("s1", "m"), CALLING)
+PLANNED: Final = (CREATED, e.StepsPlanned((e.NextStep("a"), e.NextStep("b", after=("a",)))))
+REQUESTED: Final = (
+    *PLANNED,
+    e.StepStarted("s1", 1),
+    e.ModelRequested("s1", "s1-m1", "k", "d", (Message("user", ()),)),
+)
+
+
+def tables() -> dict[str, list[tuple[str, str, str]]]:
+    """Return the cells of each table: the state before, the event, the state after."""
+    section = PAGE.read_text(encoding="utf-8").split("\n## States\n")[1].split("\n## ")[0]
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for part in section.split("\n### ")[1:]:
+        rows = [
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines() if line[:1] == "|"
+        ]
+        events = rows[0][1:]
+        assert all(len(row) == len(rows[0]) for row in rows)
+        cells = [
+            (row[0], event, cell) for row in rows[2:] for event, cell in zip(events, row[1:], strict=True)
+        ]
+        found[part.splitlines()[0]] = cells
+    return found
+
+
+TABLES: Final = tables()
+
+
+def told(*events: e.Event) -> TaskState:
+    """Return the state after some events, a microsecond apart."""
+    state = start("t")
+    for event in events:
+        event.seq, event.time = state.seq + 1, state.time + 1
+        apply(state, event)
+    return state
+
+
+def drive(before: tuple[e.Event, ...], event: e.Event, stands: Callable[[TaskState], str]) -> str:
+    """Return the state that an event leads to; `-` if the event cannot follow."""
+    state = told(*before)
+    event.seq, event.time = state.seq + 1, state.time + 1_000
+    try:
+        apply(state, event)
+    except e.IllegalEvent:
+        return "-"
+    return stands(state)
+
+
+def cells(table: str) -> list[Any]:
+    return [pytest.param(*cell, id=" | ".join(cell[:2])) for cell in TABLES[table]]
+
+
+# ----------------------------------------------------------------------------------- a model call
+
+ANSWER: Final = Message("assistant", (Text("4"),))
+
+
+def model_event(name: str, step: str, call: str | None) -> e.Event:
+    return {
+        "ModelStarted": e.ModelStarted(step, "m", call=call),
+        "ModelReturned": e.ModelReturned(step, ANSWER, call=call),
+        "ModelFailed": e.ModelFailed(step, DOWN, call),
+        "ModelFailed, to retry": e.ModelFailed(step, DOWN, call, retry_at=100),
+        "ModelStopped": e.ModelStopped(step, "crash", call),
+        "TimerFired": e.TimerFired(step, call),
+    }[name]
+
+
+WAYS_TO_MODEL_STATES: Final = {
+    "proposed": (),
+    "begun": ("ModelStarted",),
+    "waiting": ("ModelStarted", "ModelFailed, to retry"),
+    "answered": ("ModelStarted", "ModelReturned"),
+    "failed": ("ModelStarted", "ModelFailed"),
+}
+
+
+def model_call_of(state: TaskState) -> str:
+    if state.graph is None:
+        assert state.step is not None
+        call = state.step.model_call
+    else:
+        call = state.graph.nodes["s1"].memo["k"].done
+    waits = call.tries is not None and call.tries.retry_at is not None
+    return "waiting" if waits else call.status
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A model call"))
+@pytest.mark.parametrize("kind", ["agent", "function"])
+def test_a_model_call(kind: str, before: str, event: str, after: str) -> None:
+    first, call = (ASKED, None) if kind == "agent" else (REQUESTED, "s1-m1")
+    way = (*first, *[model_event(name, "s1", call) for name in WAYS_TO_MODEL_STATES[before]])
+    assert model_call_of(told(*way)) == before
+    again = after.endswith(" (again)")
+    expected = after.removesuffix(" (again)") if kind == "agent" or not again else "-"
+    assert drive(way, model_event(event, "s1", call), model_call_of) == expected
+
+
+# ------------------------------------------------------------------------------------ a tool call
+
+
+def tool_event(name: str, call: str = "s1-0") -> e.Event:
+    name, _, how = name.partition(": ")
+    made: dict[str, Callable[[], e.Event]] = {
+        "ToolStarted": lambda: started(how or "write"),
+        "ToolStopped": lambda: e.ToolStopped("s1", call, "crash"),
+        "OutcomeSettled": lambda: e.OutcomeSettled(
+            "s1", call, "happened" if how == "happened" else "not_happened"
+        ),
+        "OutcomeUnresolved": lambda: e.OutcomeUnresolved("s1", call),
+        "CallEdited": lambda: e.CallEdited("s1", call, {"n": 2}, {}),
+        "ToolEnded": lambda: e.ToolEnded("s1", call, "error" if how == "error" else "ok", error=None),
+    }
+    return made[name]()
+
+
+def started(effect: str) -> e.ToolStarted:
+    child = "t.s1-0" if effect == "agent" else None
+    return e.ToolStarted("s1", "s1-0", effect, undo=effect == "write", child=child)  # type: ignore[arg-type]
+
+
+WAYS_TO_CALL_STATES: Final = {
+    "proposed": (),
+    "begun": ("ToolStarted",),
+    "in doubt": ("ToolStarted: idempotent", "ToolStopped"),
+    "lost": ("ToolStarted", "ToolStopped"),
+    "unresolved": ("ToolStarted", "ToolStopped", "OutcomeUnresolved"),
+    "happened": ("ToolStarted", "ToolStopped", "OutcomeSettled: happened"),
+    "parked": ("ToolStarted: agent", "ToolStopped"),
+    "ended": ("ToolStarted", "ToolEnded"),
+}
+
+
+def tool_call_of(state: TaskState) -> str:
+    call = state.find_call("s1-0")
+    assert call is not None
+    if call.status == "unresolved" and call.outcome == "ok":
+        return "happened"
+    return "in doubt" if call.status == "proposed" and call.in_doubt else call.status
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A tool call"))
+def test_a_tool_call(before: str, event: str, after: str) -> None:
+    way = [tool_event(name) for name in WAYS_TO_CALL_STATES[before]]
+    if before == "begun" and event.startswith("ToolStopped: "):
+        way = [started(event.removeprefix("ToolStopped: "))]
+    assert tool_call_of(told(*CALLED, *way)) == before
+    assert drive((*CALLED, *way), tool_event(event), tool_call_of) == after
+
+
+# --------------------------------------------------------------------------------- a compensation
+
+DONE: Final = (started("write"), e.ToolEnded("s1", "s1-0", "ok"), e.StepCompleted("s1"))
+
+
+def undo_event(name: str) -> e.Event:
+    if name.startswith("UndoRequested"):
+        return e.UndoRequested(0, ("s1",), ("s1-0",), forced=name.endswith("forced"))
+    if name == "ToolStarted":
+        return e.ToolStarted("s1", "s1-0-undo", "write", undoes="s1-0")
+    return tool_event(name, "s1-0-undo")
+
+
+WAYS_TO_UNDO_STATES: Final = {
+    "none": (),
+    "begun": ("ToolStarted",),
+    "lost": ("ToolStarted", "ToolStopped"),
+    "not_happened": ("ToolStarted", "ToolStopped", "OutcomeSettled: not happened"),
+    "done": ("ToolStarted", "ToolEnded: ok"),
+    "failed": ("ToolStarted", "ToolEnded: error"),
+    "skipped": ("ToolStarted", "ToolEnded: error", "UndoRequested: forced"),
+}
+
+
+def compensation_of(state: TaskState) -> str:
+    call = state.find_call("s1-0")
+    assert call is not None
+    return call.undo_status
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A compensation"))
+def test_a_compensation(before: str, event: str, after: str) -> None:
+    asked = (*CALLED, *DONE, undo_event("UndoRequested"))
+    way = (*asked, *[undo_event(name) for name in WAYS_TO_UNDO_STATES[before]])
+    assert compensation_of(told(*way)) == before
+    assert drive(way, undo_event(event), compensation_of) == after
+
+
+@pytest.mark.parametrize("event", ["ToolStarted", "ToolStopped", "OutcomeSettled: happened", "ToolEnded: ok"])
+def test_without_an_undo_no_event_names_a_compensation(event: str) -> None:
+    assert drive((*CALLED, *DONE), undo_event(event), compensation_of) == "-"
+
+
+# ----------------------------------------------------------------------------------------- steps
+
+
+def step_event(name: str, step: str = "s1") -> e.Event:
+    return {
+        "StepStarted": e.StepStarted(step, 1),
+        "StepStarted: another step": e.StepStarted("s2", 2),
+        "StepCompleted": e.StepCompleted(step),
+        "StepFailed": e.StepFailed(step, DOWN),
+        "StepSkipped": e.StepSkipped(step, "step"),
+    }[name]
+
+
+def step_of(state: TaskState) -> str:
+    if state.step is not None:
+        return state.step.status
+    return state.steps[-1].status if state.steps else "none"
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A step of an agent"))
+def test_a_step_of_an_agent(before: str, event: str, after: str) -> None:
+    way = {"none": (), "running": ("StepStarted",), "failed": ("StepStarted", "StepFailed")}[before]
+    events = (CREATED, *[step_event(name) for name in way])
+    assert step_of(told(*events)) == before
+    assert drive(events, step_event(event), step_of) == after
+
+
+WAYS_TO_STEPS: Final = {
+    "planned": ("s2", ()),
+    "ready": ("s1", ()),
+    "running": ("s1", ("StepStarted",)),
+    "failed": ("s1", ("StepStarted", "StepFailed")),
+    "completed": ("s1", ("StepStarted", "StepCompleted")),
+    "skipped": ("s1", ("StepSkipped",)),
+}
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A step function"))
+def test_a_step_function(before: str, event: str, after: str) -> None:
+    step, way = WAYS_TO_STEPS[before]
+
+    def stands(state: TaskState) -> str:
+        assert state.graph is not None
+        return state.graph.nodes[step].status
+
+    events = (*PLANNED, *[step_event(name, step) for name in way])
+    assert stands(told(*events)) == before
+    assert drive(events, step_event(event, step), stands) == after
+
+
+# ---------------------------------------------------------------------------------------- a task
+
+
+def task_event(name: str) -> e.Event:
+    return {
+        "PauseRequested": e.PauseRequested(),
+        "InterruptRequested": e.InterruptRequested(),
+        "CancelRequested": e.CancelRequested(),
+        "Resumed": e.Resumed(),
+        "ThreadAwaited": e.ThreadAwaited(),
+        "ThreadEntered": e.ThreadEntered(),
+        "InputReceived": e.InputReceived((Text("and?"),)),
+        "TaskEnded": e.TaskEnded("failed", None, GIVEN_UP),
+        "TaskReopened": e.TaskReopened(2, "resume"),
+    }[name]
+
+
+WAYS_TO_TASKS: Final = {
+    "waiting": "ThreadAwaited",
+    "pausing": "PauseRequested",
+    "interrupting": "InterruptRequested",
+    "cancelling": "CancelRequested",
+    "ended": "TaskEnded",
+}
+
+
+def task_of(state: TaskState) -> str:
+    holds = {
+        "ended": state.ended is not None,
+        "cancelling": state.cancelling,
+        "interrupting": state.interrupting,
+        "pausing": state.pausing,
+        "answered": state.answered,
+        "waiting": state.in_line,
+    }
+    return next((name for name, held in holds.items() if held), "open")
+
+
+@pytest.mark.parametrize(("before", "event", "after"), cells("A task"))
+def test_a_task(before: str, event: str, after: str) -> None:
+    way: tuple[e.Event, ...] = (CREATED,)
+    if before == "answered":
+        answer = e.ModelReturned("s1", ANSWER)
+        way = (*ASKED, e.ModelStarted("s1", "m"), answer, e.StepCompleted("s1", True, "4"))
+    elif before != "open":
+        way = (CREATED, task_event(WAYS_TO_TASKS[before]))
+    assert task_of(told(*way)) == before
+    assert drive(way, task_event(event), task_of) == after
+
+
+# -------------------------------------------------------------------------------- all that there is
+
+
+def events_without_a_table() -> Iterator[str]:
+    named = {re.split(r"[:,]", event)[0] for cells in TABLES.values() for _, event, _ in cells}
+    yield from sorted({cls.__name__ for cls in e.EVENTS.values()} - named)
+
+
+def test_every_event_that_moves_a_call_a_step_or_a_task_has_a_column() -> None:
+    assert list(events_without_a_table()) == [
+        "AnswerFinalized",
+        "CallRequested",
+        "CommandRejected",
+        "DriverSurvived",
+        "InputEdited",
+        "InstructionsSet",
+        "LimitReached",
+        "MessagesImported",
+        "ModelRequested",
+        "OptionsChanged",
+        "ResultReplaced",
+        "Rewound",
+        "StepsPlanned",
+        "SummaryRequested",
+        "TaskCreated",
+        "TaskForked",
+        "ValueKept",
+        "VersionChanged",
+        "WorkerFailed",
+    ]
