@@ -9,8 +9,14 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.llm.scripted import call
+from treadle.testing import clock
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
 
 
 def waiting_agent(release: asyncio.Event) -> Agent[Any]:

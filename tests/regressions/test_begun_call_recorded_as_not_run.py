@@ -27,9 +27,15 @@ from treadle.engine import undo_plan
 from treadle.errors import CallNotFound, ForkPointBusy, IrreversibleStep
 from treadle.llm.scripted import call
 from treadle.stores.memory import MemoryStore
+from treadle.testing import clock
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
 
 
 class Rooms:

@@ -10,9 +10,15 @@ from tests.runner.cases import sayer
 from treadle import Runner
 from treadle.ports import TaskRow
 from treadle.stores.memory import MemoryStore
+from treadle.testing import clock
 from treadle.testing.wrappers import WrappedStore
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
 
 
 class Watched(WrappedStore):

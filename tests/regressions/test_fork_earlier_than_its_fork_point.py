@@ -16,6 +16,11 @@ from treadle.testing import clock
 from treadle.testing.audit import audit_store, journal_of
 
 
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
+
+
 class AskedAgainLater:
     """A model whose failures are worth another try after so many seconds."""
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.regressions.succession import agent, driver, effects, entered, store_url, told
+from tests.regressions.takeover import agent, driver, effects, outcome_of, store_url, tool_entered
 from treadle import Runner
 
 pytestmark = pytest.mark.anyio
@@ -14,7 +14,7 @@ async def test_paused_means_that_the_call_has_ended_and_that_any_process_may_res
     mine = agent(tmp_path, 0.0)
     async with Runner(store_url(tmp_path), agents=[mine]) as runner:
         with driver(tmp_path, "run", seconds=0.7) as other:
-            await entered(tmp_path, "slow")
+            await tool_entered(tmp_path, "slow")
             assert (await runner.pause("t")).state == "paused"
             assert effects(tmp_path) == [("start", "slow"), ("done", "slow")]
             row = await runner.store.row("t")
@@ -23,5 +23,5 @@ async def test_paused_means_that_the_call_has_ended_and_that_any_process_may_res
             assert (await runner.resume("t")).state == "completed"
             # 200 ms on a quiet machine; a lease that was kept would cost half a second more than this.
             assert time.monotonic() - began < 2.0
-            assert (await told(other))["said"] == "paused"
+            assert (await outcome_of(other))["outcome"] == "paused"
         assert effects(tmp_path)[2:] == [("start", "pay"), ("done", "pay")]

@@ -8,9 +8,15 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call
 from treadle.ports import Commit, CommitDone
 from treadle.stores.memory import MemoryStore
+from treadle.testing import clock
 from treadle.testing.wrappers import WrappedStore
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
 
 
 class Held(WrappedStore):

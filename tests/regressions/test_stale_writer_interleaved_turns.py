@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.regressions.succession import agent, driver, entered, lapsed, store_url, told
+from tests.regressions.takeover import agent, driver, outcome_of, stop_past_the_lease, store_url, tool_entered
 from treadle import Runner
 from treadle.testing.audit import audit_store
 
@@ -16,16 +16,16 @@ async def test_messages_sent_during_a_takeover_are_read_once_and_between_turns(t
     mine = agent(tmp_path, 0.4)
     async with Runner(store_url(tmp_path), agents=[mine]) as runner:
         with driver(tmp_path, "run", seconds=0.2) as stalled:
-            await entered(tmp_path, "slow")
+            await tool_entered(tmp_path, "slow")
             await runner.send("t", "before it stalled")
-            await lapsed(runner, stalled)
+            await stop_past_the_lease(runner, stalled)
             succeeding = asyncio.ensure_future(runner.resume("t"))
-            await entered(tmp_path, "slow", 2)
+            await tool_entered(tmp_path, "slow", 2)
             await runner.send("t", "while its successor drives")
             stalled.send_signal(signal.SIGCONT)
             await runner.send("t", "when it woke")
             result = await asyncio.wait_for(succeeding, 20)
-            await told(stalled)
+            await outcome_of(stalled)
         assert result.state == "completed"
         words = [m.text for m in result.messages if m.role == "user"]
         assert words == ["Work", "before it stalled", "while its successor drives", "when it woke"]

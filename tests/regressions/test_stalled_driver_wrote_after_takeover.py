@@ -5,7 +5,15 @@ import signal
 
 import pytest
 
-from tests.regressions.succession import agent, driver, effects, entered, lapsed, store_url, told
+from tests.regressions.takeover import (
+    agent,
+    driver,
+    effects,
+    outcome_of,
+    stop_past_the_lease,
+    store_url,
+    tool_entered,
+)
 from treadle import Runner
 from treadle.testing.audit import audit_store
 
@@ -19,15 +27,17 @@ async def test_commits_after_a_takeover_are_refused_and_the_caller_attaches(tmp_
         if verb == "resume":
             await runner.create_task(mine, "Work", task_id="t")
         with driver(tmp_path, verb, seconds=0.3) as stalled:
-            await entered(tmp_path, "slow")
-            await lapsed(runner, stalled)
+            await tool_entered(tmp_path, "slow")
+            await stop_past_the_lease(runner, stalled)
             succeeding = asyncio.ensure_future(runner.resume("t"))
-            await entered(tmp_path, "slow", 2)
+            await tool_entered(tmp_path, "slow", 2)
             stalled.send_signal(signal.SIGCONT)
             result = await asyncio.wait_for(succeeding, 20)
-            answer = await told(stalled)
+            answer = await outcome_of(stalled)
         assert (result.state, result.final_text) == ("completed", "All done.")
-        assert answer["said"] == "completed", "its caller is told how the task ended, by whoever drove it"
+        assert answer["outcome"] == "completed", (
+            "its caller is outcome_of how the task ended, by whoever drove it"
+        )
         assert answer["fenced"] >= 1
         row = await runner.store.row("t")
         assert row.epoch == (2 if verb == "run" else 3)
@@ -48,10 +58,10 @@ async def test_a_late_heartbeat_does_not_bring_a_task_back(tmp_path):
     mine = agent(tmp_path, 1.5)
     async with Runner(store_url(tmp_path), agents=[mine]) as runner:
         with driver(tmp_path, "run", seconds=1.0) as stalled:
-            await entered(tmp_path, "slow")
-            await lapsed(runner, stalled)
+            await tool_entered(tmp_path, "slow")
+            await stop_past_the_lease(runner, stalled)
             succeeding = await runner.start(mine, "Work", task_id="t")
-            await entered(tmp_path, "slow", 2)
+            await tool_entered(tmp_path, "slow", 2)
             stalled.send_signal(signal.SIGCONT)
             await asyncio.sleep(0.6)  # several heartbeats of the one that was woken
             row = await runner.store.row("t")
@@ -66,11 +76,11 @@ async def test_a_stepper_that_wakes_after_a_takeover_gets_an_error_that_names_it
     async with Runner(store_url(tmp_path), agents=[mine]) as runner:
         await runner.create_task(mine, "Work", task_id="t")
         with driver(tmp_path, "step", seconds=0.5) as stalled:
-            await entered(tmp_path, "slow")
-            await lapsed(runner, stalled)
+            await tool_entered(tmp_path, "slow")
+            await stop_past_the_lease(runner, stalled)
             out = await runner.run_step("t")
             stalled.send_signal(signal.SIGCONT)
-            answer = await told(stalled)
+            answer = await outcome_of(stalled)
         assert out.step.index == 1
-        assert answer["said"].startswith("Fenced: task t was taken over by another driver"), answer
+        assert answer["outcome"].startswith("Fenced: task t was taken over by another driver"), answer
         assert len(await runner.get_completed_steps("t")) == 1

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.regressions.succession import agent, driver, effects, store_url, told
+from tests.regressions.takeover import agent, driver, effects, outcome_of, store_url
 from treadle import Runner
 from treadle.testing.audit import audit_store
 
@@ -18,8 +18,8 @@ async def test_of_processes_that_resume_a_task_at_once_one_drives_it_and_all_ret
     async with Runner(store_url(tmp_path), agents=[mine]) as runner:
         await runner.create_task(mine, "Work", task_id="t")
         with driver(tmp_path, "resume", 0.1) as one, driver(tmp_path, "resume", 0.1) as two:
-            answers = await asyncio.gather(told(one), told(two))
-        assert [answer["said"] for answer in answers] == ["completed", "completed"]
+            answers = await asyncio.gather(outcome_of(one), outcome_of(two))
+        assert [answer["outcome"] for answer in answers] == ["completed", "completed"]
         assert [answer["fenced"] for answer in answers] == [0, 0]
         assert effects(tmp_path) == [("start", "slow"), ("done", "slow"), ("start", "pay"), ("done", "pay")]
         row = await runner.store.row("t")

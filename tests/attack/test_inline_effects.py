@@ -9,9 +9,15 @@ import pytest
 
 from treadle import Agent, Happened, Runner, ScriptedModel, ToolCall, ToolContext, tool
 from treadle.llm.scripted import call
+from treadle.testing import clock
 from treadle.testing.audit import audit_store
 
 SPEAKER: ContextVar[str] = ContextVar("speaker")
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""A driver in a process of its own that can be stopped and woken: what the scenarios of two writers are played with."""
+"""A driver in a process of its own that can be stopped and continued, for scenarios with two writers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def store_url(folder: Path) -> str:
 
 
 async def main(folder: Path, seconds: float, verb: str, task_id: str) -> None:
-    """Drive a task and print as JSON what came of it, as the caller saw it, and the commits refused on the way."""
+    """Drive a task; print as JSON the outcome that the caller saw, the refused commits and the events seen."""
     worker = agent(folder, seconds)
     async with Runner(store_url(folder), agents=[worker]) as runner:
         seen: list[int] = []
@@ -58,22 +58,22 @@ async def main(folder: Path, seconds: float, verb: str, task_id: str) -> None:
         if verb == "run":
             driving = await runner.start(worker, "Work", task_id=task_id)
             watching = asyncio.ensure_future(watch())
-            said = (await driving.result()).state
+            outcome = (await driving.result()).state
             await watching
         elif verb == "resume":
-            said = (await runner.resume(task_id)).state
+            outcome = (await runner.resume(task_id)).state
         else:
             try:
-                said = (await runner.run_step(task_id)).state
-            except Exception as error:  # noqa: BLE001  whatever the caller is told is what is tested
-                said = f"{type(error).__name__}: {error}"
-        print(json.dumps({"said": said, "fenced": runner.store.fenced, "seen": seen}), flush=True)
+                outcome = (await runner.run_step(task_id)).state
+            except Exception as error:  # noqa: BLE001  the error that the caller gets is tested
+                outcome = f"{type(error).__name__}: {error}"
+        print(json.dumps({"outcome": outcome, "fenced": runner.store.fenced, "seen": seen}), flush=True)
 
 
 @contextmanager
 def driver(folder: Path, verb: str, seconds: float, task_id: str = "t") -> Iterator[subprocess.Popen[str]]:
     """Start a process that drives the task; it is killed at the end of the block, stopped or not."""
-    command = [sys.executable, "-m", "tests.regressions.succession", str(folder), str(seconds), verb, task_id]
+    command = [sys.executable, "-m", "tests.regressions.takeover", str(folder), str(seconds), verb, task_id]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -84,21 +84,21 @@ def driver(folder: Path, verb: str, seconds: float, task_id: str = "t") -> Itera
             process.stdout.close()
 
 
-async def told(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what a driver said at its end."""
+async def outcome_of(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return what a driver printed at its end."""
     output, _ = await asyncio.wait_for(asyncio.to_thread(process.communicate), 20)
     return json.loads(output)
 
 
-async def entered(folder: Path, tool_name: str, times: int = 1) -> None:
-    """Return once a tool was entered so many times."""
+async def tool_entered(folder: Path, tool_name: str, times: int = 1) -> None:
+    """Return once a tool was tool_entered so many times."""
     ledger = Ledger(folder / "ledger.jsonl")
     async with asyncio.timeout(20):
         while sum(e.kind == "start" and e.tool == tool_name for e in ledger.entries()) < times:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-async def lapsed(runner: Runner, process: subprocess.Popen[str], task_id: str = "t") -> None:
+async def stop_past_the_lease(runner: Runner, process: subprocess.Popen[str], task_id: str = "t") -> None:
     """Stop a driver and return once its lease has passed."""
     process.send_signal(signal.SIGSTOP)
     async with asyncio.timeout(10):
@@ -107,7 +107,7 @@ async def lapsed(runner: Runner, process: subprocess.Popen[str], task_id: str = 
 
 
 def effects(folder: Path) -> list[tuple[str, str]]:
-    """What happened outside, in order."""
+    """Return the lines of the ledger, in order."""
     return [(e.kind, e.tool) for e in Ledger(folder / "ledger.jsonl").entries()]
 
 
