@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.agents.agent import Agent
@@ -127,21 +128,8 @@ class EffectContext:
     meter: TokenMeter | None = None
     """made when a model first does not say how many tokens it took"""
 
-    streamed: set[str] | None = None
-    """requests of whose answers something was told to watchers, and which have no answer yet"""
+    streamed: set[str] = field(default_factory=set[str])
+    """requests of whose answers watchers were shown a part, and which have no answer yet"""
 
     subagents: Subagents | None = None
     """the children of the task, if its agent may call others"""
-
-    def note_streamed(self, request: str) -> None:
-        """Note that something of a request's answer was told to watchers."""
-        if self.streamed is None:
-            self.streamed = set()
-        self.streamed.add(request)
-
-    def forget_streamed(self, request: str) -> bool:
-        """Forget what was told of a request's answer; whether anything was."""
-        if self.streamed is None or request not in self.streamed:
-            return False
-        self.streamed.discard(request)
-        return True

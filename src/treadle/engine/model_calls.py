@@ -74,7 +74,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             key, is_last = call_id or step.id, not request.tools or request.tool_choice == "none"
             text_label: e.Channel = "final" if is_last and call_id is None else "draft"
             request.raw = channel.raw
-            if context.forget_streamed(key):
+            if key in context.streamed:
+                context.streamed.discard(key)
                 model, seq = context.runtime.model.name, context.state.seq
                 channel.tell(e.ModelRestarted(step.id, model, request.attempt, call_id, seq))
             if context.subagents is not None and context.subagents.account.is_limited:
@@ -88,11 +89,11 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                 elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
                 elif channel.listeners:
-                    context.note_streamed(key)
+                    context.streamed.add(key)
                     channel.tell(_delta(step.id, call_id, text_label, item, context.state.seq))
             if answer is not None:
                 check_answer(answer)
-                context.forget_streamed(key)
+                context.streamed.discard(key)
         except asyncio.CancelledError:
             if self.cancelled_itself():
                 return self.broken("the model adapter cancelled itself")
