@@ -1,12 +1,12 @@
-"""Async calls that ignore their cancellation are left behind, named, counted, and their number is limited."""
+"""Async calls that ignore their cancellation are abandoned, listed and counted, and their number is limited."""
 
 import asyncio
 
 import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.core.abandoned import MAX_ABANDONED
 from treadle.engine import abandoned
-from treadle.engine.abandoned import MAX_ABANDONED
 from treadle.models import call, text
 
 pytestmark = pytest.mark.anyio
@@ -57,11 +57,11 @@ async def test_calls_that_ignore_two_cancellations_are_named_until_they_end_and_
             end.set()  # or what fails here would hang
 
 
-def test_what_was_given_up_in_a_loop_that_is_closed_runs_no_more() -> None:
+def test_an_abandoned_call_in_a_closed_event_loop_is_not_listed() -> None:
     loop = asyncio.new_event_loop()
     work = loop.create_task(asyncio.sleep(60))
     loop.run_until_complete(asyncio.sleep(0))
     abandoned.give_up(work, "deaf", "closed", "s1-0")
-    assert "closed" in [left.task_id for left in abandoned.still_running()]
+    assert "closed" in [call.task_id for call in abandoned.still_running()]
     loop.close()
-    assert "closed" not in [left.task_id for left in abandoned.still_running()]
+    assert "closed" not in [call.task_id for call in abandoned.still_running()]

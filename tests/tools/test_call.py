@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from treadle.core.abandoned import MAX_ABANDONED
 from treadle.core.messages import ToolCall
 from treadle.core.tools import Happened, NotHappened, Unknown
 from treadle.errors import ToolError
@@ -355,13 +356,13 @@ async def test_with_too_many_abandoned_calls_a_new_one_is_refused_and_says_why(c
     def deaf() -> None:
         let_go.wait(10)
 
-    calls = [asyncio.create_task(run(deaf, ctx)) for _ in range(threads_module.MAX_ABANDONED)]
+    calls = [asyncio.create_task(run(deaf, ctx)) for _ in range(MAX_ABANDONED)]
     for _ in range(2):
         await asyncio.sleep(0.05)
         for call in calls:
             call.cancel()
     await asyncio.wait(calls)
-    assert len(abandoned()) == threads_module.MAX_ABANDONED
+    assert len(abandoned()) == MAX_ABANDONED
     with pytest.raises(ToolError, match=r"16 calls .* still run in threads \(deaf\)"):
         await run(deaf, ctx)
     let_go.set()

@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 from treadle.agents.agent import Agent
+from treadle.core.abandoned import AbandonedCall
 from treadle.drivers import arguments
 from treadle.drivers.adoption import AT_MOST, Adopter, Tell, log
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.driver import Dependencies
 from treadle.drivers.new_task import NewRun
-from treadle.engine.abandoned import AbandonedCall, still_running
+from treadle.engine.abandoned import still_running
 from treadle.engine.observers import ObserverReport
 from treadle.engine.options import RunOptions
 from treadle.runner.handle import RunHandle, TaskVerbs

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from treadle.core.abandoned import AbandonedCall
 from treadle.tools.function import FunctionTool, ToolOptions, tool
 from treadle.tools.observe import to_output
-from treadle.tools.threads import AbandonedCall, abandoned
+from treadle.tools.threads import abandoned
 
 if TYPE_CHECKING:
     from treadle.tools.processes import ProcessResult, run_process, run_process_sync

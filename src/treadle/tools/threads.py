@@ -1,7 +1,7 @@
 """Where sync tools run: a process-wide pool of daemon threads that survives tools which never end.
 
 A thread cannot be killed. A call that is given up is therefore *abandoned*: its thread is listed until it really
-ends, and a limit on abandoned threads turns a stall of everything into an error of one call.
+ends, and a limit on abandoned threads turns a stall of everything into an error of one call (`core/abandoned.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from treadle.core.abandoned import AbandonedCall, AbandonedCalls
 from treadle.core.data import frozen
-from treadle.errors import ToolError
 from treadle.tools.faults import contained
 
 T = TypeVar("T")
@@ -27,21 +27,8 @@ MAX_THREADS = 32
 A call that runs an agent, and so waits for calls of that agent's, lends its place to one of them after the other.
 """
 
-MAX_ABANDONED = 16
-"""With this many abandoned calls still running, no new call starts in a thread."""
-
 IDLE_SECONDS = 30.0
 """A thread without work for so long ends."""
-
-
-@frozen
-class AbandonedCall:
-    """A call that was cancelled twice and still runs in its thread; `since` is monotonic seconds."""
-
-    tool: str
-    task_id: str
-    call_id: str
-    since: float
 
 
 @frozen
@@ -112,16 +99,11 @@ class _Pool:
         self._threads = 0
         self._on_loan = 0
         self._idle = 0
-        self._abandoned: dict[Job[Any], AbandonedCall] = {}
+        self._abandoned = AbandonedCalls(" in threads")
 
     def submit(self, job: Job[Any]) -> None:
         with self._wake:
-            if len(self._abandoned) >= MAX_ABANDONED:
-                names = ", ".join(sorted({call.tool for call in self._abandoned.values()}))
-                raise ToolError(
-                    f"{len(self._abandoned)} calls that ignored their cancellation still run in threads "
-                    f"({names}), so no further one is started; restart the process to be rid of them"
-                )
+            self._abandoned.refuse_if_too_many()
             self._waiting.append(job)
             if not self._serve() and job.caller is not None:
                 self._lend(job.caller)
@@ -138,7 +120,8 @@ class _Pool:
         """Give up a job's thread; or return the outcome, if there is one by now."""
         with self._wake:
             if job.outcome is None:
-                self._abandoned[job] = AbandonedCall(*job.names, since=time.monotonic())
+                call = AbandonedCall(*job.names, since=time.monotonic())
+                self._abandoned.add(job, call, lambda: job.outcome is None)
                 if job.on_loan:
                     self._give_back(job)
                 else:
@@ -148,7 +131,7 @@ class _Pool:
 
     def abandoned(self) -> tuple[AbandonedCall, ...]:
         with self._wake:
-            return tuple(self._abandoned.values())
+            return self._abandoned.running()
 
     def at_work(self) -> int:
         with self._wake:
@@ -221,7 +204,7 @@ class _Pool:
         """Take down what a job came to; whether it was given up before."""
         with self._wake:
             job.outcome = outcome
-            return self._abandoned.pop(job, None) is not None
+            return self._abandoned.remove(job)
 
 
 _pool: _Pool | None = None

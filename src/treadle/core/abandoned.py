@@ -1,0 +1,79 @@
+"""Calls that ignored their cancellation and still run: how they are listed, and how their number is limited.
+
+Only such a call itself, or the end of its process, can end it. So it is listed until it ends. A limit on the number
+turns what would fill the process with them into an error of one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final
+
+from treadle.core.data import frozen
+from treadle.errors import ToolError
+
+MAX_ABANDONED: Final = 16
+"""With so many abandoned calls still running, no new one starts."""
+
+
+@frozen
+class AbandonedCall:
+    """A call that was cancelled twice and still runs.
+
+    Args:
+        name: the tool's name, or `the model`.
+        task_id: the task of the call.
+        call_id: the call, or the step whose answer was asked for.
+        since: monotonic seconds.
+    """
+
+    name: str
+    task_id: str
+    call_id: str
+    since: float
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return self.name
+
+
+class AbandonedCalls:
+    """A registry of abandoned calls, each under a key.
+
+    Args:
+        where: where they run, for messages: empty, or like ` in threads`.
+    """
+
+    def __init__(self, where: str = "") -> None:
+        self._where = where
+        self._calls: dict[Hashable, tuple[AbandonedCall, Callable[[], bool]]] = {}
+
+    def add(self, key: Hashable, call: AbandonedCall, still_runs: Callable[[], bool]) -> None:
+        """List a call until it is removed, or `still_runs` returns False."""
+        self.running()  # drops those that have ended, for not every call is removed
+        self._calls[key] = (call, still_runs)
+
+    def remove(self, key: Hashable) -> bool:
+        """Remove a call that has ended; return whether it was listed."""
+        return self._calls.pop(key, None) is not None
+
+    def running(self) -> tuple[AbandonedCall, ...]:
+        """Return the calls that still run."""
+        listed = list(self._calls.items())
+        for key, (_, still_runs) in listed:
+            if not still_runs():
+                self._calls.pop(key, None)
+        return tuple([call for key, (call, _) in listed if key in self._calls])
+
+    def refuse_if_too_many(self) -> None:
+        """Raise `ToolError` when as many abandoned calls run as may."""
+        if len(self._calls) < MAX_ABANDONED:  # on the way of every call
+            return
+        running = self.running()
+        if len(running) >= MAX_ABANDONED:
+            names = ", ".join(sorted({call.name for call in running}))
+            raise ToolError(
+                f"{len(running)} calls that ignored their cancellation still run{self._where} ({names}), so no further "
+                "one is started; restart the process to be rid of them"
+            )
