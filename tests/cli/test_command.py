@@ -20,7 +20,7 @@ def script(tmp_path, monkeypatch):
     return path
 
 
-def test_a_program_that_is_not_on_the_path_is_named_by_its_place(script, tmp_path, monkeypatch):
+def test_a_program_that_is_not_on_the_path_is_named_by_its_path(script, tmp_path, monkeypatch):
     assert command_line("show", "last") == ".venv/bin/treadle show last"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

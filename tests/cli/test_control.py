@@ -17,7 +17,7 @@ def patient(begin, project):
     return process
 
 
-def test_a_task_of_another_process_is_paused_and_goes_on_here(patient, treadle, ended_process):
+def test_a_task_of_another_process_is_paused_and_resumed_here(patient, treadle, ended_process):
     ended = treadle("pause", "patient", "--reason", "lunch", "--by", "ann")
     assert ended.code == 0
     assert "paused" in ended.out
@@ -29,7 +29,7 @@ def test_a_task_of_another_process_is_paused_and_goes_on_here(patient, treadle, 
     assert treadle("resume", "patient", "--json").document["final_text"] == "I stop."
 
 
-def test_a_task_of_another_process_is_interrupted_and_goes_on_here(patient, treadle, ended_process):
+def test_a_task_of_another_process_is_interrupted_and_resumed_here(patient, treadle, ended_process):
     ended = treadle("interrupt", "patient", "--reason", "lunch", "--by", "ann")
     assert (ended.code, "interrupted" in ended.out) == (0, True)
     assert ended_process(patient).code == 6
@@ -49,15 +49,13 @@ def test_a_task_of_another_process_is_cancelled_for_good(patient, treadle, ended
     assert treadle("undo", "patient").code == 2
 
 
-def test_a_run_whose_step_another_process_takes_back_does_not_exit_like_a_completed_one(
-    patient, treadle, ended_process
-):
+def test_a_run_whose_step_another_process_undoes_does_not_exit_with_0(patient, treadle, ended_process):
     assert treadle("undo", "patient").code == 0
     there = ended_process(patient)
     assert (there.code, there.document["state"]) == (6, "running")
 
 
-def test_words_reach_a_task_of_another_process(patient, treadle, ended_process):
+def test_a_message_reaches_a_task_of_another_process(patient, treadle, ended_process):
     ended = treadle("send", "patient", "stop")
     assert ended.code == 0
     assert "recorded" in ended.out
@@ -107,7 +105,7 @@ def test_undo_compensates_and_reports_each_call(treadle, project):
     assert (project / "ledger").read_text() == "book 12A\ncancel 12A\n"
 
 
-def test_undo_of_what_cannot_be_taken_back_needs_force_and_says_so(treadle):
+def test_undo_of_a_call_without_compensation_needs_force_and_reports_it(treadle):
     treadle("run", "payer", "pay")
     refused = treadle("undo", "last", "--to", "0", "--json")
     assert refused.code == 2
@@ -117,7 +115,7 @@ def test_undo_of_what_cannot_be_taken_back_needs_force_and_says_so(treadle):
     assert forced.document["calls"][0]["verdict"] == "not_compensated"
 
 
-def test_undo_needs_no_agent_where_nothing_is_to_be_compensated(treadle, project):
+def test_undo_without_calls_to_compensate_needs_no_agent(treadle, project):
     treadle("run", "math", "hi")
     (project / "pyproject.toml").unlink()
     assert treadle("undo", "last").code == 0
@@ -125,7 +123,7 @@ def test_undo_needs_no_agent_where_nothing_is_to_be_compensated(treadle, project
     assert treadle("resume", "last", "--agent", "team:math").code == 0
 
 
-def test_a_fork_with_another_result_goes_its_own_way(treadle):
+def test_a_fork_with_another_result_of_a_call_has_another_answer(treadle):
     treadle("run", "math", "1 + 2?", "--task-id", "sum")
     ended = treadle("fork", "sum", "--replace", "s1-0=42", "--run", "--json")
     assert ended.code == 0
@@ -145,13 +143,13 @@ def test_a_fork_is_made_at_a_step_or_an_event_and_run_later(treadle):
     assert treadle("fork", "sum", "--replace", "s1-0").code == 2
 
 
-def test_a_fork_may_take_another_agent(treadle):
+def test_a_fork_may_use_another_agent(treadle):
     treadle("run", "math", "hi", "--task-id", "sum")
     made = treadle("fork", "sum", "--agent", "booker", "--json").document
     assert made["agent"] == "booker"
 
 
-def test_a_child_that_was_paused_goes_on_with_the_task_above_all(treadle, project):
+def test_a_paused_child_is_resumed_through_its_topmost_ancestor(treadle, project):
     @tool(read_only=True)
     async def rest() -> str:
         """Rest."""

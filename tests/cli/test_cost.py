@@ -22,7 +22,7 @@ from treadle.engine.results import TaskUsage
         ("1234.5", "$1,234.50"),
     ],
 )
-def test_an_amount_shows_what_there_is_to_see(amount: str, words: str) -> None:
+def test_an_amount_has_as_many_digits_as_it_needs(amount: str, words: str) -> None:
     assert dollars(Decimal(amount)) == words
 
 
@@ -41,7 +41,7 @@ def test_an_amount_shows_what_there_is_to_see(amount: str, words: str) -> None:
         ),
     ],
 )
-def test_what_was_spent_is_said_with_its_cost_or_with_what_has_no_price(
+def test_a_usage_is_shown_with_its_cost_or_the_models_without_price(
     spent: dict[str, Any], words: str
 ) -> None:
     assert usage_summary(TaskUsage(10, 5, model_calls=1, **spent)) == words
@@ -52,7 +52,7 @@ def test_money_is_a_number_in_json() -> None:
     assert document == {"cost": 0.0008625, "unknown": None}
 
 
-def test_lists_and_results_say_what_tasks_cost(treadle: Any) -> None:
+def test_lists_and_results_hold_the_cost_of_tasks(treadle: Any) -> None:
     treadle("run", "math", "1 + 2?")
     (item,) = treadle("tasks", "--json").document["items"]
     assert (item["cost"], item["usage"]["unpriced"], item["steps"]) == (None, ["scripted"], 2)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 
-def test_export_and_import_carry_tasks_from_store_to_store(treadle, project):
+def test_export_and_import_copy_tasks_between_stores(treadle, project):
     for name in ("task-one", "task-two"):
         assert treadle("run", "math", "1 + 2?", "--task-id", name).code == 0
     exported = treadle("export", "task-two", "--out", "tasks.jsonl", "--json")
@@ -37,11 +37,11 @@ def test_a_file_that_was_changed_is_refused_with_its_line(treadle, project):
     assert treadle("tasks", "--store", "other.db", "--json").document["items"] == []
 
 
-def test_a_document_and_an_export_do_not_share_standard_output(treadle, project):
+def test_an_export_with_json_needs_a_file(treadle, project):
     assert treadle("export", "--json").code == 2
 
 
-def test_replay_turns_a_task_into_a_test_and_names_what_changed_since(treadle, project):
+def test_replay_writes_a_test_that_names_later_changes(treadle, project):
     assert treadle("run", "math", "1 + 2?").code == 0
     ended = treadle("replay", "last", "--out", "replays")
     assert ended.code == 0, ended.err
@@ -66,7 +66,7 @@ def test_replay_turns_a_task_into_a_test_and_names_what_changed_since(treadle, p
     assert (drift["kind"], drift["recorded"], drift["now"]) == ("tools", "Add two numbers.", "Sum up.")
 
 
-def test_replay_says_what_it_cannot_do(treadle):
+def test_replay_refuses_what_it_cannot_do(treadle):
     assert treadle("run", "math", "1 + 2?").code == 0
     assert treadle("replay", "nothing-there").code == 2
     assert "not of" in treadle("replay", "last", "--agent", "steppy").err

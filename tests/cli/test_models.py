@@ -24,9 +24,7 @@ def provider(monkeypatch):
         server.__exit__(None, None, None)
 
 
-def test_without_agent_a_plain_assistant_answers_on_the_model_whose_key_is_there(
-    provider, begin, ended_process
-):
+def test_without_agent_a_plain_assistant_uses_the_model_whose_key_is_set(provider, begin, ended_process):
     server = provider(text("Hello there."))
     ended = ended_process(begin("run", "hello"))
     assert ended.code == 0, ended.err
@@ -35,21 +33,21 @@ def test_without_agent_a_plain_assistant_answers_on_the_model_whose_key_is_there
     assert server.requests[0].body["model"] == "gpt-5.4-mini"
 
 
-def test_the_assistant_goes_on_with_the_model_its_task_was_begun_with(provider, treadle):
+def test_the_assistant_keeps_the_model_of_its_task(provider, treadle):
     server = provider(fail(400), text("Here I am."))
     assert treadle("run", "hello", "--model", "openai:gpt-other").code == 1
     assert treadle("resume", "last", "--json").document["final_text"] == "Here I am."
     assert [request.body["model"] for request in server.requests] == ["gpt-other", "gpt-other"]
 
 
-def test_a_model_named_on_the_command_line_takes_the_place_of_the_agents(provider, treadle):
+def test_a_model_on_the_command_line_replaces_the_agents_model(provider, treadle):
     server = provider(text("From over the wire."))
     ended = treadle("run", "math", "hi", "--model", "openai:gpt-x", "--json")
     assert ended.document["final_text"] == "From over the wire."
     assert [tool["function"]["name"] for tool in server.requests[0].body["tools"]] == ["add"]
 
 
-def test_a_model_that_nobody_provides_makes_no_task(treadle):
+def test_a_model_of_an_unknown_provider_creates_no_task(treadle):
     ended = treadle("run", "math", "hi", "--model", "opnai:gpt-x")
     assert ended.code == 2
     assert "openai:gpt-x" in ended.err

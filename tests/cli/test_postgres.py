@@ -27,7 +27,7 @@ def test_run_show_step_and_resume_work_on_a_server(treadle, url):
     assert len(listed.document["items"]) == 2
 
 
-def test_a_command_to_type_next_names_the_store_without_its_password():
+def test_a_suggested_command_names_the_store_without_its_password():
     typed = command_line(
         "resume", "t", store="postgresql://me:tr0ub4dor@host:5/db?password=x&sslmode=require"
     )
@@ -36,7 +36,7 @@ def test_a_command_to_type_next_names_the_store_without_its_password():
     assert command_line("show", store="a:b@c.db").endswith("--store a:b@c.db")
 
 
-def test_the_doctor_tells_of_the_server_without_making_anything(treadle, url):
+def test_the_doctor_reports_on_the_server_without_creating_anything(treadle, url):
     before = treadle("doctor", "--store", url, "--json").document["store"]
     assert (before["exists"], before["fsync"], before["synchronous_commit"]) == (False, "on", "on")
     assert treadle("run", "math", "1 + 2?", "--store", url).code == 0

@@ -28,7 +28,7 @@ def test_run_with_json_prints_one_document_and_nothing_else_on_stdout(treadle):
     assert "noise of a tool" in ended.err
 
 
-def test_118_a_typed_answer_is_printed_as_json(treadle, project):
+def test_a_typed_answer_is_printed_as_json(treadle, project):
     ended = treadle("run", "typed", "Which city?")
     assert (ended.code, ended.out.count('{"name":"Rome","founded":"0001-04-21"}')) == (0, 1)
     rome = {"name": "Rome", "founded": "0001-04-21"}
@@ -44,14 +44,14 @@ def test_an_agent_is_found_by_module_and_name(treadle, project):
     assert treadle("run", "--agent", "team:math", "1 + 2?").code == 0
 
 
-def test_agents_come_from_the_environment_where_no_project_lists_any(treadle, project, monkeypatch):
+def test_agents_come_from_the_environment_if_the_project_lists_none(treadle, project, monkeypatch):
     (project / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     assert treadle("run", "math", "hi").code == 2
     monkeypatch.setenv("TREADLE_AGENTS", "team:steppy, team:math")
     assert treadle("run", "math", "hi").code == 0
 
 
-def test_an_unknown_agent_is_told_with_all_ways_to_name_one(treadle):
+def test_an_unknown_agent_is_refused_with_all_ways_to_name_one(treadle):
     ended = treadle("run", "maths", "hi", "--json")
     assert ended.code == 2
     assert ended.document["error"]["type"] == "AgentUnknown"
@@ -59,7 +59,7 @@ def test_an_unknown_agent_is_told_with_all_ways_to_name_one(treadle):
         assert way in ended.document["error"]["message"]
 
 
-def test_a_module_that_cannot_be_imported_is_told_in_one_line(treadle, project):
+def test_a_module_that_cannot_be_imported_is_reported_on_one_line(treadle, project):
     (project / "broken.py").write_text("raise RuntimeError('not today')")
     ended = treadle("run", "broken:agent", "hi")
     assert ended.code == 2
@@ -75,7 +75,7 @@ def test_without_agent_and_model_run_says_how_to_get_one(treadle, monkeypatch):
         assert way in ended.err
 
 
-def test_step_by_step_a_task_answers_and_resume_ends_it(treadle):
+def test_a_task_is_stepped_to_its_answer_and_resume_ends_it(treadle):
     first = treadle("step", "steppy", "add a lot", "--json").document
     assert (first["state"], first["is_last"], first["step"]["index"]) == ("running", False, 1)
     assert treadle("step", "last").code == 0
@@ -91,7 +91,7 @@ def test_step_by_step_a_task_answers_and_resume_ends_it(treadle):
     assert ended.document["final_text"] == "It is 6."
 
 
-def test_words_given_with_a_step_come_before_its_model_call(treadle):
+def test_the_input_of_a_step_is_added_before_its_model_call(treadle):
     treadle("step", "steppy", "add a lot")
     treadle("step", "last", "--input", "be quick")
     assert "› be quick" in treadle("show", "last").out
@@ -145,20 +145,22 @@ def test_the_same_task_id_runs_only_once(treadle):
     assert len(treadle("tasks", "--json").document["items"]) == 1
 
 
-def test_a_thread_is_gone_on_with(treadle):
+def test_a_run_continues_a_thread(treadle):
     treadle("run", "math", "first", "--thread", "talk")
     ended = treadle("run", "math", "second", "--thread", "talk", "--json")
     assert ended.document["thread_id"] == "talk"
 
 
-def test_control_characters_and_markup_of_a_model_are_shown_not_obeyed(treadle):
+def test_control_characters_and_markup_of_a_model_are_printed_as_text(treadle):
     ended = treadle("run", "loud", "hi")
     assert "\x1b" not in ended.out
     assert "\x07" not in ended.out
     assert "\\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07" in ended.out
 
 
-def test_ctrl_c_interrupts_durably_exits_6_and_the_task_goes_on_later(begin, ended_process, treadle, project):
+def test_ctrl_c_interrupts_durably_and_exits_6_and_the_task_can_be_resumed(
+    begin, ended_process, treadle, project
+):
     process = begin("run", "slow", "count")
     wait_for((project / "ledger").exists)
     process.send_signal(signal.SIGINT)
@@ -218,7 +220,7 @@ def test_a_bug_of_ours_exits_70_with_a_short_text(treadle, monkeypatch):
     assert "Traceback" not in ended.err
 
 
-def test_an_error_in_the_users_own_code_is_told_with_its_place_and_is_no_bug_of_ours(treadle, project):
+def test_an_error_in_user_code_is_reported_with_its_line_and_not_as_our_bug(treadle, project):
     source = "from treadle import Agent, ScriptedModel\ndef told(ctx):\n    raise KeyError('mine')\n"
     (project / "own.py").write_text(source + "agent = Agent(ScriptedModel(['x']), instructions=told)\n")
     ended = treadle("run", "own:agent", "hi", "--json")
@@ -227,7 +229,7 @@ def test_an_error_in_the_users_own_code_is_told_with_its_place_and_is_no_bug_of_
     assert "own.py, line 3" in ended.err
 
 
-def test_no_traceback_when_nobody_reads_the_output_any_more(begin, treadle):
+def test_a_reader_that_has_gone_causes_no_traceback(begin, treadle):
     treadle("run", "math", "hi")
     for words in (["tasks"], ["show", "last", "--json"]):
         process = begin(*words)
@@ -244,20 +246,20 @@ def test_usage_errors_exit_2_and_are_one_document_too(treadle):
     assert treadle("nonsense").code == 2
 
 
-def test_a_task_id_of_another_agent_is_told_in_one_line(treadle):
+def test_a_task_id_of_another_agent_is_refused_on_one_line(treadle):
     treadle("run", "math", "hi", "--task-id", "mine")
     ended = treadle("run", "steppy", "hi", "--task-id", "mine")
     assert ended.code == 2
     assert ended.err.count("\n") == 1
 
 
-def test_text_after_two_dashes_is_input_whatever_it_looks_like(treadle):
+def test_text_after_two_dashes_is_input(treadle):
     ended = treadle("run", "math", "--", "--json")
     assert ended.code == 0
     assert "› --json" in ended.out
 
 
-def test_trace_tells_programs_and_people_beside_the_terminal(treadle, project):
+def test_trace_writes_for_programs_and_people(treadle, project):
     ended = treadle("run", "math", "1 + 2?", "--json", "--trace", "jsonl:trace.jsonl", "--trace", "console")
     assert ended.code == 0
     assert ended.document["state"] == "completed"

@@ -16,9 +16,7 @@ from treadle.stores.memory import MemoryStore
 
 
 @pytest.mark.parametrize(("closed", "code"), [("stdout", 0), ("stderr", 0), ("stdin", 2)])
-def test_a_command_whose_standard_stream_is_closed_ends_as_it_would(
-    closed, code, treadle, monkeypatch, capfd
-):
+def test_a_command_with_a_closed_standard_stream_ends_as_usual(closed, code, treadle, monkeypatch, capfd):
     treadle("run", "math", "hi")
     monkeypatch.setattr(sys, closed, None)
     assert main(["run", "math", "-"] if closed == "stdin" else ["tasks"]) == code
@@ -26,7 +24,7 @@ def test_a_command_whose_standard_stream_is_closed_ends_as_it_would(
 
 
 @pytest.mark.parametrize("command", [["tasks"], ["tasks", "--json"], ["show", "last"]])
-def test_output_that_does_not_fit_on_its_disk_is_no_bug_of_ours(command, treadle, monkeypatch, capfd):
+def test_output_to_a_full_disk_is_reported_as_a_system_error(command, treadle, monkeypatch, capfd):
     treadle("run", "math", "hi")
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
@@ -35,7 +33,7 @@ def test_output_that_does_not_fit_on_its_disk_is_no_bug_of_ours(command, treadle
     assert capfd.readouterr().err.splitlines() == ["error: No space left on device"]
 
 
-def test_input_that_is_no_text_is_not_understood(treadle, project, monkeypatch):
+def test_input_that_is_not_text_is_a_usage_error(treadle, project, monkeypatch):
     (project / "words").write_bytes(b"caf\xe9")
     assert treadle("threads", "import", "t", "words").code == 2
     assert treadle("threads", "import", "t", "nowhere").code == 1
@@ -52,7 +50,7 @@ async def rest() -> str:
 
 
 @pytest.mark.anyio
-async def test_a_driver_whose_output_nobody_reads_gives_its_tasks_back(monkeypatch):
+async def test_a_driver_whose_reader_has_gone_releases_its_tasks(monkeypatch):
     agent = Agent(ScriptedModel([call("rest"), text("done")]), name="rester", tools=[rest])
     store = MemoryStore()
     reading, writing = os.pipe()

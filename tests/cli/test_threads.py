@@ -33,7 +33,7 @@ def test_threads_are_listed_shown_compacted_imported_and_deleted(treadle, tmp_pa
     assert (missing.code, missing.document["error"]["type"]) == (2, ThreadNotFound.__name__)
 
 
-def test_prune_says_what_would_go_and_deletes_it(treadle):
+def test_prune_reports_what_it_would_delete_and_deletes_it(treadle):
     treadle("run", "math", "1 + 2?", "--thread", "ada")
     assert treadle("prune", "1h", "--json").document == {"threads": [], "tasks": []}
     assert treadle("prune", "0s", "--label", "a=b", "--dry-run", "--json").document["tasks"] == []
@@ -45,7 +45,7 @@ def test_prune_says_what_would_go_and_deletes_it(treadle):
     assert treadle("prune", "soon").code == 2
 
 
-def test_a_thread_is_shown_without_a_damaged_turn_and_says_so(treadle):
+def test_a_thread_is_shown_without_its_damaged_turn_which_is_reported(treadle):
     for task in ("one", "two"):
         treadle("run", "math", "1 + 2?", "--thread", "ada", "--task-id", task)
     connection = apsw.Connection(".treadle/journal.db")

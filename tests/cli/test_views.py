@@ -19,7 +19,7 @@ def ids(treadle) -> list[str]:
     return [item["task_id"] for item in treadle("tasks", "--json").document["items"]]
 
 
-def test_tasks_lists_newest_first_with_state_agent_and_first_words(treadle):
+def test_tasks_lists_newest_first_with_state_agent_and_input(treadle):
     treadle("run", "math", "1 + 2?")
     treadle("step", "steppy", "add\nmany numbers")
     newest, oldest = treadle("tasks").out.splitlines()
@@ -53,7 +53,7 @@ def test_a_task_is_named_by_a_unique_beginning_or_end_of_its_id(treadle):
     assert treadle("show", "last", "--json").document["task"]["task_id"] == "alpha-two"
 
 
-def test_show_draws_the_tasks_below_a_task_and_a_beginning_means_the_one_above(treadle, project):
+def test_show_draws_child_tasks_and_a_shared_beginning_means_the_parent(treadle, project):
     store = str(project / "family.db")
     leaf = Agent(ScriptedModel(["a rose"]), name="leaf")
     middle = Agent(ScriptedModel([call("leaf", input="go"), "two lines"]), name="middle", subagents=[leaf])
@@ -71,7 +71,7 @@ def test_show_draws_the_tasks_below_a_task_and_a_beginning_means_the_one_above(t
     assert (item["task_id"], item["parent"]) == ("the-job.s1-0", "the-job")
 
 
-def test_a_name_that_fits_no_task_exits_2_and_a_thread_is_told_as_such(treadle):
+def test_a_name_that_fits_no_task_exits_2_and_a_thread_is_named_as_one(treadle):
     treadle("run", "math", "hi", "--thread", "talk")
     assert "no task 'nothing'" in treadle("show", "nothing").err
     ended = treadle("show", "talk", "--json")
@@ -79,7 +79,7 @@ def test_a_name_that_fits_no_task_exits_2_and_a_thread_is_told_as_such(treadle):
     assert "is a thread" in ended.document["error"]["message"]
 
 
-def test_a_store_that_is_not_there_is_not_made_by_looking(treadle, project):
+def test_reading_does_not_create_a_missing_store(treadle, project):
     ended = treadle("tasks", "--store", "other.db")
     assert ended.code == 2
     assert "there is no store at" in ended.err
@@ -115,7 +115,7 @@ def test_show_names_sources_and_artifacts_and_prints_no_bytes(treadle, project):
     assert not any(bytes_ in told.out for bytes_ in ("secret bytes", "c2VjcmV0IGJ5dGVz"))
 
 
-def test_show_tells_the_whole_task_without_its_code(treadle, project, monkeypatch):
+def test_show_needs_no_code_of_the_agent(treadle, project, monkeypatch):
     treadle("run", "math", "1 + 2?", "--task-id", "sum")
     (project / "team.py").write_text("raise RuntimeError")
     shown = treadle("show", "sum").out
@@ -137,7 +137,7 @@ def test_show_tells_the_whole_task_without_its_code(treadle, project, monkeypatc
     assert "events" not in treadle("show", "sum", "--json").document
 
 
-def test_show_tells_thoughts_and_what_could_not_be_read(treadle):
+def test_show_prints_reasoning_and_unparsable_calls(treadle):
     treadle("run", "thinker", "1 + 2?", "--task-id", "sum")
     shown = treadle("show", "sum").out
     for piece in (
@@ -151,7 +151,7 @@ def test_show_tells_thoughts_and_what_could_not_be_read(treadle):
         assert piece in shown
 
 
-def test_show_of_an_undone_step_says_that_it_was_taken_back(treadle):
+def test_show_marks_an_undone_step(treadle):
     treadle("run", "math", "1 + 2?")
     treadle("undo", "last")
     shown = treadle("show", "last").out
@@ -193,7 +193,7 @@ def test_verify_names_the_damaged_task_and_exits_1(treadle, project):
     assert treadle("tasks").code == 0
 
 
-def test_doctor_tells_keys_by_name_only_and_hints_at_undeclared_tools(treadle, monkeypatch):
+def test_doctor_names_keys_without_values_and_hints_at_undeclared_tools(treadle, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     treadle("run", "math", "hi")
     ended = treadle("doctor")
@@ -211,7 +211,7 @@ def test_doctor_tells_keys_by_name_only_and_hints_at_undeclared_tools(treadle, m
     assert document["agents"][0]["name"] == "math"
 
 
-def test_doctor_finds_a_store_of_a_newer_version(treadle, project):
+def test_doctor_reports_a_store_of_a_newer_version(treadle, project):
     treadle("run", "math", "hi", "--store", "newer.db")
     connection = apsw.Connection(str(project / "newer.db"))
     connection.pragma("user_version", 999)
@@ -226,14 +226,14 @@ def test_doctor_does_not_advise_to_change_the_mode_of_a_device(treadle):
     assert (ended.code, "chmod" in ended.out, "is not a file" in ended.out) == (1, False, True)
 
 
-def test_an_empty_name_means_no_task_even_if_there_is_but_one(treadle):
+def test_an_empty_name_means_no_task_even_if_there_is_only_one(treadle):
     treadle("run", "math", "hi")
     assert treadle("show", "").code == 2
     assert treadle("run", "math", "hi", "--task-id", "").code == 2
     assert len(ids(treadle)) == 1
 
 
-def test_of_words_that_fill_books_the_beginning_is_shown(treadle, project, monkeypatch):
+def test_a_very_long_input_is_cut(treadle, project, monkeypatch):
     with (project / "book").open("w+") as book:
         book.write("once upon a time " * 1_000_000)
         book.seek(0)
@@ -243,20 +243,20 @@ def test_of_words_that_fill_books_the_beginning_is_shown(treadle, project, monke
     assert len(out) < 20_000
 
 
-def test_doctor_says_of_which_agents_requests_hold_but_some_tools(treadle):
+def test_doctor_names_agents_with_a_tool_selection(treadle):
     assert "chooser on scripted: add, nap (offered by offer_add)" in treadle("doctor").out
     agents = {each["name"]: each["offer"] for each in treadle("doctor", "--json").document["agents"]}
     assert (agents["chooser"], agents["math"]) == ("offer_add", None)
 
 
-def test_show_says_which_tools_were_offered(treadle):
+def test_show_prints_the_tools_offered(treadle):
     treadle("run", "chooser", "1 + 2?")
     assert "  offered: add\n" in treadle("show", "last").out
     treadle("run", "math", "1 + 2?")
     assert "offered" not in treadle("show", "last").out
 
 
-def test_doctor_finds_a_file_that_is_no_store_and_agents_that_cannot_be_imported(treadle, project):
+def test_doctor_reports_a_file_that_is_not_a_store_and_agents_that_cannot_be_imported(treadle, project):
     (project / "no.db").write_text("not a database, but long enough to be looked at as one " * 40)
     (project / "no.db").chmod(0o644)
     (project / "team.py").write_text("raise RuntimeError('broken')")
@@ -281,7 +281,7 @@ def test_messages_and_bytes_become_json_that_names_its_parts():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"k": (1, {2})}, object(), b"x"])
-def test_whatever_a_result_holds_is_one_line_of_json(value):
+def test_every_result_is_one_line_of_json(value):
     document = as_document({"value": value})
     assert "\n" not in document
     assert document.isascii()
@@ -298,11 +298,11 @@ def test_whatever_a_result_holds_is_one_line_of_json(value):
         ("grün 漢字 👩\u200d👧\tx", "grün 漢字 👩\u200d👧\tx"),
     ],
 )
-def test_text_from_outside_cannot_move_a_terminal(given, shown):
+def test_text_from_outside_cannot_control_a_terminal(given, shown):
     assert clean(given) == shown
 
 
-def test_show_draws_how_steps_hang_together_while_some_still_wait_and_when_all_have_ended(treadle, project):
+def test_show_draws_the_graph_of_steps_while_some_wait_and_after_all_have_ended(treadle, project):
     ended = treadle("run", "trip", "to Rome")
     assert ended.code == 1
     assert "step 2: book  after seats" in ended.out
@@ -332,7 +332,7 @@ def test_show_draws_how_steps_hang_together_while_some_still_wait_and_when_all_h
     )
 
 
-def test_a_call_that_a_model_asked_for_on_the_side_is_shown_once(treadle):
+def test_a_call_of_an_answer_is_shown_once(treadle):
     ran = treadle("run", "planned", "1 + 2?")
     assert (ran.code, ran.out.count("→ add(a=1, b=2)")) == (0, 1)
     told = treadle("show", "last").out
@@ -340,7 +340,7 @@ def test_a_call_that_a_model_asked_for_on_the_side_is_shown_once(treadle):
     assert "  ✓ plan\n  ✓ 1.sum\n" in told
 
 
-def test_what_comes_of_a_call_that_was_asked_for_before_is_told_by_the_name_of_its_tool(capsys):
+def test_the_result_of_an_earlier_call_is_shown_with_the_name_of_its_tool(capsys):
     timeline = Timeline(Screen(json=False))
     asked = Message("assistant", (ToolCall("s1-0", "add", {"a": 1, "b": 2}),))
     timeline.learn_calls([ModelReturned("s1", asked, "tool_calls", Usage())])

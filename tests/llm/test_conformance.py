@@ -38,5 +38,5 @@ CASES = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("scripted", "check"), CASES)
-async def test_it_keeps_what_every_model_keeps(scripted, check):
+async def test_each_model_passes_the_conformance_suite(scripted, check):
     await check(scripted)

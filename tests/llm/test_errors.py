@@ -31,7 +31,7 @@ class Raised(Exception):
         ({"error": {"code": 42}}, "unknown"),
     ],
 )
-def test_a_failure_in_the_middle_of_an_answer_is_told_by_its_code(body, kind):
+def test_a_failure_in_the_middle_of_an_answer_is_classified_by_its_code(body, kind):
     assert model_error(Raised(status_code=200, body=body)).kind == kind
     assert model_error(Raised(body=body)).kind == kind
 
@@ -48,12 +48,12 @@ def test_a_failure_in_the_middle_of_an_answer_is_told_by_its_code(body, kind):
         (599, None, "server"),
     ],
 )
-def test_a_status_says_more_than_most_codes_and_some_codes_more_than_the_status(status, body, kind):
+def test_the_status_is_more_precise_than_most_codes_and_less_than_some(status, body, kind):
     error = model_error(Raised(status_code=status, body=body))
     assert (error.kind, error.status) == (kind, status)
 
 
-def test_prose_decides_nothing():
+def test_the_text_of_a_message_decides_nothing():
     words = "429 rate limit exceeded, timeout, connection reset, please retry after 5 seconds"
     error = model_error(Raised(words))
     assert (error.kind, error.retry_after, str(error)) == ("unknown", None, words)
@@ -75,11 +75,11 @@ def test_prose_decides_nothing():
         ({"retry_after": -1}, None),
     ],
 )
-def test_how_long_to_wait_is_read_where_providers_say_it(facts, seconds):
+def test_the_wait_is_read_from_where_providers_state_it(facts, seconds):
     assert model_error(Raised(status_code=429, **facts)).retry_after == seconds
 
 
-def test_a_date_is_a_wait_from_now():
+def test_a_date_is_turned_into_a_wait_from_now():
     assert (retry_after({"retry-after": "Fri, 31 Dec 2100 23:59:59 GMT"}) or 0) > 0
 
 
@@ -99,14 +99,14 @@ KEY = "sk-proj-abcdefghijklmnop0123456789"
     ],
 )
 @pytest.mark.parametrize("known", [True, False])
-def test_no_key_is_told_whether_it_is_known_or_only_looks_like_one(words, known):
+def test_no_key_is_shown_whether_it_is_known_or_only_looks_like_one(words, known):
     told = str(model_error(Raised(words, status_code=401), secrets=Secrets([KEY] if known else [])))
     assert KEY not in told
     assert KEY[3:12] not in told
     assert "[secret]" in told
 
 
-def test_a_known_secret_is_found_in_any_form_and_before_words_are_cut():
+def test_a_known_secret_is_found_in_every_form_before_the_message_is_cut():
     secret = "top/secret+value"
     assert shortened(f"a {secret} b top%2Fsecret%2Bvalue c", Secrets([secret])) == "a [secret] b [secret] c"
     assert secret[:6] not in shortened("x" * 490 + secret, Secrets([secret]))
@@ -122,9 +122,9 @@ def test_a_known_secret_is_found_in_any_form_and_before_words_are_cut():
         "basic usage is shown at https://host/docs?page=2",
     ],
 )
-def test_words_without_secrets_stay_as_they_are(words):
+def test_a_message_without_secrets_is_unchanged(words):
     assert shortened(words) == words
 
 
-def test_what_passes_is_of_the_service_or_of_the_moment():
+def test_failures_that_may_pass_are_of_the_service_or_of_the_moment():
     assert OF_SERVICE < PASSING < ELSEWHERE

@@ -27,7 +27,7 @@ def sample():
     return sorted(quick, key=lambda case: zlib.crc32(case.name.encode()))[:SAMPLE]
 
 
-def test_the_matrix_is_large_and_says_what_is_wanted_for_every_wire_and_way():
+def test_the_matrix_has_an_expectation_for_every_wire_and_way():
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names) >= 500
     assert {(case.wire, case.way) for case in sample()} == {(case.wire, case.way) for case in CASES}
@@ -51,7 +51,7 @@ def test_every_fault_ends_as_it_must(wire):
 @pytest.mark.parametrize(
     ("place", "kind"), fault_matrix.UNREACHABLE.items(), ids=[name for name, _ in fault_matrix.UNREACHABLE]
 )
-async def test_where_nobody_answers_four_attempts_are_made(place, kind, wire, way):
+async def test_a_server_that_never_answers_gets_four_attempts(place, kind, wire, way):
     with place[1]() as url:
         assert await fault_matrix.reach(url, wire, way) == ("failed", [kind] * 4)
 
@@ -161,7 +161,7 @@ def test_each_entry_of_the_classification_is_needed(monkeypatch):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", sorted(fault_matrix.ON - {"not_sent"} | {"invalid_request", "unparsable"}))
-def test_asking_again_for_the_wrong_reason_is_found(kind, monkeypatch):
+def test_a_retry_of_the_wrong_kind_is_found(kind, monkeypatch):
     assert fault_matrix.ON == PASSING
     chosen = [case for case in CASES if case.want.kind == kind and case.place == "first"][:6]
     monkeypatch.setattr(fault_matrix, "ON", fault_matrix.ON ^ {kind})

@@ -33,19 +33,19 @@ sizes = st.lists(st.integers(1, 12), max_size=60)
 
 
 @given(st.text(max_size=20), st.sampled_from(WRITTEN), st.text(max_size=20), sizes)
-def test_a_key_is_in_no_text_that_is_told_however_it_is_cut(before, written, after, sizes):
+def test_a_key_is_in_no_delta_however_the_text_is_cut(before, written, after, sizes):
     shown = "".join(delta.text for delta in told(map(TextDelta, cut(f"{before} {written} {after}", sizes))))
     assert SECRET in shown
     assert SECRETS.hide(shown) == shown
 
 
 @given(st.text(max_size=80) | st.sampled_from(["sk-proj-Ab and sk-proj", "sk-pro", "A3NrLXByb2ot."]), sizes)
-def test_text_without_a_key_is_told_whole_and_in_order(text, sizes):
+def test_text_without_a_key_is_streamed_whole_and_in_order(text, sizes):
     assert "".join(delta.text for delta in told(map(TextDelta, cut(text, sizes)))) == text
 
 
 @given(sizes)
-def test_arguments_of_calls_and_thoughts_are_text_too(sizes):
+def test_keys_are_hidden_in_arguments_and_reasoning_too(sizes):
     written = f'{{"a": "{KEY}"}}'
     deltas = [ReasoningDelta(piece) for piece in cut(f"The key {KEY}?", sizes)]
     deltas += [ToolCallDelta(0, "add"), *(ToolCallDelta(0, "", piece) for piece in cut(written, sizes))]
@@ -62,13 +62,13 @@ def test_arguments_of_calls_and_thoughts_are_text_too(sizes):
     assert shown[-2:] == deltas[-2:]
 
 
-def test_what_may_begin_a_key_is_told_when_something_else_comes():
+def test_text_that_is_held_back_is_sent_before_the_next_part():
     deltas = [TextDelta("It is sk-proj-AbC"), ReasoningDelta("Hm."), TextDelta(" or not.")]
     assert [type(delta) for delta in told(deltas)] == [TextDelta, TextDelta, ReasoningDelta, TextDelta]
     assert "".join(delta.text for delta in told(deltas)) == "It is sk-proj-AbCHm. or not."
 
 
-def test_raw_chunks_are_searched_as_they_come():
+def test_keys_are_hidden_in_raw_chunks():
     assert list(HiddenDeltas(SECRETS).take(None, [{"id": KEY, "n": 1}])) == [RawDelta({"id": SECRET, "n": 1})]
 
 
@@ -96,7 +96,7 @@ def test_an_answer_is_stored_without_keys_in_any_of_its_parts():
 
 
 @pytest.mark.parametrize("secrets", [Secrets(), SECRETS])
-def test_an_answer_without_keys_is_what_it_was(secrets):
+def test_an_answer_without_keys_is_unchanged(secrets):
     parts = (
         Text("Hello.", {"id": "1"}),
         ToolCall("c1", "add", {"a": [1, {"b": None}]}, meta={"call_id": "x"}),

@@ -7,7 +7,7 @@ from tests.llm import key_matrix
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_key_that_a_provider_sends_back_is_nowhere_and_no_other_host_gets_one():
+async def test_a_key_that_a_provider_sends_back_is_found_nowhere_and_reaches_no_other_host():
     found, elsewhere = await key_matrix.run(key_matrix.sample())
     assert found == []
     assert elsewhere.requests == []
@@ -23,7 +23,7 @@ async def test_no_key_leaves_in_any_form_from_any_place_on_any_wire(key):
 
 @pytest.mark.parametrize("form", key_matrix.FORMS)
 @pytest.mark.parametrize("key", key_matrix.KEYS)
-def test_the_search_finds_each_key_in_each_form_and_in_no_other_text(key, form):
+def test_the_search_finds_each_key_in_each_form_and_nothing_else(key, form):
     shown = key_matrix.FORMS[form](key)
     assert key_matrix.Haystack(f'{{"message": "a key: {shown}", "n": 1}}').holds(key)
     others = [other for other in key_matrix.KEYS if other != key]

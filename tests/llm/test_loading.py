@@ -70,7 +70,7 @@ def run(code):
 
 
 @pytest.mark.anyio
-async def test_one_that_waits_and_is_cancelled_leaves_the_loading_to_the_others():
+async def test_a_cancelled_waiter_does_not_cancel_the_loading():
     from treadle.llm import loading
 
     home = "treadle.llm.openai_stream"
@@ -83,7 +83,7 @@ async def test_one_that_waits_and_is_cancelled_leaves_the_loading_to_the_others(
 
 
 @pytest.mark.anyio
-async def test_what_could_not_be_loaded_is_told_to_each_that_waits_and_tried_again():
+async def test_a_failed_import_is_raised_to_every_waiter_and_retried():
     from treadle.llm import loading
 
     first = loading.begin("treadle.llm.no_such_module")
@@ -95,9 +95,7 @@ async def test_what_could_not_be_loaded_is_told_to_each_that_waits_and_tried_aga
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("needed", "fails"), [("json.no_such_module", False), ("needs_another", True)])
-async def test_a_module_that_a_version_of_a_package_does_not_have_is_left_out(
-    needed, fails, tmp_path, monkeypatch
-):
+async def test_a_module_that_the_installed_version_lacks_is_skipped(needed, fails, tmp_path, monkeypatch):
     from treadle.llm import loading
 
     (tmp_path / f"client_of_{needed[:4]}.py").write_text(
@@ -113,7 +111,7 @@ async def test_a_module_that_a_version_of_a_package_does_not_have_is_left_out(
         await loading.until(answers)
 
 
-def test_a_package_that_is_missing_is_said_where_it_was_and_starts_no_thread():
+def test_a_missing_package_is_reported_and_starts_no_thread():
     code = (
         "import sys, threading\n"
         "sys.modules['openai'] = None\n"
@@ -128,7 +126,7 @@ def test_a_package_that_is_missing_is_said_where_it_was_and_starts_no_thread():
 
 @pytest.mark.full
 @pytest.mark.parametrize("after", [0.1, 0.6, 1.2])
-def test_ctrl_c_during_an_import_ends_the_process_before_it_is_over(after):
+def test_ctrl_c_during_an_import_ends_the_process_before_the_import_ends(after):
     code = (
         "import sys\n"
         "from treadle import Agent, Runner\n"

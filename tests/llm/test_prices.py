@@ -60,7 +60,7 @@ PUBLISHED: list[Any] = [
 
 
 @pytest.mark.parametrize(("source", "model", "usage", "dollars"), PUBLISHED)
-def test_what_providers_publish_is_what_an_answer_costs(
+def test_an_answer_costs_what_its_provider_publishes(
     source: str, model: str, usage: Usage, dollars: str
 ) -> None:
     assert published_price(model, usage) == Decimal(dollars)
@@ -82,16 +82,16 @@ def test_what_providers_publish_is_what_an_answer_costs(
         "cohere:embed-v4.0",  # and this one has none for output
     ],
 )
-def test_a_model_without_a_known_price_costs_nobody_knows_what(model: str) -> None:
+def test_the_cost_of_a_model_without_a_price_is_unknown(model: str) -> None:
     assert published_price(model, Usage(1_000, 100)) is None
 
 
-def test_counts_that_make_no_sense_cost_nobody_knows_what() -> None:
+def test_the_cost_of_inconsistent_counts_is_unknown() -> None:
     assert published_price("anthropic:claude-opus-5", Usage(10, 1, cached_tokens=20)) is None
     assert Price(1, 1, cached=0).of(Usage(10, 1, cached_tokens=20)) is None
 
 
-def test_without_the_library_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_there_are_no_published_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     prices._library.cache_clear()
     monkeypatch.setattr(prices, "find_spec", lambda name: None)
     assert published_price("openai:gpt-4o", Usage(1, 1)) is None
@@ -117,7 +117,7 @@ def test_without_the_library_nothing_is_published(monkeypatch: pytest.MonkeyPatc
         (Price(Decimal(1), 1, cached=0), Usage(10, 0, 10), "0"),
     ],
 )
-def test_a_stated_price_is_for_a_million_tokens(price: Price, usage: Usage, dollars: str) -> None:
+def test_a_configured_price_is_for_a_million_tokens(price: Price, usage: Usage, dollars: str) -> None:
     assert price.of(usage) == Decimal(dollars)
 
 
@@ -127,7 +127,7 @@ def test_a_price_is_an_amount_of_dollars(wrong: Any) -> None:
         Price(wrong, 1)
 
 
-def test_a_table_comes_before_what_is_published() -> None:
+def test_configured_prices_come_before_published_ones() -> None:
     table = {"ollama:*": Price(0, 0), "ollama:big": Price(1, 1), "openai:gpt-4o": Price(1, 1)}
     cost = pricing(table)
     assert cost("ollama:qwen3:4b", Usage(5, 5)) == 0
@@ -139,7 +139,7 @@ def test_a_table_comes_before_what_is_published() -> None:
     assert cost("scripted", Usage(5, 5)) is None, "what is changed later changes no runner"
 
 
-def test_a_function_decides_alone() -> None:
+def test_a_price_function_is_the_only_source_of_prices() -> None:
     cost = pricing(lambda model, usage: 0.25 if model == "scripted" else None)
     assert cost("scripted", Usage(5, 5)) == Decimal("0.25")
     assert cost("openai:gpt-5", Usage(5, 5)) is None
@@ -147,7 +147,7 @@ def test_a_function_decides_alone() -> None:
 
 
 @pytest.mark.parametrize("said", ["much", -1, True, object(), float("nan")])
-def test_a_function_that_says_no_amount_leaves_the_cost_unknown_and_says_so(
+def test_a_function_that_returns_no_amount_leaves_the_cost_unknown_and_is_logged(
     said: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "treadle.prices"):
@@ -155,7 +155,9 @@ def test_a_function_that_says_no_amount_leaves_the_cost_unknown_and_says_so(
     assert "the cost stays unknown" in caplog.text
 
 
-def test_a_function_that_raises_leaves_the_cost_unknown_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_that_raises_leaves_the_cost_unknown_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(model: str, usage: Usage) -> Decimal:
         raise ZeroDivisionError("oops")
 
@@ -183,7 +185,7 @@ def test_a_price_adds_up_over_parts(plain: int, output: int, cached: int, writte
     assert whole == sum(part for part in parts if part is not None)
 
 
-def test_the_tier_of_service_that_answered_is_kept_if_it_is_not_the_usual_one() -> None:
+def test_an_unusual_tier_of_service_is_part_of_the_usage() -> None:
     from pydantic_ai.messages import ModelResponse, TextPart
     from pydantic_ai.usage import RequestUsage
 

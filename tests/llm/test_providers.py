@@ -60,7 +60,7 @@ def test_one_model_object_serves_one_event_loop_after_another(made):
 
 @every
 @pytest.mark.anyio
-async def test_a_missing_key_fails_at_the_first_request_and_says_which(made, monkeypatch):
+async def test_a_missing_key_fails_the_first_request_and_is_named(made, monkeypatch):
     for name in (
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
@@ -107,7 +107,7 @@ async def test_keys_and_addresses_come_from_the_environment(monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_a_server_of_ones_own_needs_no_key(monkeypatch):
+async def test_a_server_at_another_address_needs_no_key(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with ProviderServer(["Hello."]) as server:
         for kind in (OpenAIChat, OpenAI):
@@ -117,7 +117,7 @@ async def test_a_server_of_ones_own_needs_no_key(monkeypatch):
 
 @every
 @pytest.mark.anyio
-async def test_a_refused_key_is_told_and_never_shown(made):
+async def test_a_refused_key_is_reported_and_never_shown(made):
     words = f"Incorrect API key provided: {SECRET}. " + "x" * 2_000
     with scripted(made, fail(401, words)) as (_, model):
         error = await error_of(model)
@@ -142,7 +142,7 @@ async def test_the_sdk_retries_nothing(made):
 
 @every
 @pytest.mark.anyio
-async def test_a_wait_may_be_asked_for_in_seconds_or_as_a_date(made):
+async def test_a_provider_may_ask_for_a_wait_in_seconds_or_as_a_date(made):
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     with scripted(made, fail(429, retry_after=1.5), fail(429, retry_after=later), fail(429)) as (_, model):
         waits = [(await error_of(model)).retry_after for _ in range(3)]
@@ -176,7 +176,7 @@ async def test_a_wait_may_be_asked_for_in_seconds_or_as_a_date(made):
     ],
     ids=repr,
 )
-async def test_whatever_goes_wrong_is_a_model_error(made, failure, kind):
+async def test_every_failure_is_a_model_error(made, failure, kind):
     with scripted(made, failure) as (_, model):
         error = await error_of(model)
     if kind is not None:
@@ -185,14 +185,14 @@ async def test_whatever_goes_wrong_is_a_model_error(made, failure, kind):
 
 @every
 @pytest.mark.anyio
-async def test_nobody_listening_is_a_connection_error(made):
+async def test_a_refused_connection_is_a_connection_error(made):
     with ProviderServer([]) as server:
         model = made(server)
     assert (await error_of(model)).kind == "connection"
 
 
 @pytest.mark.anyio
-async def test_codes_for_machines_say_more_than_the_status():
+async def test_a_machine_readable_code_is_more_precise_than_the_status():
     for code, kind in (("context_length_exceeded", "too_large"), ("content_filter", "refused")):
         with scripted(chat, fail(400, "No.", code=code)) as (_, model):
             assert (await error_of(model)).kind == kind
@@ -203,7 +203,7 @@ async def test_codes_for_machines_say_more_than_the_status():
 
 
 @pytest.mark.anyio
-async def test_google_says_in_the_body_how_long_to_wait():
+async def test_google_states_the_wait_in_the_body():
     detail = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "14.5s"}
     error = {"code": 429, "message": "Slow down.", "status": "RESOURCE_EXHAUSTED", "details": [detail]}
     with scripted(google, raw(json.dumps({"error": error}), status=429)) as (_, model):
@@ -216,7 +216,7 @@ async def test_google_says_in_the_body_how_long_to_wait():
 
 @every
 @pytest.mark.anyio
-async def test_refused_and_filtered_answers_say_so_and_call_nothing(made):
+async def test_refused_and_filtered_answers_have_that_finish_and_call_nothing(made):
     with scripted(made, turn(refusal("I will not."))) as (_, model):
         assert (await ask(model, request()))[1].finish in ("refusal", "content_filter")
     with scripted(made, turn(call("add", a=1, b=2), finish="content_filter")) as (_, model):
@@ -228,7 +228,7 @@ async def test_refused_and_filtered_answers_say_so_and_call_nothing(made):
 @every
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:.* is not a valid FinishReason")  # Google's package says so
-async def test_an_unknown_reason_to_end_leads_to_no_action(made):
+async def test_an_unknown_finish_reason_leads_to_no_action(made):
     with scripted(made, turn(call("add", a=1, b=2), finish="because")) as (_, model):
         answer = (await ask(model, request()))[1]
     assert answer.finish == "unknown"
@@ -236,7 +236,7 @@ async def test_an_unknown_reason_to_end_leads_to_no_action(made):
 
 
 @pytest.mark.anyio
-async def test_no_argument_text_means_no_arguments_only_where_there_can_be_none():
+async def test_missing_argument_text_means_no_arguments_only_for_tools_without_parameters():
     asked = request()
     asked.tools = (NOW, LIST)
     script = turn(raw_call("now", ""), raw_call("list", ""))
@@ -250,7 +250,7 @@ async def test_no_argument_text_means_no_arguments_only_where_there_can_be_none(
 
 @every
 @pytest.mark.anyio
-async def test_usage_is_carried_over(made):
+async def test_usage_is_mapped(made):
     told = Usage(100, 20, cached_tokens=60, reasoning_tokens=0)
     with scripted(made, turn("Hello.", usage=told)) as (_, model):
         assert (await ask(model, request()))[1].usage == told
@@ -265,14 +265,14 @@ async def test_usage_is_carried_over(made):
     ],
 )
 @pytest.mark.anyio
-async def test_what_is_priced_in_another_way_is_carried_over(made, told):
+async def test_tokens_with_prices_of_their_own_are_mapped(made, told):
     with scripted(made, turn("Hello.", usage=told)) as (_, model):
         assert (await ask(model, request()))[1].usage == told
 
 
 @either
 @pytest.mark.anyio
-async def test_missing_usage_is_guessed_and_flagged(made):
+async def test_missing_usage_is_estimated_and_marked(made):
     with scripted(made, turn("Hello again.", usage="missing")) as (_, model):
         usage = (await ask(model, request()))[1].usage
     assert usage.estimated
@@ -288,7 +288,7 @@ async def test_reasoning_tokens_are_counted(made):
 
 
 @pytest.mark.anyio
-async def test_arguments_of_parallel_calls_may_come_in_turns():
+async def test_arguments_of_parallel_calls_may_alternate():
     parts = [call("add", a=n, b=n * 1000) for n in range(3)]
     for made in (chat, responses):
         with scripted(made, turn(*parts, interleave=True, chunk_size=3)) as (_, model):
@@ -297,7 +297,7 @@ async def test_arguments_of_parallel_calls_may_come_in_turns():
 
 
 @pytest.mark.anyio
-async def test_a_call_of_which_a_piece_got_lost_is_no_call():
+async def test_a_call_with_a_lost_delta_does_not_run():
     script = turn(call("add", a=1, b=1000), chunk_size=1)
     pieces = OpenAIResponses().events(script, {"model": "m", "input": []})
     zeros = [place for place, event in enumerate(pieces) if b".delta" in event and b'"delta":"0"' in event]
@@ -349,7 +349,7 @@ async def test_anthropic_gets_its_thinking_back_verbatim():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("made", [responses, WHOLE["responses whole"]], ids=["streamed", "whole"])
-async def test_responses_get_their_items_back_verbatim_and_are_kept_nowhere_else(made):
+async def test_responses_get_their_items_back_verbatim_and_are_not_stored_by_the_provider(made):
     script = [
         turn(reasoning("Add both."), text("So."), call("add", a=1, b=2), call("add", a=3, b=4)),
         "Three.",
@@ -369,7 +369,7 @@ async def test_responses_get_their_items_back_verbatim_and_are_kept_nowhere_else
 
 
 @pytest.mark.anyio
-async def test_ids_given_twice_by_a_server_go_out_as_ours():
+async def test_ids_that_a_server_used_twice_are_replaced_by_ours():
     calls = [raw_call("add", {"a": n, "b": 1}, call_id="same") for n in range(2)]
     with scripted(responses, turn(*calls), "Fine.") as (server, model):
         first = identified((await ask(model, request()))[1].message)
@@ -378,7 +378,7 @@ async def test_ids_given_twice_by_a_server_go_out_as_ours():
 
 
 @pytest.mark.anyio
-async def test_store_may_be_switched_on():
+async def test_storing_at_the_provider_may_be_switched_on():
     with scripted(responses, "Hello.") as (server, model):
         await ask(model, request(settings=ModelSettings(extra={"store": True})))
         assert server.requests[-1].body["store"] is True
@@ -402,7 +402,7 @@ async def test_google_gets_its_signatures_back(made):
 
 
 @pytest.mark.anyio
-async def test_what_another_model_said_is_understood_by_google():
+async def test_google_accepts_answers_of_other_models():
     with scripted(
         anthropic, turn(reasoning("Hm.", signature="c2ln"), text("So."), call("add", a=1, b=2))
     ) as (_, model):
@@ -430,7 +430,7 @@ async def test_a_foreign_signature_is_not_sent_to_another_provider():
 
 @every
 @pytest.mark.anyio
-async def test_calls_go_out_under_our_ids_with_their_results_in_order(made):
+async def test_calls_are_sent_under_our_ids_with_their_results_in_order(made):
     from treadle.llm.mapping import wire_id
 
     script = [turn(call("add", a=1, b=2), call("add", a=3, b=4)), text("Done.")]
@@ -463,7 +463,7 @@ async def test_calls_go_out_under_our_ids_with_their_results_in_order(made):
         ]
 
 
-def test_ids_that_no_provider_takes_are_made_so_and_stay_apart():
+def test_ids_that_providers_refuse_are_rewritten_and_stay_distinct():
     from treadle.llm.mapping import wire_id
 
     assert wire_id("s1-c0") == "s1-c0"
@@ -475,7 +475,7 @@ def test_ids_that_no_provider_takes_are_made_so_and_stay_apart():
 
 @every
 @pytest.mark.anyio
-async def test_pictures_and_files_are_on_the_wire(made):
+async def test_images_and_files_are_sent(made):
     first = user(
         "Look:", Image(data=PNG, media_type="image/png"), File(data=b"%PDF-", media_type="application/pdf")
     )
@@ -490,14 +490,14 @@ async def test_pictures_and_files_are_on_the_wire(made):
 
 
 @pytest.mark.anyio
-async def test_google_fetches_pictures_by_itself():
+async def test_google_fetches_images_itself():
     with scripted(google, "Seen.") as (server, model):
         await ask(model, request(user("Look:", Image(url="https://example.com/cat.png"))))
         assert "https://example.com/cat.png" in json.dumps(server.requests[-1].body)
 
 
 @pytest.mark.anyio
-async def test_a_path_inside_a_message_is_not_followed():
+async def test_a_path_in_a_message_is_not_read():
     with scripted(chat, "unreached") as (server, model):
         error = await error_of(model, request(user(Image(path="/etc/passwd"))))
         assert error.kind == "invalid_request"
@@ -536,7 +536,7 @@ async def test_settings_reach_the_provider(made):
 
 
 @pytest.mark.anyio
-async def test_settings_of_one_provider_have_its_own_names():
+async def test_settings_of_a_single_provider_use_its_names():
     with scripted(google, "Hello.") as (server, model):
         await ask(
             model, request(settings=ModelSettings(extra={"thinking_config": {"include_thoughts": True}}))
@@ -551,7 +551,7 @@ async def test_settings_of_one_provider_have_its_own_names():
 
 
 @pytest.mark.anyio
-async def test_google_is_not_asked_again_in_secret_for_what_it_could_go_on_with():
+async def test_googles_sdk_continues_no_answer_with_hidden_requests():
     more = {
         "candidates": [
             {"content": {"parts": [{"text": "Half"}], "role": "model"}, "continuationToken": "dG9r"}
@@ -564,7 +564,7 @@ async def test_google_is_not_asked_again_in_secret_for_what_it_could_go_on_with(
 
 
 @pytest.mark.anyio
-async def test_whole_answers_are_not_asked_for_in_pieces():
+async def test_answers_that_are_not_streamed_use_the_plain_endpoint():
     for name, made in WHOLE.items():
         with scripted(made, turn("Hello.", call("add", a=1, b=2))) as (server, model):
             deltas, answer = await ask(model, request())
@@ -575,7 +575,7 @@ async def test_whole_answers_are_not_asked_for_in_pieces():
 
 
 @pytest.mark.anyio
-async def test_an_output_schema_is_asked_for():
+async def test_an_output_schema_is_sent():
     asked = request()
     asked.output_schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     with scripted(chat, '{"n": 1}') as (server, model):
@@ -596,7 +596,7 @@ async def test_an_output_schema_is_asked_for():
         )
 
 
-def test_typed_answers_are_asked_for_as_each_model_does_it_best(monkeypatch):
+def test_each_model_has_the_output_mode_it_supports_best(monkeypatch):
     for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     modes = {"gpt-5.4-mini": "native", "gpt-4": "tool"}
@@ -608,7 +608,7 @@ def test_typed_answers_are_asked_for_as_each_model_does_it_best(monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_any_model_class_of_pydantic_ai_will_do():
+async def test_every_model_class_of_pydantic_ai_can_be_used():
     from pydantic_ai.messages import NativeToolReturnPart
     from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.models.test import TestModel
@@ -655,7 +655,7 @@ def test_a_request_for_a_call_that_never_parsed_is_well_formed():
 
 
 @pytest.mark.full
-def test_models_of_all_providers_may_be_asked_at_once_in_a_process_that_has_imported_none():
+def test_models_of_all_providers_may_be_used_at_once_in_a_fresh_process():
     code = (
         "import asyncio\n"
         "from treadle.models import OpenAI, OpenAIChat, Anthropic, Google\n"

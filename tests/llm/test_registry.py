@@ -27,7 +27,7 @@ from treadle.models import Anthropic, Google, Ollama, OpenAI, OpenAIChat, Pydant
         ("openai:ft:gpt-x:acme", OpenAIChat, "openai:ft:gpt-x:acme"),
     ],
 )
-def test_a_name_is_a_provider_and_a_model(name, kind, shown):
+def test_a_name_selects_a_provider_and_a_model(name, kind, shown):
     model = resolve(name)
     assert type(bare_model(name)) is kind
     assert model.name == shown
@@ -48,12 +48,12 @@ def test_an_unknown_name_is_refused_with_a_hint(name, said):
         resolve(name)
 
 
-def test_an_object_that_is_no_model_is_refused():
+def test_an_object_that_is_not_a_model_is_refused():
     with pytest.raises(ModelUnknown, match="not 7"):
         resolve(7)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_model_is_used_as_it_is():
+def test_a_model_object_is_returned_as_it_is():
     model = ScriptedModel(["hi"])
     assert resolve(model) is model
 
@@ -76,7 +76,7 @@ def test_resolving_and_naming_models_imports_no_provider():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_default_model_is_that_of_the_key_at_hand():
+def test_the_default_model_belongs_to_the_key_in_the_environment():
     assert default_model({}) is None
     assert default_model({"OPENAI_API_KEY": ""}) is None
     assert (default_model({"OPENAI_API_KEY": "k"}) or "").startswith("openai:")
@@ -104,7 +104,7 @@ def test_a_local_ollama_is_asked_for_its_models():
     assert local_ollama(1, url=url) == []
 
 
-def test_a_server_that_says_nothing_is_given_up_in_time():
+def test_a_silent_server_is_abandoned_after_the_timeout():
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:

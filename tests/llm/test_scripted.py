@@ -42,7 +42,7 @@ async def answer(model, turn=0, attempt=1):
     return (await drained(model, turn, attempt))[-1]
 
 
-def test_it_is_a_model():
+def test_a_scripted_model_implements_the_model_port():
     assert isinstance(ScriptedModel([]), Model)
 
 
@@ -73,7 +73,7 @@ async def test_failures_belong_to_the_next_answer_and_are_taken_by_the_attempt()
 
 
 @pytest.mark.anyio
-async def test_past_the_end_it_says_which_turn_was_asked_and_how_many_there_are():
+async def test_a_turn_beyond_the_script_is_refused_with_its_number_and_the_length():
     with pytest.raises(ModelError, match=r"asked for turn 2 .* script has 2 answers"):
         await drained(ScriptedModel(["one", "two"]), 2)
     with pytest.raises(ModelError, match=r"asked for turn 0 .*attempt 2.* script has 0 answers"):
@@ -81,7 +81,7 @@ async def test_past_the_end_it_says_which_turn_was_asked_and_how_many_there_are(
 
 
 @pytest.mark.anyio
-async def test_several_calls_are_one_turn_however_they_are_joined():
+async def test_several_calls_joined_in_any_way_are_one_turn():
     model = ScriptedModel(
         [
             [call("add", a=1), call("add", a=2)],
@@ -104,7 +104,7 @@ async def test_several_calls_are_one_turn_however_they_are_joined():
 
 
 @pytest.mark.anyio
-async def test_a_long_text_comes_in_pieces_cut_at_spaces():
+async def test_a_long_text_is_streamed_in_chunks_cut_at_spaces():
     words = "the quick  brown fox\njumps over " * 40
     deltas = (await drained(ScriptedModel([words])))[:-1]
     assert len(deltas) > 5
@@ -114,7 +114,7 @@ async def test_a_long_text_comes_in_pieces_cut_at_spaces():
 
 
 @pytest.mark.anyio
-async def test_cut_off_calls_never_look_whole():
+async def test_truncated_calls_are_marked_and_have_no_arguments():
     model = ScriptedModel(
         [call_raw("add", '{"a": 1'), turn(calls=call("add", a=1), finish="length"), call_raw("add", "[1]")]
     )
@@ -141,14 +141,14 @@ async def test_a_function_answers_each_request_plain_or_async():
 
 
 @pytest.mark.anyio
-async def test_no_answer_shares_its_arguments_with_another():
+async def test_answers_do_not_share_their_arguments():
     model = ScriptedModel([call("add", items=[{"a": 1}])])
     (await answer(model)).message.tool_calls[0].arguments["items"][0]["a"] = 2
     assert (await answer(model)).message.tool_calls[0].arguments == {"items": [{"a": 1}]}
 
 
 @pytest.mark.anyio
-async def test_the_newest_requests_are_kept():
+async def test_only_the_newest_requests_are_recorded():
     model = ScriptedModel(["one"], keep=2)
     for attempt in (1, 2, 3):
         await drained(model, 0, attempt)
@@ -156,7 +156,7 @@ async def test_the_newest_requests_are_kept():
 
 
 @pytest.mark.anyio
-async def test_delays_are_waited_for_and_can_be_cancelled():
+async def test_a_delay_can_be_cancelled():
     began = time.monotonic()
     await drained(ScriptedModel([text("a b c", delay=0.02, chunk=1, pause=0.01)]))
     assert time.monotonic() - began >= 0.04
@@ -168,14 +168,14 @@ async def test_delays_are_waited_for_and_can_be_cancelled():
 
 
 @pytest.mark.anyio
-async def test_a_failure_may_come_after_some_words():
+async def test_a_failure_may_follow_some_text():
     stream = ScriptedModel([fail(kind="connection", message="gone", after="half")]).stream(asking())
     assert await anext(stream) == TextDelta("half")
     with pytest.raises(ModelError, match="gone"):
         await anext(stream)
 
 
-def test_a_script_of_anything_else_is_refused():
+def test_a_script_with_an_item_of_another_type_is_refused():
     with pytest.raises(ConfigurationError, match="not int"):
         ScriptedModel([1])
     with pytest.raises(ConfigurationError, match="must be an item of the script itself"):

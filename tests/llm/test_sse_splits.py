@@ -171,7 +171,7 @@ def check(wire, answer):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_stream_means_the_same_in_every_shape(wire):
+async def test_a_stream_has_the_same_answer_in_every_shape(wire):
     shapes = of_wire(wire)
     told = await answers(wire, list(shapes.values()), [None] * len(shapes))
     for shape, answer in zip(shapes, told, strict=True):
@@ -195,13 +195,13 @@ async def cut_at_random(wire, trials, seed):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", WIRES)
-async def test_bytes_cut_at_random_places_mean_the_same(wire):
+async def test_bytes_cut_at_random_places_give_the_same_answer(wire):
     await cut_at_random(wire, 16, seed_of_this_run())
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("wire", WIRES)
-def test_bytes_cut_at_random_places_mean_the_same_500_times(wire):
+def test_bytes_cut_at_random_places_give_the_same_answer_500_times(wire):
     seed = seed_of_this_run()
     print(f"seed {seed}")
     asyncio.run(cut_at_random(wire, 500, seed))

@@ -35,7 +35,7 @@ def agent(name="looker", **how):
     return Agent(ScriptedModel([call("look", n=1), text("Done.")]), name=name, tools=[look], **how)
 
 
-async def test_an_observer_is_told_every_event_of_every_task_once_and_in_order():
+async def test_an_observer_gets_every_event_of_every_task_once_and_in_order():
     told: list[Notice] = []
     async with Runner("memory:", observers=[told.append]) as runner:
         results = await asyncio.gather(*[runner.run(agent(f"a{n}"), "Go.") for n in range(20)])
@@ -52,7 +52,7 @@ async def test_an_observer_is_told_every_event_of_every_task_once_and_in_order()
         }
 
 
-async def test_deltas_are_told_only_to_who_wants_them():
+async def test_only_observers_that_ask_for_deltas_get_them():
     plain: list[Notice] = []
     eager: list[Notice] = []
     async with Runner("memory:", observers=[plain.append, Callback(eager.append, deltas=True)]) as runner:
@@ -63,7 +63,7 @@ async def test_deltas_are_told_only_to_who_wants_them():
     )
 
 
-async def test_a_task_that_is_taken_up_again_is_told_with_its_open_calls_and_its_state_at_rest():
+async def test_a_new_drive_is_observed_with_its_open_calls_and_its_final_state():
     told: list[Notice] = []
     async with Runner("memory:", observers=[told.append]) as runner:
         task = await runner.create_task(agent(), "Go.")
@@ -113,7 +113,7 @@ async def test_observers_that_raise_hang_or_are_slow_slow_no_run_down(caplog):
         release.set()
 
 
-async def test_what_an_observer_raises_is_counted_logged_once_and_it_is_told_what_follows(caplog):
+async def test_an_observers_errors_are_counted_and_logged_once_and_it_gets_later_events(caplog):
     told: list[Notice] = []
 
     def picky(notice):
@@ -181,7 +181,7 @@ async def test_deltas_are_dropped_before_events(monkeypatch):
     assert runner.observers[0].dropped_deltas > 1500
 
 
-async def test_what_is_no_observer_is_refused_by_name():
+async def test_an_object_that_is_not_an_observer_is_refused_by_name():
     async def eager(notice): ...
 
     for wrong in (eager, 5, JsonLines, "console"):
@@ -189,7 +189,7 @@ async def test_what_is_no_observer_is_refused_by_name():
             Runner("memory:", observers=[wrong])
 
 
-def test_a_runner_that_nobody_closes_is_heard_out_before_the_process_ends():
+def test_events_of_a_runner_that_is_never_closed_are_delivered_before_the_process_ends():
     script = """
 import sys, time
 from treadle import Agent, Runner, ScriptedModel
@@ -203,7 +203,7 @@ print(runner.run_sync(Agent(ScriptedModel(["Hi."])), "Hello").state)
     assert done.stdout.split()[-1] == "drive_ended"
 
 
-async def test_json_lines_hold_facts_and_content_only_when_asked(tmp_path):
+async def test_json_lines_hold_facts_and_content_only_if_configured(tmp_path):
     model = ScriptedModel([call("look", n=1), text("The answer is violet.")])
     plain, full = tmp_path / "plain.jsonl", tmp_path / "full.jsonl"
     observers = [JsonLines(plain), JsonLines(full, content=True, deltas=True)]
@@ -233,7 +233,7 @@ SECRETS = {
 }
 
 
-async def test_no_observer_tells_secrets_even_with_content(tmp_path, monkeypatch):
+async def test_no_observer_exports_secrets_even_with_content(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", SECRETS["in the environment"])
 
     @tool(read_only=True)
@@ -262,7 +262,7 @@ async def test_no_observer_tells_secrets_even_with_content(tmp_path, monkeypatch
     screen.close()
 
 
-async def test_the_console_shows_at_a_glance_who_did_what_and_what_failed(tmp_path):
+async def test_the_console_shows_which_agent_did_what_and_what_failed(tmp_path):
     @tool(read_only=True)
     async def broken() -> str:
         raise OSError("no disk \x1b[31m")
@@ -287,7 +287,7 @@ async def test_the_console_shows_at_a_glance_who_did_what_and_what_failed(tmp_pa
     assert shown.rstrip().splitlines()[-1].endswith("■ failed")
 
 
-async def test_without_observers_nothing_is_built():
+async def test_without_observers_no_notice_is_built():
     async with Runner("memory:") as runner:
         handle = await runner.start(agent(), "Go.")
         owned = runner.driver.owned.tasks[handle.task_id]
@@ -296,7 +296,7 @@ async def test_without_observers_nothing_is_built():
         assert (runner.driver.observers, runner.observers) == (None, ())
 
 
-async def test_a_task_goes_on_where_no_thread_can_be_started_for_an_observer(monkeypatch):
+async def test_a_task_runs_even_if_no_observer_thread_can_be_started(monkeypatch):
     def refuse(thread):
         if thread.name.startswith("treadle-observer"):
             raise RuntimeError("can't start new thread")
@@ -321,7 +321,7 @@ def test_the_text_of_a_side_calls_error_is_content():
     assert "down: key" in str(Redaction().event(event, content=True))
 
 
-def test_of_what_is_very_long_the_beginning_is_told_without_half_a_secret():
+def test_a_very_long_text_is_cut_without_half_a_secret():
     redaction = Redaction(["sekret-" + "x" * 100])
     told = redaction.text("a" * (LONGEST - 50) + "sekret-" + "x" * 100 + "b" * 5_000_000)
     assert len(told) < LONGEST + 50

@@ -151,7 +151,7 @@ WORDS = (b"violet", b"mauve", b"beige", b"azure", b"indigo")
 PASSWORD = b"hunter-2-hunter"
 
 
-async def test_content_is_told_only_when_asked_for_and_secrets_never(collector):
+async def test_content_is_exported_only_if_configured_and_secrets_never(collector):
     await observed(collector)
     assert [word for word in (*WORDS, PASSWORD) if word in collector.raw] == []
     await observed(collector, content=True)
@@ -202,7 +202,7 @@ async def test_a_task_resumed_in_another_process_is_linked_to_its_trace_there(co
     assert {span.attributes["treadle.task.id"] for span in drives} == {"task-1"}
 
 
-async def test_a_drive_stands_below_its_callers_span_and_tools_of_the_user_are_not_touched():
+async def test_a_drive_is_a_child_of_its_callers_span_and_user_spans_are_untouched():
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -216,7 +216,7 @@ async def test_a_drive_stands_below_its_callers_span_and_tools_of_the_user_are_n
     provider.shutdown()
 
 
-async def test_a_request_that_was_cut_off_is_marked_and_no_span_stays_open(collector):
+async def test_an_interrupted_request_is_marked_and_no_span_stays_open(collector):
     model = ScriptedModel([turn("slow", delay=30)], name="openai:gpt-5.4-mini")
     observer = OpenTelemetry.over_otlp()
     async with Runner("memory:", observers=[observer]) as runner:
@@ -234,7 +234,7 @@ async def test_a_request_that_was_cut_off_is_marked_and_no_span_stays_open(colle
     assert not observer._open
 
 
-async def test_a_collector_that_is_away_neither_hurts_nor_holds_up_a_run(monkeypatch):
+async def test_an_unreachable_collector_neither_fails_nor_delays_a_run(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     async with asyncio.timeout(10):
@@ -242,7 +242,7 @@ async def test_a_collector_that_is_away_neither_hurts_nor_holds_up_a_run(monkeyp
             assert (await runner.run(worker(), "Go.")).state == "completed"
 
 
-async def test_attempts_that_a_layer_asks_for_are_spans_of_one_step_with_the_wait_between(collector):
+async def test_retries_are_spans_of_one_step_with_the_wait_between(collector):
     model = ScriptedModel([fail(503), text("Fine.")], name="openai:gpt-5.4-mini")
     async with Runner("memory:", observers=[OpenTelemetry.over_otlp()]) as runner:
         result = await runner.run(Agent(Retry(model, base=0.05), name="worker"), "Go.")
@@ -255,7 +255,7 @@ async def test_attempts_that_a_layer_asks_for_are_spans_of_one_step_with_the_wai
     assert counted == {None: 1, chats[0].attributes[ERROR_OF]: 1}
 
 
-async def test_a_subagents_task_stands_below_the_call_that_it_is(collector):
+async def test_a_subagents_span_is_a_child_of_its_calls_span(collector):
     finder = Agent(ScriptedModel([call("look", n=1), text("Here.")]), name="finder", tools=[look])
     boss = Agent(
         ScriptedModel([[call("finder", input="one"), call("finder", input="two")], text("Done.")]),

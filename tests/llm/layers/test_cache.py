@@ -11,7 +11,7 @@ from treadle.testing.conformance.model import ask, request
 
 
 @pytest.mark.anyio
-async def test_a_question_that_is_asked_again_is_answered_from_memory_and_costs_nothing():
+async def test_a_repeated_request_is_answered_from_the_cache_at_no_cost():
     model = ScriptedModel([turn("Let me see.", [call("add", a=1, b=[2])], reasoning="sums")])
     cached = Cache(model)
     _, first = await ask(cached, request())
@@ -31,7 +31,7 @@ async def test_a_question_that_is_asked_again_is_answered_from_memory_and_costs_
 
 
 @pytest.mark.anyio
-async def test_nobody_can_change_what_is_kept():
+async def test_a_cached_answer_cannot_be_changed_by_its_receiver():
     cached = Cache(ScriptedModel([call("add", a=[1])]))
     for _ in range(3):
         _, answer = await ask(cached, request())
@@ -66,7 +66,7 @@ def changed(**fields):
     ],
 )
 @pytest.mark.anyio
-async def test_any_difference_makes_another_question(other):
+async def test_every_difference_makes_another_cache_key(other):
     model = ScriptedModel(lambda _: "so")
     cached = Cache(model)
     await ask(cached, request())
@@ -81,7 +81,7 @@ async def test_any_difference_makes_another_question(other):
     [turn("cut", finish="length"), turn("no", finish="refusal"), turn("", [call("a")], finish="length")],
 )
 @pytest.mark.anyio
-async def test_only_whole_answers_are_kept(answer):
+async def test_only_whole_answers_are_cached(answer):
     model = ScriptedModel([answer])
     cached = Cache(model)
     await ask(cached, request())
@@ -90,7 +90,7 @@ async def test_only_whole_answers_are_kept(answer):
 
 
 @pytest.mark.anyio
-async def test_failures_and_answers_nobody_waited_for_are_not_kept():
+async def test_failures_and_abandoned_answers_are_not_cached():
     model = ScriptedModel([fail(503), text("so it is", chunk=2)])
     cached = Cache(model)
     with pytest.raises(ModelError):
@@ -103,7 +103,7 @@ async def test_failures_and_answers_nobody_waited_for_are_not_kept():
 
 
 @pytest.mark.anyio
-async def test_it_is_bounded_and_forgets_what_was_not_used_for_longest():
+async def test_the_cache_is_bounded_and_evicts_the_least_recently_used_answer():
     model = ScriptedModel(lambda _: "so")
     cached = Cache(model, entries=2)
     for words in ("a", "b", "a", "c", "a", "b"):
@@ -112,7 +112,7 @@ async def test_it_is_bounded_and_forgets_what_was_not_used_for_longest():
 
 
 @pytest.mark.anyio
-async def test_an_answer_is_kept_for_a_time():
+async def test_a_cached_answer_expires():
     now = [0.0]
     model = ScriptedModel(lambda _: "so")
     cached = Cache(model, seconds=10, clock=lambda: now[0])

@@ -69,7 +69,7 @@ async def opened(breaker, times=3):
 
 
 @pytest.mark.anyio
-async def test_failures_in_a_row_open_it_and_then_nothing_is_sent(breaker, provider, clock):
+async def test_failures_in_a_row_open_the_breaker_and_then_nothing_is_sent(breaker, provider, clock):
     await opened(breaker)
     clock.now += 5
     error = await error_of(breaker)
@@ -82,7 +82,7 @@ async def test_failures_in_a_row_open_it_and_then_nothing_is_sent(breaker, provi
 
 
 @pytest.mark.anyio
-async def test_an_answer_begins_the_count_anew_and_old_failures_do_not_count(breaker, provider, clock):
+async def test_an_answer_resets_the_count_and_old_failures_do_not_count(breaker, provider, clock):
     await error_of(breaker)
     await error_of(breaker)
     provider.fails = None
@@ -99,7 +99,7 @@ async def test_an_answer_begins_the_count_anew_and_old_failures_do_not_count(bre
 
 @pytest.mark.parametrize("kind", ["server", "overloaded", "timeout", "connection"])
 @pytest.mark.anyio
-async def test_what_tells_of_the_service_counts(breaker, provider, kind):
+async def test_failures_of_the_service_count(breaker, provider, kind):
     provider.fails = kind
     await opened(breaker)
 
@@ -118,7 +118,7 @@ async def test_what_tells_of_the_service_counts(breaker, provider, kind):
     ],
 )
 @pytest.mark.anyio
-async def test_what_tells_of_the_request_does_not(breaker, provider, kind):
+async def test_failures_of_the_request_do_not_count(breaker, provider, kind):
     provider.fails = kind
     for _ in range(10):
         await error_of(breaker)
@@ -126,7 +126,7 @@ async def test_what_tells_of_the_request_does_not(breaker, provider, kind):
 
 
 @pytest.mark.anyio
-async def test_one_probe_closes_it(breaker, provider, clock):
+async def test_a_probe_that_is_answered_closes_the_breaker(breaker, provider, clock):
     await opened(breaker)
     clock.now += 20
     assert (breaker.state, breaker.ready_in()) == ("half_open", 0)
@@ -137,7 +137,7 @@ async def test_one_probe_closes_it(breaker, provider, clock):
 
 
 @pytest.mark.anyio
-async def test_a_probe_that_fails_opens_it_again(breaker, provider, clock):
+async def test_a_probe_that_fails_opens_the_breaker_again(breaker, provider, clock):
     await opened(breaker)
     clock.now += 20
     await error_of(breaker)
@@ -145,7 +145,7 @@ async def test_a_probe_that_fails_opens_it_again(breaker, provider, clock):
 
 
 @pytest.mark.anyio
-async def test_a_refused_probe_shows_that_the_service_is_well(breaker, provider, clock):
+async def test_a_refused_probe_shows_that_the_service_works(breaker, provider, clock):
     await opened(breaker)
     clock.now += 20
     provider.fails = "rate_limit"
@@ -154,7 +154,7 @@ async def test_a_refused_probe_shows_that_the_service_is_well(breaker, provider,
 
 
 @pytest.mark.anyio
-async def test_only_as_many_probes_as_stated_are_under_way(provider, clock):
+async def test_no_more_probes_run_than_configured(provider, clock):
     breaker = CircuitBreaker(provider, failures=1, open_for=20, probes=2, clock=clock)
     await opened(breaker, 1)
     clock.now += 20
@@ -171,7 +171,7 @@ async def test_only_as_many_probes_as_stated_are_under_way(provider, clock):
 
 @pytest.mark.parametrize("how", ["cancelled", "left", "closed before it began", "crashed", "held back"])
 @pytest.mark.anyio
-async def test_a_probe_comes_back_however_it_ends(breaker, provider, clock, how):
+async def test_a_probe_is_released_however_it_ends(breaker, provider, clock, how):
     await opened(breaker)
     clock.now += 20
     provider.gate = asyncio.Event()
@@ -205,7 +205,7 @@ async def test_a_probe_comes_back_however_it_ends(breaker, provider, clock, how)
 
 
 @pytest.mark.anyio
-async def test_a_probe_that_never_ends_holds_up_the_next_one_for_a_while_only(breaker, provider, clock):
+async def test_a_probe_that_never_ends_blocks_the_next_probe_only_for_its_lease(breaker, provider, clock):
     await opened(breaker)
     clock.now += 20
     provider.gate = asyncio.Event()
@@ -221,7 +221,7 @@ async def test_a_probe_that_never_ends_holds_up_the_next_one_for_a_while_only(br
 
 
 @pytest.mark.anyio
-async def test_requests_of_another_time_change_nothing_when_they_end(breaker, provider, clock):
+async def test_requests_from_before_a_switch_change_nothing_when_they_end(breaker, provider, clock):
     provider.gate = asyncio.Event()
     early = [asyncio.create_task(error_of(breaker)) for _ in range(10)]
     await asyncio.sleep(0)
@@ -237,7 +237,7 @@ async def test_requests_of_another_time_change_nothing_when_they_end(breaker, pr
 
 
 @pytest.mark.anyio
-async def test_breakers_of_a_service_are_one_whatever_is_between_and_in_whichever_thread(provider, clock):
+async def test_breakers_of_a_service_share_one_state_across_layers_and_threads(provider, clock):
     def made():
         return CircuitBreaker(Timeout(provider), failures=2, clock=clock)
 
@@ -253,7 +253,7 @@ async def test_breakers_of_a_service_are_one_whatever_is_between_and_in_whicheve
     assert (state.state, state.failures, state.probes) == ("open", 2, 0)
 
 
-def test_a_service_is_the_provider_and_where_it_is():
+def test_a_service_is_a_provider_at_an_address():
     here, there = "http://user:secret@127.0.0.1:1/v1?key=secret", "http://127.0.0.1:2/v1"
     assert CircuitBreaker(OpenAIChat("a", base_url=here)).service == "openai at http://127.0.0.1:1/v1"
     assert (
@@ -267,7 +267,7 @@ def test_a_service_is_the_provider_and_where_it_is():
 
 
 @pytest.mark.anyio
-async def test_a_reader_who_leaves_after_the_answer_has_had_one(breaker, provider):
+async def test_closing_the_stream_after_the_answer_counts_as_an_answer(breaker, provider):
     await error_of(breaker)
     await error_of(breaker)
     provider.fails = None
@@ -296,7 +296,7 @@ def test_arguments_are_checked_by_name(argument, said):
         CircuitBreaker(ScriptedModel([fail(503)]), **argument)
 
 
-def test_it_shows_its_numbers():
+def test_the_repr_shows_the_arguments():
     assert repr(CircuitBreaker(ScriptedModel([]))) == (
         "CircuitBreaker(ScriptedModel('scripted'), failures=5, within=30, open_for=15, probes=1)"
     )

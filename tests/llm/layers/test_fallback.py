@@ -67,7 +67,7 @@ async def test_the_first_model_answers_and_is_named():
     ],
 )
 @pytest.mark.anyio
-async def test_when_it_fails_the_next_one_is_asked_at_once_as_an_attempt_of_its_own(failure):
+async def test_after_a_failure_the_next_model_is_asked_at_once_as_a_new_attempt(failure):
     one, two = Model("a:one", failure), Model("b:two", text("Hello."))
     answer, routes = await tried(Fallback([one, two]))
     assert (answer.message.text, answer.model) == ("Hello.", "b:two")
@@ -77,7 +77,7 @@ async def test_when_it_fails_the_next_one_is_asked_at_once_as_an_attempt_of_its_
 
 @pytest.mark.parametrize("failure", [fail(400), fail(kind="refused"), fail(kind="unparsable"), fail(413)])
 @pytest.mark.anyio
-async def test_what_no_other_model_does_better_is_a_failure(failure):
+async def test_a_failure_that_no_other_model_can_avoid_is_final(failure):
     two = Model("b:two", text("never"))
     error, routes = await tried(Fallback([Model("a:one", failure), two]))
     assert (error.model, routes, two.asked) == ("a:one", [("0", "", None)], [])
@@ -86,14 +86,14 @@ async def test_what_no_other_model_does_better_is_a_failure(failure):
 
 
 @pytest.mark.anyio
-async def test_the_last_failure_is_that_of_all():
+async def test_the_failure_of_the_last_model_is_the_failure_of_all():
     error, routes = await tried(Fallback([Model("a:one", fail(503)), Model("b:two", fail(500))]))
     assert (error.status, error.model, error.again_in) == (500, "b:two", None)
     assert routes == [("0", "1", 0.0), ("1", "", None)]
 
 
 @pytest.mark.anyio
-async def test_retries_inside_come_first_and_see_only_attempts_of_their_own():
+async def test_retries_inside_come_first_and_see_only_their_own_attempts():
     one, two = Model("a:one", fail(503)), Model("b:two", fail(503), fail(503), text("Hello."))
     inside = [Retry(each, attempts=3, chance=lambda: 0.5, base=1) for each in (one, two)]
     answer, routes = await tried(Fallback(inside))
@@ -105,7 +105,7 @@ async def test_retries_inside_come_first_and_see_only_attempts_of_their_own():
 
 
 @pytest.mark.anyio
-async def test_retries_outside_go_round_all_models_and_count_every_request():
+async def test_retries_outside_cycle_through_all_models_and_count_every_request():
     one, two = Model("a:one", fail(503)), Model("b:two", fail(503))
     error, routes = await tried(Retry(Fallback([one, two]), attempts=5, chance=lambda: 0.0))
     assert [route for route, _, _ in routes] == ["0", "1", "0", "1", "0", "1"][: len(routes)]
@@ -113,7 +113,7 @@ async def test_retries_outside_go_round_all_models_and_count_every_request():
 
 
 @pytest.mark.anyio
-async def test_a_choice_inside_a_choice_has_a_route_of_two_places():
+async def test_a_fallback_inside_a_fallback_has_a_route_of_two_parts():
     models = [Model(f"a:{number}", fail(503)) for number in range(3)] + [Model("a:3", text("Hello."))]
     answer, routes = await tried(Fallback([Fallback(models[:2]), Fallback(models[2:])]))
     assert answer.model == "a:3"
@@ -121,7 +121,7 @@ async def test_a_choice_inside_a_choice_has_a_route_of_two_places():
 
 
 @pytest.mark.anyio
-async def test_a_long_wait_gives_way_to_another_model_but_the_last_one_is_waited_for():
+async def test_a_long_wait_falls_back_to_the_next_model_except_for_the_last_one():
     one, two = (
         Model("a:one", fail(429, retry_after=60)),
         Model("b:two", fail(429, retry_after=90), text("Hello.")),
@@ -145,7 +145,7 @@ async def test_a_model_that_is_not_ready_costs_no_attempt():
 
 
 @pytest.mark.anyio
-async def test_an_open_breaker_is_passed_by():
+async def test_a_model_behind_an_open_breaker_is_skipped():
     one, two = Model("open-a:one", fail(503)), Model("b:two", text("Hello."))
     model = Fallback([CircuitBreaker(Timeout(one), failures=2), two])
     for _ in range(5):
@@ -154,7 +154,7 @@ async def test_an_open_breaker_is_passed_by():
 
 
 @pytest.mark.anyio
-async def test_a_route_that_leads_nowhere_is_chosen_anew():
+async def test_an_invalid_route_is_replaced():
     asked = request()
     asked.route = "7.1"
     asked.failures = (FailedAttempt("gone:model", "server", None, 1, "7.1"),)
@@ -162,7 +162,7 @@ async def test_a_route_that_leads_nowhere_is_chosen_anew():
     assert answer.model == "a:one"
 
 
-def test_a_typed_answer_is_asked_for_as_all_models_know_how():
+def test_the_output_mode_is_one_that_all_models_support():
     native, tool, prompt = (Model("a:b", output_mode=mode) for mode in ("native", "tool", "prompt"))
     assert Fallback([native, native]).output_mode == "native"
     assert Fallback([native, tool]).output_mode == "tool"
@@ -170,7 +170,7 @@ def test_a_typed_answer_is_asked_for_as_all_models_know_how():
 
 
 @pytest.mark.parametrize("models", [[], ["openai:a"], "openai:a", None, ScriptedModel([])])
-def test_it_takes_at_least_two_models(models):
+def test_a_fallback_needs_at_least_two_models(models):
     with pytest.raises(ConfigurationError, match=r"^Fallback: models must be a list of at least two"):
         Fallback(models)
 
@@ -184,7 +184,7 @@ def test_arguments_are_checked_by_name():
         Fallback(["openai:a", 7])  # pyright: ignore[reportArgumentType]
 
 
-def test_it_shows_all_models():
+def test_the_repr_shows_all_models():
     model = Fallback([Retry("openai:a"), "anthropic:b"], on=["timeout"])
     assert repr(model).startswith("Fallback([Retry(OpenAIChat('openai:a'), attempts=4, ")
     assert repr(model).endswith("Anthropic('anthropic:b')], patience=5, on=['timeout'])")

@@ -51,7 +51,7 @@ def run(work):
     clock.run(main())
 
 
-def test_a_model_that_begins_in_time_is_asked_once():
+def test_a_model_that_begins_in_time_gets_one_request():
     model = Model(turn("so it is", delay=4.9, chunk=2, pause=10))
 
     async def work():
@@ -62,7 +62,7 @@ def test_a_model_that_begins_in_time_is_asked_once():
     run(work)
 
 
-def test_a_second_request_that_begins_sooner_is_the_answer_and_the_first_is_paid_for():
+def test_a_second_request_that_begins_sooner_answers_and_the_first_is_counted():
     model = Model(text("slow", delay=100), turn("so it is", delay=2, chunk=2, pause=10))
 
     async def work():
@@ -78,7 +78,7 @@ def test_a_second_request_that_begins_sooner_is_the_answer_and_the_first_is_paid
     run(work)
 
 
-def test_a_first_request_that_begins_sooner_after_all_is_the_answer_and_the_second_is_paid_for():
+def test_a_first_request_that_begins_sooner_after_all_answers_and_the_second_is_counted():
     other = Model(text("slow", delay=100), name="own:other")
     model = Model(turn("so it is", delay=7, chunk=2, pause=10))
 
@@ -91,7 +91,7 @@ def test_a_first_request_that_begins_sooner_after_all_is_the_answer_and_the_seco
     run(work)
 
 
-def test_both_beginning_in_the_same_moment_is_no_harm():
+def test_two_requests_that_begin_at_the_same_moment_give_one_answer():
     model = Model(text("first", delay=7), text("second", delay=2))
 
     async def work():
@@ -136,7 +136,7 @@ def test_a_second_request_that_fails_leaves_the_first_to_answer():
 
 
 @pytest.mark.parametrize("delays", [(7, 9), (20, 1)])
-def test_when_both_fail_one_failure_is_told_and_both_are_counted(delays):
+def test_when_both_requests_fail_one_failure_is_raised_and_both_are_counted(delays):
     model = Model(fail(503, delay=delays[0]), fail(500, delay=delays[1]))
 
     async def work():
@@ -149,7 +149,7 @@ def test_when_both_fail_one_failure_is_told_and_both_are_counted(delays):
     run(work)
 
 
-def test_an_answer_that_breaks_off_counts_the_other_one_too():
+def test_an_answer_that_breaks_off_counts_the_other_request_too():
     model = Model(text("slow", delay=100), fail(503, after="so", delay=1))
 
     async def work():
@@ -180,7 +180,7 @@ def test_limits_decide_whether_there_is_a_second_request(spare, requests, left):
 
 
 @pytest.mark.parametrize("when", [0.1, 5.5, 6.5, 9])
-def test_a_cancellation_ends_both(when):
+def test_a_cancellation_ends_both_requests(when):
     model = Model(text("slow", delay=20), turn("so it is", delay=1, chunk=2, pause=10))
 
     async def work():
@@ -194,7 +194,7 @@ def test_a_cancellation_ends_both(when):
     run(work)
 
 
-def test_a_cancellation_in_the_moment_of_the_change_counts():
+def test_a_cancellation_at_the_moment_of_the_switch_is_not_lost():
     model = Model(text("slow", delay=20), text("so", delay=1))
 
     async def work():
@@ -208,7 +208,7 @@ def test_a_cancellation_in_the_moment_of_the_change_counts():
 
 
 @pytest.mark.parametrize("pause", [0, 10])
-def test_a_reader_who_leaves_early_leaves_nothing_behind(pause):
+def test_closing_the_stream_early_leaves_nothing_behind(pause):
     async def work():
         for script in (
             [turn("so it is", delay=1, chunk=2, pause=pause)],
@@ -224,7 +224,7 @@ def test_a_reader_who_leaves_early_leaves_nothing_behind(pause):
     run(work)
 
 
-def test_deadlines_inside_and_outside_are_kept():
+def test_deadlines_inside_and_outside_a_hedge_hold():
     async def work():
         model = Model(text("slow", delay=20), text("slow", delay=20))
         with pytest.raises(ModelError, match="within 8 s"):
@@ -241,7 +241,7 @@ def test_deadlines_inside_and_outside_are_kept():
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_being_watched_closely_makes_no_model_begin_sooner(raw):
+def test_raw_chunks_do_not_count_as_the_beginning_of_an_answer(raw):
     class Chatty(Model):
         async def stream(self, asked):
             if asked.raw:

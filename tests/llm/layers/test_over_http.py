@@ -33,7 +33,7 @@ async def leaves_nothing(before):
 
 @pytest.mark.parametrize("made", [openai, anthropic])
 @pytest.mark.anyio
-async def test_deadlines_cut_off_what_waits_for_a_server(made):
+async def test_a_deadline_closes_the_connection_to_the_server(made):
     before = asyncio.all_tasks()
     script = [turn("so it is", delay=30), turn("so it is and so it was", chunk_delay=0.6), "so"]
     with ProviderServer(lambda asked: script[len(server.requests) - 1]) as server:
@@ -60,7 +60,7 @@ async def test_deadlines_cut_off_what_waits_for_a_server(made):
 
 
 @pytest.mark.anyio
-async def test_a_hedge_cuts_off_the_slower_request():
+async def test_a_hedge_closes_the_connection_of_the_slower_request():
     before = asyncio.all_tasks()
     script = [turn("slow", delay=30), "so it is"]
     with ProviderServer(lambda asked: script[len(server.requests) - 1]) as server:
@@ -72,7 +72,7 @@ async def test_a_hedge_cuts_off_the_slower_request():
 
 
 @pytest.mark.anyio
-async def test_a_run_gets_its_answer_from_the_provider_that_is_well():
+async def test_a_run_gets_its_answer_from_the_provider_that_works():
     with ProviderServer(lambda asked: "Here I am." if asked.wire == "anthropic" else fail(503)) as server:
         broken = Retry(CircuitBreaker(Timeout(openai(server)), failures=2), attempts=2, base=0.01)
         agent = Agent(Fallback([broken, Retry(Timeout(anthropic(server)))]))

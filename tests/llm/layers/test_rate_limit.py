@@ -53,7 +53,7 @@ def most_within(times, seconds):
 
 
 @pytest.mark.parametrize("stated", [{"requests_per_second": 10}, {"requests_per_minute": 10}])
-def test_no_stretch_of_time_sees_more_requests_than_stated(stated):
+def test_no_sliding_window_sees_more_requests_than_configured(stated):
     model = Model()
     seconds = 1 if "requests_per_second" in stated else 60
 
@@ -68,7 +68,7 @@ def test_no_stretch_of_time_sees_more_requests_than_stated(stated):
     clock.run(main())
 
 
-def test_both_limits_hold():
+def test_limits_per_second_and_per_minute_hold_together():
     model = Model()
 
     async def main():
@@ -83,7 +83,7 @@ def test_both_limits_hold():
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(1, 8)), max_size=40), st.integers(1, 10))
-def test_a_window_never_lets_more_pass_than_stated_and_says_when(steps, most):
+def test_a_window_never_exceeds_its_limit_and_predicts_the_wait(steps, most):
     window, now, passed = SlidingWindow(most, 1.0), 0.0, []
     for pause, amount in steps:
         now += pause
@@ -96,7 +96,7 @@ def test_a_window_never_lets_more_pass_than_stated_and_says_when(steps, most):
             assert sum(within) <= most or len(within) == 1
 
 
-def test_requests_go_in_the_order_in_which_trying_began():
+def test_requests_pass_in_the_order_in_which_their_calls_began():
     model = Model()
 
     async def main():
@@ -112,7 +112,7 @@ def test_requests_go_in_the_order_in_which_trying_began():
     clock.run(main())
 
 
-def test_who_would_wait_for_long_is_told_when_to_come_back_and_holds_no_place():
+def test_a_request_that_would_wait_too_long_fails_with_its_wait_and_leaves_the_queue():
     model = Model()
 
     async def main():
@@ -129,7 +129,7 @@ def test_who_would_wait_for_long_is_told_when_to_come_back_and_holds_no_place():
     clock.run(main())
 
 
-def test_how_long_the_line_is_is_said():
+def test_ready_in_includes_the_queue():
     async def main():
         limited = RateLimit(Model(), clock=loop_time, requests_per_minute=2, hold=1_000)
         waiting = [asyncio.create_task(ask(limited, request())) for _ in range(5)]
@@ -143,7 +143,7 @@ def test_how_long_the_line_is_is_said():
     clock.run(main())
 
 
-def test_a_cancelled_waiter_leaves_the_line():
+def test_a_cancelled_waiter_leaves_the_queue():
     model = Model()
 
     async def main():
@@ -162,7 +162,7 @@ def test_a_cancelled_waiter_leaves_the_line():
     clock.run(main())
 
 
-def test_one_that_is_cancelled_in_the_moment_of_its_turn_gives_it_back():
+def test_a_waiter_cancelled_at_the_moment_of_its_turn_passes_the_turn_on():
     model = Model()
 
     async def main():
@@ -181,7 +181,7 @@ def test_one_that_is_cancelled_in_the_moment_of_its_turn_gives_it_back():
 
 
 @pytest.mark.parametrize("stands_still", [0.3, 0.6, 1.2, 3])
-def test_a_request_counts_from_when_it_goes_however_long_its_event_loop_stands_still(stands_still):
+def test_a_request_counts_from_the_moment_it_passes_even_if_its_event_loop_was_blocked(stands_still):
     lost = [0.0]
     moments = []
 
@@ -223,7 +223,7 @@ def test_tokens_are_estimated_before_and_corrected_after():
     clock.run(main())
 
 
-def test_a_request_larger_than_the_limit_goes_alone():
+def test_a_request_larger_than_the_limit_passes_alone():
     model = Model(tokens=5_000)
     asked = request(settings=ModelSettings(max_tokens=4_000))
 
@@ -236,7 +236,7 @@ def test_a_request_larger_than_the_limit_goes_alone():
 
 
 @pytest.mark.anyio
-async def test_limits_of_an_account_are_one_for_all_threads_and_loops():
+async def test_limits_of_an_account_are_shared_by_all_threads_and_loops():
     model = Model()
     moments = []
 
@@ -267,7 +267,7 @@ async def test_limits_of_an_account_are_one_for_all_threads_and_loops():
 
 
 @pytest.mark.anyio
-async def test_a_line_moves_on_when_an_event_loop_in_it_was_closed():
+async def test_the_queue_moves_on_when_the_event_loop_of_a_waiter_was_closed():
     model = Model()
     limited = RateLimit(model, requests_per_second=3, hold=20)
     await ask(limited, request())
@@ -288,7 +288,7 @@ async def test_a_line_moves_on_when_an_event_loop_in_it_was_closed():
 
 
 @pytest.mark.anyio
-async def test_what_a_first_request_has_to_load_is_loaded_before_its_turn():
+async def test_packages_of_the_first_request_are_loaded_before_its_turn():
     class Cold(Model):
         loaded = False
 
@@ -306,7 +306,7 @@ async def test_what_a_first_request_has_to_load_is_loaded_before_its_turn():
     assert len(model.times) == 1
 
 
-def test_a_request_that_is_held_back_further_in_takes_nobody_s_turn():
+def test_a_request_that_an_inner_layer_refuses_uses_no_slot():
     model = Model()
     ready = [0.0]
 
@@ -335,7 +335,7 @@ def test_a_request_that_is_held_back_further_in_takes_nobody_s_turn():
     clock.run(main())
 
 
-def test_accounts_are_told_apart_by_their_key_which_is_not_shown():
+def test_accounts_differ_by_their_key_which_is_not_shown():
     one = RateLimit(OpenAIChat("a", api_key="secret-one"), requests_per_second=1)
     two = RateLimit(OpenAIChat("b", api_key="secret-two"), requests_per_second=1)
     assert one.account != two.account

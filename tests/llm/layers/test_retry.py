@@ -43,14 +43,14 @@ def failing(status=None, **options):
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529, 599])
 @pytest.mark.anyio
-async def test_what_passes_is_worth_another_attempt(status):
+async def test_failures_that_may_pass_are_retried(status):
     error = await error_of(Retry(failing(status), chance=lambda: 0.5))
     assert (error.status, error.again_in) == (status, 0.25)
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422, 451])
 @pytest.mark.anyio
-async def test_what_does_not_pass_is_not_asked_again(status):
+async def test_other_failures_are_not_retried(status):
     assert (await error_of(Retry(failing(status, retry_after=1)))).again_in is None
 
 
@@ -66,7 +66,7 @@ async def test_kinds_of_failure_decide(kind):
 
 
 @pytest.mark.anyio
-async def test_the_last_attempt_is_the_last():
+async def test_no_attempt_follows_the_last_one():
     model = Retry(failing(503), attempts=3)
     for failed in range(3):
         error = await error_of(model, asked_again(*((number, "server") for number in range(failed))))
@@ -74,7 +74,7 @@ async def test_the_last_attempt_is_the_last():
 
 
 @pytest.mark.anyio
-async def test_requests_that_were_held_back_are_no_attempts():
+async def test_requests_that_were_not_sent_are_not_attempts():
     held = [(0.0, "not_sent")] * 20
     assert (await error_of(Retry(failing(503), attempts=2), asked_again(*held))).again_in is not None
     model = Retry(failing(kind="not_sent", retry_after=12), attempts=1, chance=lambda: 0.5, cap=4)
@@ -82,28 +82,28 @@ async def test_requests_that_were_held_back_are_no_attempts():
 
 
 @pytest.mark.anyio
-async def test_what_the_provider_asks_for_is_the_least_and_chance_comes_on_top():
+async def test_the_wait_is_the_providers_plus_a_random_part():
     model = Retry(failing(429, retry_after=20), chance=lambda: 0.5, base=1)
     assert (await error_of(model)).again_in == 20.5
     assert (await error_of(model, asked_again((1, "rate_limit")))).again_in == 21
 
 
 @pytest.mark.anyio
-async def test_a_long_wait_that_the_provider_asks_for_is_waited_up_to_a_day():
+async def test_a_providers_wait_of_up_to_a_day_is_accepted():
     assert (await error_of(Retry(failing(429, retry_after=86_400)))).again_in >= 86_400
     error = await error_of(Retry(failing(429, retry_after=86_401)))
     assert (error.again_in, error.retry_after) == (None, 86_401)
 
 
 @pytest.mark.anyio
-async def test_trying_ends_after_a_time():
+async def test_retries_end_after_max_seconds():
     model = Retry(failing(503), attempts=99, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
     assert (await error_of(model, asked_again((10, "server"), (58.9, "server")))).again_in == 1
     assert (await error_of(model, asked_again((10, "server"), (59.1, "server")))).again_in is None
 
 
 @pytest.mark.anyio
-async def test_the_time_of_trying_begins_again_after_a_longer_wait_that_was_asked_for():
+async def test_max_seconds_counts_anew_after_a_longer_wait_of_the_provider():
     model = Retry(failing(503), attempts=99, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
     hours = asked_again((1, "rate_limit"), (7_200, "server"), (7_210, "server"))
     assert (await error_of(model, hours)).again_in == 1
@@ -112,7 +112,7 @@ async def test_the_time_of_trying_begins_again_after_a_longer_wait_that_was_aske
 
 
 @pytest.mark.anyio
-async def test_what_a_layer_inside_decided_stands():
+async def test_the_decision_of_an_inner_layer_stands():
     class Inner:
         name = "own:inner"
 
@@ -141,7 +141,7 @@ async def test_a_stream_that_ends_without_an_answer_is_a_lost_connection():
 
 
 @pytest.mark.anyio
-async def test_attempts_before_a_durable_wait_count_their_number_and_not_their_time():
+async def test_attempts_before_a_durable_wait_count_but_their_time_does_not():
     model = Retry(failing(503), attempts=4, chance=lambda: 1.0, base=1, cap=1, max_seconds=60)
     late = asked_again((-7_200, "rate_limit"), (30, "server"))
     assert (await error_of(model, late)).again_in == 1
@@ -150,7 +150,7 @@ async def test_attempts_before_a_durable_wait_count_their_number_and_not_their_t
 
 
 @pytest.mark.anyio
-async def test_an_answer_and_its_deltas_go_through_untouched():
+async def test_an_answer_and_its_deltas_pass_unchanged():
     plain, layered = (
         ScriptedModel([text("so it is", chunk=2)]),
         Retry(ScriptedModel([text("so it is", chunk=2)])),
@@ -164,7 +164,7 @@ async def test_an_answer_and_its_deltas_go_through_untouched():
     attempt=st.integers(1, 10_000),
     chance=st.floats(0, 1),
 )
-def test_a_wait_is_a_random_part_of_a_time_that_doubles_up_to_the_cap(base, cap, attempt, chance):
+def test_back_off_is_a_random_part_of_a_bound_that_doubles_up_to_the_cap(base, cap, attempt, chance):
     wait = backoff(base, cap, attempt, chance)
     assert 0 <= wait <= cap
     assert wait <= backoff(base, cap, attempt + 1, chance)
@@ -197,7 +197,7 @@ def test_arguments_are_checked_by_name(argument, said):
         Retry(ScriptedModel([]), **argument)
 
 
-def test_what_is_no_model_is_refused():
+def test_an_object_that_is_not_a_model_cannot_have_a_layer():
     with pytest.raises(ConfigurationError, match=r"^Retry: a model is a name such as"):
         Retry(7)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ModelUnknown, match=r"^Retry: no provider is called 'opnai'"):
@@ -218,7 +218,7 @@ def test_a_model_given_as_text_has_deadlines_and_retries_around_it():
     assert (model.name, model.output_mode) == ("openai:gpt-x", "native")
 
 
-def test_an_agent_shows_the_layers_that_its_text_stands_for():
+def test_an_agent_shows_the_default_layers_of_a_model_given_as_text():
     agent = Agent("openai:gpt-x")
     assert repr(agent.model) == repr(resolve("openai:gpt-x"))
     assert agent.model == "openai:gpt-x"
@@ -227,13 +227,13 @@ def test_an_agent_shows_the_layers_that_its_text_stands_for():
     assert repr(agent.replace(name="other").model) == repr(agent.model)
 
 
-def test_text_inside_a_layer_is_the_model_alone():
+def test_text_inside_a_layer_means_the_model_without_layers():
     assert repr(Timeout("openai:gpt-x", total=9)).startswith("Timeout(OpenAIChat('openai:gpt-x'), connect=10")
     model = Retry(OpenAIChat("gpt-x"))
     assert resolve(model) is model
 
 
-def test_what_a_model_needs_is_said_through_its_layers(monkeypatch):
+def test_missing_packages_are_reported_through_layers(monkeypatch):
     monkeypatch.setattr(OpenAIChat, "require", _missing)
     with pytest.raises(MissingExtra):
         resolve("openai:gpt-x")
@@ -255,6 +255,6 @@ def test_deadlines_reach_the_client_through_the_layers():
     assert asyncio.run(waits()) == (3, 705)
 
 
-def test_the_classes_are_those_of_the_table():
+def test_the_classes_of_failures_are_those_of_the_table():
     passing = {status for status in range(400, 600) if kind_of_status(status) in PASSING}
     assert passing == {408, 409, 425, 429, *range(500, 600)}

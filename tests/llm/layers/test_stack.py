@@ -60,7 +60,7 @@ def probes(model):
     return sum(state.probes for state in breakers() if state.service == model.name.partition(":")[0])
 
 
-def test_an_answer_goes_through_all_layers_unchanged():
+def test_an_answer_passes_through_all_layers_unchanged():
     model = Model(turn("so it is, and so it was", reasoning="why", chunk=4))
 
     async def main():
@@ -75,7 +75,7 @@ def test_an_answer_goes_through_all_layers_unchanged():
     clock.run(main())
 
 
-def test_an_answer_in_time_makes_no_task_in_any_layer():
+def test_an_answer_in_time_creates_no_asyncio_task_in_any_layer():
     made = []
 
     def factory(loop, work, **options):
@@ -100,7 +100,7 @@ async def leaves_nothing(model):
 
 @pytest.mark.parametrize("is_probe", [True, False])
 @pytest.mark.parametrize("after", [0, 0.5, 1, 1.06, 2, 2.5, 3, 4, 5])
-def test_a_cancellation_at_any_moment_goes_through_all_layers_and_leaves_nothing(after, is_probe):
+def test_a_cancellation_at_any_moment_passes_through_all_layers_and_leaves_nothing(after, is_probe):
     """Before the first words, while a hedge waits for its turn and runs, between the words, at the very end."""
 
     async def cancelled(ticks):
@@ -132,7 +132,7 @@ def test_a_cancellation_at_any_moment_goes_through_all_layers_and_leaves_nothing
 
 
 @pytest.mark.parametrize("items", range(5))
-def test_a_reader_who_leaves_at_any_word_leaves_nothing(items):
+def test_closing_the_stream_after_any_delta_leaves_nothing(items):
     async def main():
         model = Model(turn("so it is", delay=1, chunk=2, pause=1))
         stream = stack(model).stream(request())
@@ -144,7 +144,7 @@ def test_a_reader_who_leaves_at_any_word_leaves_nothing(items):
     clock.run(main())
 
 
-def test_the_whole_stack_shows_itself_with_its_numbers():
+def test_the_repr_of_the_stack_shows_all_arguments():
     model = Model(name="own:model")
     assert repr(stack(Retry(model))).count("ModelError") == 0
     shown = repr(Agent(stack(ScriptedModel([]))).model)
@@ -155,7 +155,7 @@ def test_the_whole_stack_shows_itself_with_its_numbers():
         assert part in shown
 
 
-def test_a_run_goes_on_with_another_model_after_the_first_words_and_says_its_words_once():
+def test_a_run_falls_back_after_streaming_began_and_streams_the_final_text_once():
     first = Model(fail(503, after="Half an ans"))
     second = Model(text("The whole answer."))
 
@@ -169,7 +169,7 @@ def test_a_run_goes_on_with_another_model_after_the_first_words_and_says_its_wor
     clock.run(main())
 
 
-def test_a_run_waits_out_an_open_breaker_without_spending_calls():
+def test_a_run_waits_for_an_open_breaker_without_spending_calls():
     model = Model(fail(503), text("Here I am."))
 
     async def main():
@@ -184,7 +184,7 @@ def test_a_run_waits_out_an_open_breaker_without_spending_calls():
     clock.run(main())
 
 
-def test_a_probe_that_does_not_answer_as_models_do_comes_back():
+def test_a_probe_whose_stream_ends_without_an_answer_is_released():
     class Twice(Model):
         async def stream(self, asked):
             async for item in super().stream(asked):

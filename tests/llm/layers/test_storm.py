@@ -134,7 +134,7 @@ def test_rates_breakers_and_budgets_hold_in_a_storm_and_every_run_ends(runs):
 
 
 @pytest.mark.full
-def test_the_server_counts_no_more_requests_than_stated_and_answers_every_run():
+def test_the_server_gets_no_more_requests_than_configured_and_answers_every_run():
     stated, runs = 30, 150
     asked = count()
 

@@ -46,7 +46,7 @@ class Model:
         ((1,) + (59,) * 11, "own:slow did not finish its answer within 600 s"),
     ],
 )
-def test_the_deadline_that_was_missed_is_named_and_the_attempt_closed(waits, said):
+def test_a_missed_deadline_is_named_and_closes_the_attempt(waits, said):
     model = Model(*waits)
 
     async def main():
@@ -61,7 +61,7 @@ def test_the_deadline_that_was_missed_is_named_and_the_attempt_closed(waits, sai
     clock.run(main())
 
 
-def test_an_answer_that_keeps_all_deadlines_comes_through_whatever_its_reader_does_in_between():
+def test_an_answer_in_time_passes_even_if_its_reader_is_slow():
     model = Model(119, 59, 59)
 
     async def main():
@@ -74,7 +74,7 @@ def test_an_answer_that_keeps_all_deadlines_comes_through_whatever_its_reader_do
     clock.run(main())
 
 
-def test_a_reader_who_takes_too_long_over_the_last_words_still_has_the_answer():
+def test_a_reader_that_is_slow_with_the_last_delta_still_gets_the_answer():
     async def main():
         async for item in Timeout(ScriptedModel(["so"]), total=5).stream(request()):
             if isinstance(item, ModelAnswer):
@@ -83,7 +83,7 @@ def test_a_reader_who_takes_too_long_over_the_last_words_still_has_the_answer():
     clock.run(main())
 
 
-def test_the_whole_answer_has_a_deadline_also_while_its_reader_is_busy():
+def test_the_total_deadline_holds_also_while_the_reader_is_busy():
     async def main():
         async def read():
             async for _ in Timeout(Model(1, 1), total=5).stream(request()):
@@ -103,7 +103,7 @@ def test_none_sets_no_deadline():
 
 
 @pytest.mark.parametrize("after", [0, 0.5, 1.5])
-def test_a_cancellation_from_outside_is_never_taken_for_a_deadline(after):
+def test_a_cancellation_from_outside_is_not_mistaken_for_a_deadline(after):
     model = Model(1, 1, 1)
 
     async def main():
@@ -117,7 +117,7 @@ def test_a_cancellation_from_outside_is_never_taken_for_a_deadline(after):
     clock.run(main())
 
 
-def test_a_cancellation_in_the_moment_of_the_deadline_counts():
+def test_a_cancellation_at_the_moment_of_the_deadline_is_not_lost():
     model = Model(50)
 
     async def main():
@@ -130,7 +130,7 @@ def test_a_cancellation_in_the_moment_of_the_deadline_counts():
     clock.run(main())
 
 
-def test_a_timeout_inside_a_timeout_is_its_own():
+def test_nested_timeouts_are_told_apart():
     async def main():
         both = Timeout(Timeout(Model(50), first_byte=5), first_byte=5, total=100)
         assert (await error_of(both)).kind == "timeout"
@@ -140,7 +140,7 @@ def test_a_timeout_inside_a_timeout_is_its_own():
     clock.run(main())
 
 
-def test_a_model_that_makes_an_error_of_its_cancellation_has_timed_out_all_the_same():
+def test_a_model_that_turns_its_cancellation_into_an_error_has_timed_out():
     class Odd(Model):
         async def stream(self, _):
             try:
@@ -158,7 +158,7 @@ def test_a_model_that_makes_an_error_of_its_cancellation_has_timed_out_all_the_s
     clock.run(main())
 
 
-def test_a_model_that_ignores_its_cancellation_has_timed_out_when_it_speaks_again():
+def test_a_model_that_ignores_its_cancellation_times_out_at_its_next_delta():
     class Deaf(Model):
         async def stream(self, _):
             for _ in range(3):
@@ -179,7 +179,7 @@ def test_a_model_that_ignores_its_cancellation_has_timed_out_when_it_speaks_agai
     clock.run(main())
 
 
-def test_a_model_that_ignores_its_cancellation_and_answers_has_answered():
+def test_an_answer_in_spite_of_a_cancellation_counts():
     class Deaf(Model):
         async def stream(self, asked):
             try:
@@ -197,7 +197,7 @@ def test_a_model_that_ignores_its_cancellation_and_answers_has_answered():
 
 
 @pytest.mark.anyio
-async def test_a_reader_who_leaves_early_closes_the_model():
+async def test_closing_the_stream_early_closes_the_model():
     model = Model(0, 0, 0)
     stream = Timeout(model).stream(request())
     await anext(stream)
@@ -206,7 +206,7 @@ async def test_a_reader_who_leaves_early_closes_the_model():
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_being_watched_closely_changes_no_deadline(raw):
+def test_raw_chunks_change_no_deadline(raw):
     class Chatty(Model):
         async def stream(self, asked):
             for _ in range(14):
@@ -226,13 +226,13 @@ def test_being_watched_closely_changes_no_deadline(raw):
 
 
 @pytest.mark.anyio
-async def test_failures_of_the_model_go_through():
+async def test_failures_of_the_model_pass_through():
     error = await error_of(Timeout(ScriptedModel([fail(429, retry_after=3), text("never")])))
     assert (error.kind, error.retry_after, error.again_in) == ("rate_limit", 3, None)
 
 
 @pytest.mark.parametrize("field", ["connect", "first_byte", "between", "total"])
 @pytest.mark.parametrize("value", [0, -1, "5", True, float("nan"), float("inf")])
-def test_a_deadline_that_is_none_is_refused_by_name(field, value):
+def test_an_invalid_deadline_is_refused_by_name(field, value):
     with pytest.raises(ConfigurationError, match=rf"Timeout: {field} must be a number above 0, or None, got"):
         Timeout(ScriptedModel([]), **{field: value})
