@@ -1,4 +1,4 @@
-"""A folder with agents of a project, and two ways to type a command: in this process, and as a process of its own."""
+"""A project with agents, and two ways to run a command: in this process, and as a process of its own."""
 
 import json
 import os
@@ -55,14 +55,14 @@ def nap(seconds: float) -> str:
 
 @tool
 def pay(amount: int) -> str:
-    """Pay; nobody can take that back."""
+    """Pay; this cannot be undone."""
     note(f"pay {amount}")
     return "paid"
 
 
 @tool
 def pay_and_die(amount: int) -> str:
-    """Pay, and lose the process before anybody hears of it."""
+    """Pay, and crash before the result is recorded."""
     note(f"pay {amount}")
     os._exit(9)
 
@@ -155,7 +155,7 @@ loud = scripted("loud", [text("a \\x1b[31mred\\x1b[0m [bold]word[/bold] \\x07")]
 
 
 def _patient(request):
-    """Nap until somebody says stop."""
+    """Nap until told to stop."""
     said = [message.text for message in request.messages if message.role == "user"]
     return text("I stop.") if "stop" in said else call("nap", seconds=0.15)
 '''
@@ -163,7 +163,7 @@ def _patient(request):
 
 @dataclass
 class Ended:
-    """What a command left behind."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -177,7 +177,7 @@ class Ended:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Go to a project of its own that lists the agents, without keys and without a local model."""
+    """A project that lists the agents, as working directory, without keys and without a local model."""
     (tmp_path / "team.py").write_text(AGENTS)
     names = [
         "math",
@@ -215,7 +215,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def treadle(project: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Type a command; it runs in this process."""
+    """Run a command in this process."""
 
     def type_(*words: str) -> Ended:
         capfd.readouterr()
@@ -228,7 +228,7 @@ def treadle(project: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., E
 
 @pytest.fixture
 def begin(project: Path):
-    """Type a command that runs in a process of its own; it is ended with the test."""
+    """Start a command in a process of its own, which ends with the test."""
     begun: list[subprocess.Popen[str]] = []
 
     def type_(*words: str, **env: str) -> subprocess.Popen[str]:
@@ -252,7 +252,7 @@ def begin(project: Path):
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
-    """Return when a condition holds; fail when it does not in time."""
+    """Wait until a condition holds; fail after a time."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"
@@ -261,7 +261,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 @pytest.fixture
 def ended_process() -> Callable[[subprocess.Popen[str]], Ended]:
-    """Wait for a process and return what it left behind."""
+    """Wait for a process and return its exit code and output."""
 
     def wait(process: subprocess.Popen[str]) -> Ended:
         out, err = process.communicate(timeout=30)

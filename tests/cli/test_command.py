@@ -1,4 +1,4 @@
-"""What a person is told to type."""
+"""The commands that the program suggests."""
 
 import sys
 
@@ -9,7 +9,7 @@ from treadle.cli.command import command_line
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """A program of an environment that is not activated."""
+    """The program of an environment that is not activated."""
     path = tmp_path / ".venv" / "bin" / "treadle"
     path.parent.mkdir(parents=True)
     path.write_text("#!/bin/sh\n")

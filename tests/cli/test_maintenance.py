@@ -1,10 +1,9 @@
-"""`export` and `import`: tasks from one store to another."""
+"""`verify`, `export` and `import`."""
 
 import io
-import os
-import runpy
-import subprocess
 import sys
+
+import apsw
 
 
 def test_export_and_import_copy_tasks_between_stores(treadle, project):
@@ -41,32 +40,23 @@ def test_an_export_with_json_needs_a_file(treadle, project):
     assert treadle("export", "--json").code == 2
 
 
-def test_replay_writes_a_test_that_names_later_changes(treadle, project):
-    assert treadle("run", "math", "1 + 2?").code == 0
-    ended = treadle("replay", "last", "--out", "replays")
-    assert ended.code == 0, ended.err
-    assert "goes as it was recorded" in ended.out
-    (test,) = (project / "replays").glob("test_replay_math_*.py")
-    (recording,) = (project / "replays").glob("math_*.jsonl")
-    assert treadle("replay", str(recording)).code == 0
-    runpy.run_path(str(test))[test.stem]()  # raises nothing
-
-    team = project / "team.py"
-    team.write_text(team.read_text().replace('"""Add two numbers."""', '"""Sum up."""'))
-    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
-    env = {**os.environ, "PYTHONPATH": str(project)}
-    done = subprocess.run(run, cwd=project, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stdout
-    assert "tools.add.description" in done.stdout
-    assert "recorded: Add two numbers." in done.stdout
-    del sys.modules["team"]
-    told = treadle("replay", str(recording), "--json")
-    assert told.code == 1
-    (drift,) = told.document["drifts"]
-    assert (drift["kind"], drift["recorded"], drift["now"]) == ("tools", "Add two numbers.", "Sum up.")
-
-
-def test_replay_refuses_what_it_cannot_do(treadle):
-    assert treadle("run", "math", "1 + 2?").code == 0
-    assert treadle("replay", "nothing-there").code == 2
-    assert "not of" in treadle("replay", "last", "--agent", "steppy").err
+def test_verify_names_the_damaged_task_and_exits_1(treadle, project):
+    treadle("run", "math", "1 + 2?", "--task-id", "good")
+    treadle("run", "math", "1 + 2?", "--task-id", "bad")
+    assert treadle("verify").code == 0
+    connection = apsw.Connection(str(project / ".treadle" / "journal.db"))
+    (task,) = connection.execute("SELECT id FROM tasks WHERE key = 'bad'").fetchone()
+    changed = "CAST(replace(data, 'It is', 'It was') AS BLOB)"
+    sql = f"UPDATE records SET data = {changed} WHERE task = ? AND instr(data, 'It is')"
+    try:
+        connection.execute(sql, (task,))
+    finally:
+        connection.close()
+    ended = treadle("verify")
+    assert ended.code == 1
+    assert "bad at event" in ended.out
+    assert "1 of 2 tasks whole" in ended.out
+    assert treadle("verify", "good").code == 0
+    items = treadle("verify", "--json").document["items"]
+    assert {item["task_id"]: not item["findings"] for item in items} == {"good": True, "bad": False}
+    assert treadle("tasks").code == 0

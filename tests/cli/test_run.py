@@ -1,4 +1,4 @@
-"""`run`, `resume` and `step`, typed as a person types them."""
+"""`run`, `resume` and `step`, as a person types them."""
 
 import json
 import signal

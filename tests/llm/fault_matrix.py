@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table: a line for each fault
-"""What a provider may do wrong, and what must come of it: written by hand, for each wire format, asked in both ways.
+"""Faults of a provider and their expected outcomes, written by hand for each wire format, streamed and whole.
 
 Nothing here is derived from the code under test. `make provider-faults` runs all of it, and so does
 `python -m tests.llm.fault_matrix [words of names]`, which says what is wrong as it finds it.
@@ -42,14 +42,14 @@ from treadle.testing.provider.script import Script
 DONE = "Done."
 HALF = "Half of what I wanted to say, and then"
 ON = frozenset(("rate_limit", "overloaded", "server", "timeout", "connection", "not_sent"))
-"""Kinds of failure after which the same question is asked again."""
+"""Kinds of failure that are retried."""
 SHORT = 1.5
-"""Seconds after which an impatient model gives up."""
+"""Seconds of the deadline of an impatient model."""
 
 
 @dataclass(frozen=True)
 class Want:
-    """What must come of a fault.
+    """The expected outcome of a fault.
 
     Args:
         requests: how many arrive at the server, for the turn with the fault and what follows it.
@@ -77,13 +77,13 @@ def asked_again(kind):
 
 
 def final(kind):
-    """The attempt fails, and with it the task: nothing is tried again."""
+    """The attempt fails, and with it the task: there is no retry."""
     return Want(1, kind, "failed", text=None)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: what the server answers, and what must come of it; `of` says otherwise for some wires and ways."""
+    """One fault: the server's answer and its expected outcome; `of` has other outcomes for some wires and ways."""
 
     name: str
     items: tuple
@@ -94,7 +94,7 @@ class Fault:
     impatient: bool = False
     wait: float = 0.0
     forever: bool = False
-    """whether it goes on without end: four attempts, then the task has failed"""
+    """whether it never ends: four attempts, then the task has failed"""
     places: tuple = ("first", "after a tool")
 
     def wanted(self, wire, way):
@@ -199,7 +199,7 @@ def stream(body):
 
 
 def broken(wire, code):
-    """A stream that begins well, and tells then of an error by this code, when the status has long been 200."""
+    """A stream that begins well and then sends an error with this code, after the status 200."""
     speaks = {"chat": OpenAIChat(), "responses": OpenAIResponses(), "anthropic": AnthropicMessages()}[wire]
     begun = speaks.events(turn(HALF), {"model": "m"})[:2]
     told = {
@@ -263,7 +263,7 @@ GARBAGE = [
 
 
 def bad(name, raw_arguments, told, **options):
-    """A call whose arguments are no good: the model is told, and its sibling runs."""
+    """A call with invalid arguments: the model gets an error, and the sibling call runs."""
     items = (turn(call("add", a=1, b=2), raw_call("add", raw_arguments), answers=True),)
     return Fault(name, items, Want(2, runs=1, told=told), **options)
 
@@ -318,7 +318,7 @@ FAULTS = [*STATUS, *CODES, *TRANSPORT, *MIDDLE, *GARBAGE, *ANSWERS]
 
 @dataclass(frozen=True)
 class Case:
-    """One fault on one wire, asked in one way, in the first turn or after a tool; once or for ever."""
+    """One fault on one wire, in one way, in the first turn or after a tool; once or always."""
 
     fault: Fault
     wire: str
@@ -349,7 +349,7 @@ def is_answer(item):
 
 
 def cases():
-    """Every case there is."""
+    """All cases."""
     found = []
     for one in FAULTS:
         for wire in one.wires:
@@ -365,7 +365,7 @@ def cases():
 
 @dataclass
 class Seen:
-    """What became of a case."""
+    """The outcome of a case."""
 
     result: object
     attempts: int
@@ -395,7 +395,7 @@ class Bench:
 
 
 def number_of(request):
-    """The case that a request belongs to, from its first words."""
+    """The case that a request belongs to, by the beginning of its text."""
     return int(re.search(r"case (\d+)", json.dumps(request.messages[:3]))[1])
 
 
@@ -423,7 +423,7 @@ async def bench(scripts):
 
 
 async def play(bench, number, case):
-    """Run one case and return what became of it."""
+    """Run one case and return its outcome."""
     ran = Counter()
 
     @tool(idempotent=True)
@@ -434,7 +434,7 @@ async def play(bench, number, case):
 
     @tool(idempotent=True)
     def echo(words: str) -> str:
-        """Say it again."""
+        """Repeat it."""
         ran["tools"] += 1
         return words
 
@@ -453,7 +453,7 @@ async def play(bench, number, case):
 
 
 def judge(case, seen):
-    """What is not as it must be, in words; nothing if all is well."""
+    """The differences from the expected outcome; empty if there are none."""
     want, result = case.want, seen.result
     before = 1 if case.place == "after a tool" else 0
     wrong = []
@@ -504,11 +504,11 @@ def judge(case, seen):
 
 
 CASE = ContextVar("CASE", default="")
-"""The case that is being played, for whoever wants to know what it touches."""
+"""The case that is being played."""
 
 
 async def run(chosen, at_once=12, tell=lambda name, words: None):
-    """Run cases, several at once; return what is wrong, by the case's name."""
+    """Run cases, several at once; return the differences, by the case's name."""
     scripts = {number: case.script() for number, case in enumerate(chosen)}
     wrong = {}
     turnstile = asyncio.Semaphore(at_once)
@@ -535,7 +535,7 @@ async def run(chosen, at_once=12, tell=lambda name, words: None):
 
 @contextmanager
 def full():
-    """A place where nobody takes up connections any more."""
+    """An address whose server accepts no connection."""
     with ExitStack() as kept:
         listener = kept.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):
@@ -547,7 +547,7 @@ def full():
 
 @contextmanager
 def closed():
-    """A place where nobody listens."""
+    """An address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     yield f"http://127.0.0.1:{port}"
@@ -577,7 +577,7 @@ UNREACHABLE = {
 
 @dataclass
 class Elsewhere:
-    """What stands for a server that is not there."""
+    """A stand-in for a server that is unreachable."""
 
     url: str
 
@@ -593,7 +593,7 @@ class Elsewhere:
 
 
 async def reach(url, wire, way):
-    """Run a task with a model that nobody answers for; return its state and the kinds of its failures."""
+    """Run a task with an unreachable model; return its state and the kinds of its failures."""
     model = WIRES[wire](Elsewhere(url), stream=way == "streamed")
     async with Runner("memory:") as runner:
         result = await runner.run(

@@ -1,4 +1,4 @@
-"""Every way in which a provider may send a key back, and every place in which it must not stand then.
+"""Every way in which a provider may send a key back, and every place in which it must not appear.
 
 A case is a key, a wire format, the form the key has, and the place of the response it stands in. `make keys` runs
 them all; `python -m tests.llm.key_matrix [number of keys]` says where it found what. What looks for keys here decodes
@@ -108,7 +108,7 @@ HEADERS = (
 
 @dataclass(frozen=True)
 class Case:
-    """One key, sent back in one form, in one place of a response on one wire."""
+    """One key, sent back in one form, in one place of a response, on one wire."""
 
     number: int
     key: str
@@ -121,7 +121,7 @@ class Case:
         return f"{self.wire} | {self.form} | {self.place} | key {KEYS.index(self.key)}"
 
     def item(self, elsewhere):
-        """What the provider answers."""
+        """The provider's answer."""
         shown, at = FORMS[self.form](self.key), self.number
         how = {"split": 5} if self.form == "split over chunks" else {}
         sentence = f"Incorrect API key provided: {shown}. Find yours in the console."
@@ -166,7 +166,7 @@ def cases(keys=KEYS):
 
 
 def sample():
-    """Each form in each place once, on one wire and with one way of giving the key after another."""
+    """Each form in each place once, cycling through the wires and the ways to pass the key."""
     found, wires = [], list(WIRES)
     for (at, form), (there, place) in product(enumerate(FORMS), enumerate(PLACES)):
         key = KEYS[(2 * at + at // 2 + there) % len(GIVEN)]
@@ -194,7 +194,7 @@ STEPS = (
 
 
 def clean(text):
-    """A text after all that can be undone of how it is written, twice."""
+    """A text with all encodings undone, twice."""
     for step in STEPS * 2:
         text = step(text)
     return text
@@ -237,7 +237,7 @@ class Haystack:
 
 
 class Elsewhere:
-    """A server on another host of this machine, which notes what comes."""
+    """A server on another host of this machine, which records its requests."""
 
     def __init__(self):
         self.requests = []
@@ -306,7 +306,7 @@ def everything_logged():
 
 
 def chain(error):
-    """An error as a traceback and a debugger show it, and everything that led to it."""
+    """An error as a traceback and a debugger show it, with all its causes."""
     text = "".join(traceback.format_exception(error))
     for link in (error, error.__cause__, error.__context__):
         text += f"{link!r}\n{link}\n{getattr(link, 'body', '')}\n" if link is not None else ""
@@ -371,7 +371,7 @@ async def play(bench, case):
 
 
 def cli(case, store):
-    """What the command line shows of a case."""
+    """The output of the command line for a case."""
     from treadle.cli.main import main
 
     out, err = sys.stdout, sys.stderr
@@ -385,7 +385,7 @@ def cli(case, store):
 
 
 def contents(folder, when):
-    """Every file there is, the write-ahead log of the journal among them, byte for byte."""
+    """All files with their bytes, the write-ahead log of the journal included."""
     return {path.name + when: path.read_bytes().decode("latin-1") for path in folder.iterdir()}
 
 

@@ -1,4 +1,4 @@
-"""Every model we ship keeps what a model has to keep, over real HTTP where it speaks HTTP, streamed and whole."""
+"""Every model passes the conformance suite, over real HTTP where it uses HTTP, streamed and whole."""
 
 from contextlib import contextmanager
 
@@ -27,7 +27,7 @@ def over(made):
 
 ALL = {"in process": in_process} | {name: over(made) for name, made in {**WIRES, **WHOLE}.items()}
 PARSED = {"google", "google whole", "anthropic whole"}
-"""Those that get the arguments of calls as objects."""
+"""The wire formats that carry the arguments of calls as objects."""
 CASES = [
     pytest.param(scripted, check, id=f"{name}-{check.__name__}")
     for name, scripted in ALL.items()

@@ -1,4 +1,4 @@
-"""What kind of failure something is, how long to wait, and that no secret is told, whatever was raised."""
+"""The kind of a failure, the wait it asks for, and that no error shows a secret."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from treadle.llm.errors import ELSEWHERE, OF_SERVICE, PASSING, model_error, retr
 
 
 class Raised(Exception):
-    """An error as SDKs raise it: with a status, headers and a body, each of which may be missing."""
+    """An error like those of SDKs: with a status, headers and a body, each of which may be missing."""
 
     def __init__(self, message="it failed", **facts):
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Whatever a provider does wrong, the task ends as it must: see `fault_matrix` for what that is."""
+"""After every fault of a provider the task ends as expected; `fault_matrix` has the expectations."""
 
 import asyncio
 import zlib
@@ -84,7 +84,7 @@ NEVER_MET = {
     "ArithmeticError": "unparsable",
     "AssertionError": "unparsable",
 }
-"""What names mean that come with a status or a code here, which say more, or inside of another: by hand, too."""
+"""The kinds of exception names that no fault brings about alone, written by hand."""
 
 NEVER_ALONE = {
     "api_error": "server",
@@ -96,11 +96,11 @@ NEVER_ALONE = {
     "server_error": "server",
     "timeout_error": "timeout",
 }
-"""What codes mean that come with a status here, and elsewhere may come without."""
+"""The kinds of codes that come with a status here and may come without one elsewhere."""
 
 
 def by_hand(name, entry):
-    """The kind that is said above, and an error that must be of it; nothing of an entry that faults bring about."""
+    """The expected kind and an error of that kind; None for an entry that faults bring about."""
     if name == "_BY_TYPE" and entry in NEVER_MET:
         return NEVER_MET[entry], type(entry, (Exception,), {})("no")
     if name == "_BY_CODE_ALONE" and entry in NEVER_ALONE:
@@ -111,7 +111,7 @@ def by_hand(name, entry):
 
 
 class Watched(dict):
-    """A table that notes which case looked up which entry."""
+    """A table that records which case looked up which entry."""
 
     def __init__(self, table, seen, name):
         super().__init__(table)
@@ -124,7 +124,7 @@ class Watched(dict):
 
 
 def failing(case):
-    """Whether a case is about what a failure is told by: in the first turn, once, without waits."""
+    """Whether a case tests the classification of a failure: in the first turn, once, without waits."""
     return (
         case.want.kind is not None and case.place == "first" and not case.forever and not case.fault.impatient
     )
@@ -136,7 +136,7 @@ def other(kind):
 
 @pytest.mark.full
 def test_each_entry_of_the_classification_is_needed(monkeypatch):
-    """A wrong kind in any place is found by a case, or by a name that is said above."""
+    """A wrong kind in any entry is found by a case, or by the tables above."""
     chosen = {case.name: case for case in CASES if failing(case)}
     seen = defaultdict(set)
     tables = {name: getattr(errors, name) for name in TABLES}

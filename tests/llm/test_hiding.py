@@ -1,4 +1,4 @@
-"""Keys inside answers: hidden in deltas however these are cut, and in the answer; all other text comes as it was."""
+"""Keys inside answers are hidden in deltas, however these are cut, and in the answer; other text is unchanged."""
 
 import base64
 

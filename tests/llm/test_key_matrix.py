@@ -1,4 +1,4 @@
-"""A provider that sends a key back, in whatever form and place: it is found nowhere, and no other host gets it."""
+"""A key that a provider sends back in any form and place is found nowhere, and no other host gets it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What answers cost: by what providers publish, reckoned by hand, and by what was stated. Unknown is None, never 0."""
+"""The cost of answers, by published and by configured prices; an unknown cost is None, never 0."""
 
 import logging
 from decimal import Decimal

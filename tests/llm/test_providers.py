@@ -1,4 +1,4 @@
-"""What goes over the wires of all providers, and what becomes of what comes back."""
+"""Requests and answers on the wire formats of all providers."""
 
 import asyncio
 import base64
@@ -413,7 +413,7 @@ async def test_google_accepts_answers_of_other_models():
 
 
 def after_a_journal(message):
-    """Nothing but plain JSON survives in what providers want back."""
+    """Data that providers want back is plain JSON."""
     parts = (replace(part, meta=json.loads(json.dumps(part.meta))) for part in message.parts)
     return replace(message, parts=tuple(parts), meta=json.loads(json.dumps(message.meta)))
 

@@ -1,4 +1,4 @@
-"""Names resolve to models, or to a sentence that says what to write instead."""
+"""Names resolve to models, or to an error that says what to write instead."""
 
 import http.server
 import json

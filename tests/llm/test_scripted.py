@@ -1,4 +1,4 @@
-"""A scripted model answers from its place in the script, and from nothing else."""
+"""A scripted model answers by turn and attempt alone."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A stream means the same however its bytes are cut, whatever ends its lines, and in whatever order its pieces come."""
+"""A stream has the same answer for every cut of its bytes, every line ending and every order of its events."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ SPOKEN = (reasoning(THOUGHT), text(WORDS), *(call("add", **arguments) for argume
 
 
 def events(wire, **how):
-    """The pieces of one answer on a wire; ids are the same each time, as of one answer that is sent again."""
+    """The events of one answer on a wire; its ids are the same each time."""
     counter = iter(range(1000))
     fixed = pytest.MonkeyPatch()
     for module in ("anthropic", "google", "openai_chat", "openai_responses"):
@@ -71,7 +71,7 @@ ENDS = (
 
 
 def end_twice(wire):
-    """The piece that says why the answer ends."""
+    """The event with the finish reason."""
     there = events(wire)
     place = next(place for place, event in enumerate(there) if any(end in event for end in ENDS))
     return [*there[: place + 1], *there[place:]]
@@ -89,7 +89,7 @@ def arguments_before_the_name(wire):
 
 
 def deltas_before_the_item(wire):
-    """Arguments come before the item they belong to; the item is told whole at its end."""
+    """Arguments arrive before the item they belong to; the item is whole at its end."""
     there = events(wire)
     added = [
         i for i, event in enumerate(there) if b"output_item.added" in event and b"function_call" in event
@@ -139,7 +139,7 @@ def of_wire(wire):
 
 
 async def answers(wire, bodies, splits):
-    """The answers to streams of these bytes, each cut at these places."""
+    """The answers to streams of these bytes, each cut at these positions."""
 
     def script(request):
         number = int(json.dumps(request.messages[-1]).partition("trial ")[2].partition('"')[0])
@@ -151,7 +151,7 @@ async def answers(wire, bodies, splits):
 
 
 def comparable(answer):
-    """The answer without ids that were made here, where the server gives calls none."""
+    """The answer without ids that were made here because the server gave none."""
     parts = (
         replace(part, id="") if isinstance(part, ToolCall) and part.id.startswith("pyd_ai_") else part
         for part in answer.message.parts
@@ -208,5 +208,5 @@ def test_bytes_cut_at_random_places_give_the_same_answer_500_times(wire):
 
 
 def seed_of_this_run():
-    """Printed with what fails; `TREADLE_SPLIT_SEED` repeats it."""
+    """The seed, printed with a failure; `TREADLE_SPLIT_SEED` repeats it."""
     return os.environ.get("TREADLE_SPLIT_SEED") or secrets.token_hex(4)

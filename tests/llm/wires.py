@@ -1,4 +1,4 @@
-"""The four wire formats: how each model of ours is put before the scripted provider."""
+"""The four wire formats: how each of our models connects to the scripted provider."""
 
 from contextlib import contextmanager
 from functools import partial

@@ -1,4 +1,4 @@
-"""A collector of traces and metrics: a real HTTP server that takes in what OTLP sends, and reads it."""
+"""A collector of traces and metrics: a real HTTP server that receives and decodes OTLP."""
 
 import gzip
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ def _value(value: Any) -> Any:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on loopback, for as long as the block lasts."""
+    """A collector on loopback, until the block ends."""
     collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Observers are told everything of all tasks, and neither hurt nor slow any of them."""
+"""Observers get all events of all tasks, and neither fail nor slow any of them."""
 
 import asyncio
 import json
@@ -79,7 +79,7 @@ async def test_a_new_drive_is_observed_with_its_open_calls_and_its_final_state()
 
 
 async def seconds(observers, runs=25):
-    """The best of three: what runs take while these observe."""
+    """The best time of three for runs with these observers."""
     best = float("inf")
     for _ in range(3):
         runner = Runner("memory:", observers=observers())

@@ -1,4 +1,4 @@
-"""What a real collector receives over OTLP: spans and metrics, by name, attribute and place in their trace."""
+"""What a real collector receives over OTLP: spans and metrics, with names, attributes and parents."""
 
 import asyncio
 import os

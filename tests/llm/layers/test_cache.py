@@ -1,4 +1,4 @@
-"""The same question has the same answer, at no cost; any other question is another question."""
+"""The same request gets the cached answer at no cost; any difference makes another request."""
 
 import pytest
 

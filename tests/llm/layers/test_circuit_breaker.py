@@ -1,4 +1,4 @@
-"""A service that fails again and again gets no requests from any task of the process; probes always end."""
+"""A service that keeps failing gets no requests from any task of the process; probes are always released."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ class Clock:
 
 
 class Provider:
-    """A service whose requests end as they are told to, and wait when told nothing."""
+    """A service whose requests end as scripted, and wait without a script."""
 
     def __init__(self):
         self.name = f"own{next(services)}:model"

@@ -1,4 +1,4 @@
-"""Which of several models is asked, and which next."""
+"""Which of several models is asked first, and which one after a failure."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from treadle.testing.conformance.model import ask, request
 
 
 class Model:
-    """A model that remembers what it was asked, and is ready when it says so."""
+    """A model that records its requests and has a settable `ready_in`."""
 
     def __init__(self, name, *script, ready=0.0, output_mode="tool"):
         self.name = name
@@ -30,7 +30,7 @@ class Model:
 
 
 async def tried(model, asked=None):
-    """Ask as the engine does, as long as a layer says so; return the answer or last failure, and each route."""
+    """Send attempts while a layer asks for them; return the answer or last failure, and each route."""
     asked = asked or request()
     routes = []
     for attempt in range(1, 20):

@@ -1,4 +1,4 @@
-"""A second request when the first is slow to begin; both are counted, one is the answer, none is left behind."""
+"""A second request when the first is slow to begin: both are counted, one answers, neither is left behind."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ INPUT = estimated_usage(request(), None).input_tokens
 
 
 class Model:
-    """A model whose n-th request goes as stated: turns and failures of a script."""
+    """A model with a script for each request: turns and failures."""
 
     def __init__(self, *script, name="own:model"):
         self.name = name

@@ -1,4 +1,4 @@
-"""Layers around a real client and a real server: what is cut off is cut off on the wire too."""
+"""Layers around a real client and a real server: a cancelled attempt closes its connection."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""No stretch of time sees more requests or tokens than stated; who waits goes in order, or is told for how long."""
+"""No sliding window sees more requests or tokens than configured; requests wait in order, or fail with their wait."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ def loop_time():
 
 
 class Model:
-    """A model that notes when it is asked, and by whom."""
+    """A model that records when it is asked, and with which text."""
 
     def __init__(self, tokens=10, takes=0.0):
         self.name = f"limited{next(accounts)}:model"
@@ -47,7 +47,7 @@ def asked_by(name, asked_at=0):
 
 
 def most_within(times, seconds):
-    """Return how many requests the fullest stretch of so many seconds has seen."""
+    """Return the most requests in any stretch of so many seconds."""
     times = sorted(times)
     return max(sum(begin <= time < begin + seconds for time in times) for begin in times)
 

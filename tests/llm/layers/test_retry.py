@@ -1,4 +1,4 @@
-"""Which failures are worth another attempt, when, and how often; who waits is the engine."""
+"""Which failures are retried, when, and how often; the engine does the waiting."""
 
 import asyncio
 from itertools import pairwise
@@ -28,7 +28,7 @@ async def error_of(model, asked=None):
 
 
 def asked_again(*failures: tuple[float, str]):
-    """Return a request after failures of a kind, each so many seconds after trying began."""
+    """Return a request after failures of a kind, each so many seconds after the first attempt began."""
     asked = request(attempt=len(failures) + 1)
     asked.asked_at = BEGIN
     asked.failures = tuple(

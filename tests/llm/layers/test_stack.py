@@ -1,4 +1,4 @@
-"""All layers together: an answer goes through unchanged, a cancellation at any moment, and nothing stays behind."""
+"""All layers together: an answer passes unchanged, a cancellation passes at any moment, and nothing is left behind."""
 
 import asyncio
 from itertools import count
@@ -31,7 +31,7 @@ def loop_time():
 
 
 class Model:
-    """A model that counts what it has under way."""
+    """A model that counts its running requests."""
 
     def __init__(self, *script, name=None):
         self.name = name or f"stack{next(stacks)}:model"
@@ -101,7 +101,7 @@ async def leaves_nothing(model):
 @pytest.mark.parametrize("is_probe", [True, False])
 @pytest.mark.parametrize("after", [0, 0.5, 1, 1.06, 2, 2.5, 3, 4, 5])
 def test_a_cancellation_at_any_moment_passes_through_all_layers_and_leaves_nothing(after, is_probe):
-    """Before the first words, while a hedge waits for its turn and runs, between the words, at the very end."""
+    """Before the first delta, while a hedge waits and runs, between deltas, at the end."""
 
     async def cancelled(ticks):
         slow = turn("so it is", delay=3, chunk=2, pause=1)

@@ -37,7 +37,7 @@ def look() -> str:
 
 
 class Flapping:
-    """A provider that is down for a while, up for a while; while it is down it refuses, hangs or breaks off."""
+    """A provider that is down for a while and up for a while; while it is down it refuses, hangs or breaks off."""
 
     def __init__(self, down=20.0, up=20.0):
         self.name = f"storm{next(storms)}:model"
@@ -76,7 +76,7 @@ class Flapping:
 
 
 def fullest(times, seconds):
-    """Return how many of these moments the fullest stretch of so many seconds holds."""
+    """Return the most of these moments in any stretch of so many seconds."""
     times = sorted(times)
     return max(bisect_left(times, time + seconds) - place for place, time in enumerate(times))
 

@@ -1,4 +1,4 @@
-"""Deadlines on a model: each is told apart, cuts the attempt off, and leaves nothing behind."""
+"""Deadlines on a model: each is named, cancels the attempt, and leaves nothing behind."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ async def error_of(model):
 
 
 class Model:
-    """A model that says words after given waits, and remembers whether it was closed."""
+    """A model that streams deltas after waits, and records whether it was closed."""
 
     name = "own:slow"
 

@@ -1,4 +1,4 @@
-"""The plain assistant over HTTP, and which model a command takes."""
+"""The plain assistant over HTTP, and the model that a command uses."""
 
 import io
 
@@ -9,7 +9,7 @@ from treadle.testing.provider import ProviderServer, fail, text
 
 @pytest.fixture
 def provider(monkeypatch):
-    """A local provider that OpenAI's names lead to; its script is set by `say`."""
+    """A local provider at the address of OpenAI's models; `say` sets its script."""
     servers: list[ProviderServer] = []
 
     def say(*turns) -> ProviderServer:

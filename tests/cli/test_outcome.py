@@ -1,4 +1,4 @@
-"""What commands say of money: in words that people read, and in numbers that programs do."""
+"""Usage and cost, as text for people and as numbers for programs."""
 
 import json
 from decimal import Decimal
@@ -13,7 +13,7 @@ from treadle.engine.results import TaskUsage
 
 
 @pytest.mark.parametrize(
-    ("amount", "words"),
+    ("amount", "text"),
     [
         ("0", "$0.00"),
         ("0.0008625", "$0.000862"),
@@ -22,12 +22,12 @@ from treadle.engine.results import TaskUsage
         ("1234.5", "$1,234.50"),
     ],
 )
-def test_an_amount_has_as_many_digits_as_it_needs(amount: str, words: str) -> None:
-    assert dollars(Decimal(amount)) == words
+def test_an_amount_has_as_many_digits_as_it_needs(amount: str, text: str) -> None:
+    assert dollars(Decimal(amount)) == text
 
 
 @pytest.mark.parametrize(
-    ("spent", "words"),
+    ("spent", "text"),
     [
         ({"cost": Decimal("0.027")}, "1 model call · 0 tool calls · 10 + 5 tokens · $0.0270"),
         (
@@ -41,10 +41,8 @@ def test_an_amount_has_as_many_digits_as_it_needs(amount: str, words: str) -> No
         ),
     ],
 )
-def test_a_usage_is_shown_with_its_cost_or_the_models_without_price(
-    spent: dict[str, Any], words: str
-) -> None:
-    assert usage_summary(TaskUsage(10, 5, model_calls=1, **spent)) == words
+def test_a_usage_is_shown_with_its_cost_or_the_models_without_price(spent: dict[str, Any], text: str) -> None:
+    assert usage_summary(TaskUsage(10, 5, model_calls=1, **spent)) == text
 
 
 def test_money_is_a_number_in_json() -> None:

@@ -1,0 +1,35 @@
+"""Standard streams that are closed or full, and input that is not text."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from treadle.cli.main import main
+
+
+@pytest.mark.parametrize(("closed", "code"), [("stdout", 0), ("stderr", 0), ("stdin", 2)])
+def test_a_command_with_a_closed_standard_stream_ends_as_usual(closed, code, treadle, monkeypatch, capfd):
+    treadle("run", "math", "hi")
+    monkeypatch.setattr(sys, closed, None)
+    assert main(["run", "math", "-"] if closed == "stdin" else ["tasks"]) == code
+    getattr(sys, closed).close()
+
+
+@pytest.mark.parametrize("command", [["tasks"], ["tasks", "--json"], ["show", "last"]])
+def test_output_to_a_full_disk_is_reported_as_a_system_error(command, treadle, monkeypatch, capfd):
+    treadle("run", "math", "hi")
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(command) == 1
+        monkeypatch.undo()
+    assert capfd.readouterr().err.splitlines() == ["error: No space left on device"]
+
+
+def test_input_that_is_not_text_is_a_usage_error(treadle, project, monkeypatch):
+    (project / "input").write_bytes(b"caf\xe9")
+    assert treadle("threads", "import", "t", "input").code == 2
+    assert treadle("threads", "import", "t", "nowhere").code == 1
+    with (project / "input").open(encoding="utf-8") as input_file:
+        monkeypatch.setattr(sys, "stdin", input_file)
+        assert treadle("run", "math", "-").code == 2

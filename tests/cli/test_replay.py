@@ -1,0 +1,37 @@
+"""`replay`: a recorded task as a regression test."""
+
+import os
+import runpy
+import subprocess
+import sys
+
+
+def test_replay_writes_a_test_that_names_later_changes(treadle, project):
+    assert treadle("run", "math", "1 + 2?").code == 0
+    ended = treadle("replay", "last", "--out", "replays")
+    assert ended.code == 0, ended.err
+    assert "goes as it was recorded" in ended.out
+    (test,) = (project / "replays").glob("test_replay_math_*.py")
+    (recording,) = (project / "replays").glob("math_*.jsonl")
+    assert treadle("replay", str(recording)).code == 0
+    runpy.run_path(str(test))[test.stem]()  # raises nothing
+
+    team = project / "team.py"
+    team.write_text(team.read_text().replace('"""Add two numbers."""', '"""Sum up."""'))
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
+    env = {**os.environ, "PYTHONPATH": str(project)}
+    done = subprocess.run(run, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "tools.add.description" in done.stdout
+    assert "recorded: Add two numbers." in done.stdout
+    del sys.modules["team"]
+    replayed = treadle("replay", str(recording), "--json")
+    assert replayed.code == 1
+    (drift,) = replayed.document["drifts"]
+    assert (drift["kind"], drift["recorded"], drift["now"]) == ("tools", "Add two numbers.", "Sum up.")
+
+
+def test_replay_refuses_what_it_cannot_do(treadle):
+    assert treadle("run", "math", "1 + 2?").code == 0
+    assert treadle("replay", "nothing-there").code == 2
+    assert "belongs to the agent 'math'" in treadle("replay", "last", "--agent", "steppy").err

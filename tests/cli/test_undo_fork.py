@@ -1,0 +1,53 @@
+"""`undo` and `fork`."""
+
+
+def test_undo_compensates_and_reports_each_call(treadle, project):
+    treadle("run", "booker", "a seat")
+    ended = treadle("undo", "last", "--to", "0")
+    assert ended.code == 0
+    assert "book (s1-0) compensated" in ended.out
+    assert (project / "ledger").read_text() == "book 12A\ncancel 12A\n"
+
+
+def test_undo_of_a_call_without_compensation_needs_force_and_reports_it(treadle):
+    treadle("run", "payer", "pay")
+    refused = treadle("undo", "last", "--to", "0", "--json")
+    assert refused.code == 2
+    assert refused.document["error"]["type"] == "IrreversibleStep"
+    forced = treadle("undo", "last", "--step", "1", "--force", "--json")
+    assert forced.code == 0
+    assert forced.document["calls"][0]["verdict"] == "not_compensated"
+
+
+def test_undo_without_calls_to_compensate_needs_no_agent(treadle, project):
+    treadle("run", "math", "hi")
+    (project / "pyproject.toml").unlink()
+    assert treadle("undo", "last").code == 0
+    assert treadle("resume", "last").code == 2
+    assert treadle("resume", "last", "--agent", "team:math").code == 0
+
+
+def test_a_fork_with_another_result_of_a_call_has_another_answer(treadle):
+    treadle("run", "math", "1 + 2?", "--task-id", "sum")
+    ended = treadle("fork", "sum", "--replace", "s1-0=42", "--run", "--json")
+    assert ended.code == 0
+    assert ended.document["tool_executions"][0]["output"] == 42
+    found = treadle("diff", "sum", ended.document["task_id"], "--json").document
+    assert (found["value_a"], found["value_b"]) == (3, 42)
+    assert "forked from sum" in treadle("show", ended.document["task_id"]).out
+
+
+def test_a_fork_is_made_at_a_step_or_an_event_and_run_later(treadle):
+    treadle("run", "steppy", "add", "--task-id", "sum")
+    made = treadle("fork", "sum", "--at", "s1", "--input", "go on", "--thread", "aside", "--json").document
+    assert (made["state"], made["forked_from"], made["thread_id"]) == ("created", "sum", "aside")
+    assert treadle("resume", made["task_id"]).code == 0
+    assert treadle("fork", "sum", "--at", "1").code == 0
+    assert treadle("fork", "sum", "--at", "s9").code == 2
+    assert treadle("fork", "sum", "--replace", "s1-0").code == 2
+
+
+def test_a_fork_may_use_another_agent(treadle):
+    treadle("run", "math", "hi", "--task-id", "sum")
+    made = treadle("fork", "sum", "--agent", "booker", "--json").document
+    assert made["agent"] == "booker"
