@@ -56,7 +56,9 @@ def attack(place: Path, seed: int, kills: int = 1, *, group: bool = True) -> Non
     until_it_ends_right(place)
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(number, marks=pytest.mark.full) for number in range(1, 5))]
+)
 def test_killed_at_a_random_instant_it_goes_on_and_ends_right(tmp_path, number):
     attack(tmp_path, random.randrange(2**32))
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -369,7 +369,16 @@ async def test_a_recorded_task_goes_as_it_went_also_one_that_lived_in_two_proces
     await replayed(crashed, crashed.store, result)
 
 
-@pytest.mark.parametrize("way", WORKERS.values(), ids=WORKERS)
+SHARE_THEIR_DECIDER: Final = ("offering", "own class", "planner")
+"""Workers whose decider and journal are those of another worker: the slow matrices run them in `make full`."""
+
+MATRIX: Final = [
+    pytest.param(way, id=name, marks=pytest.mark.full if name in SHARE_THEIR_DECIDER else ())
+    for name, way in WORKERS.items()
+]
+
+
+@pytest.mark.parametrize("way", MATRIX)
 async def test_a_crash_at_any_commit_and_in_any_call_leaves_a_task_that_ends_as_it_would(way: Way) -> None:
     whole, _, plain = await lived_through(way, lambda world, life: None)
     deaths = 0
@@ -397,7 +406,7 @@ async def test_a_crash_at_any_commit_and_in_any_call_leaves_a_task_that_ends_as_
     assert deaths >= 20
 
 
-@pytest.mark.parametrize("way", WORKERS.values(), ids=WORKERS)
+@pytest.mark.parametrize("way", MATRIX)
 async def test_a_cancel_at_any_event_ends_the_task_with_a_history_a_provider_takes(
     way: Way, runner: Runner
 ) -> None:

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.interruptible import interruptible
 from treadle.testing.provider import ProviderServer, text
 
 WIRES = {"OpenAIChat": "openai", "OpenAI": "openai", "Anthropic": "anthropic", "Google": "google.genai"}
@@ -138,7 +139,8 @@ def test_ctrl_c_during_an_import_ends_the_process_before_the_import_ends(after):
         "except KeyboardInterrupt:\n"
         "    print('interrupted', 'treadle.llm.anthropic_stream' in sys.modules, flush=True)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
+    command = [sys.executable, "-c", code]
+    with interruptible(), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "ready\n"
         time.sleep(after)
         child.send_signal(signal.SIGINT)

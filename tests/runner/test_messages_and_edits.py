@@ -205,6 +205,13 @@ async def test_a_step_whose_call_nobody_has_settled_is_not_taken_back_unless_by_
     assert [(undone.call, undone.verdict) for undone in report.calls] == [("s1-0", "unknown")]
 
 
+async def undo_arrived(runner: Runner, task_id: str) -> None:
+    """Return once the driver of a task has read the request to undo a step, which waits for a running call."""
+    drive = runner.driver.owned.tasks[task_id].drive
+    while not drive._inbox.undo_waits:  # noqa: ASYNC110  the driver announces it nowhere
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("stopped", [None, "pause"], ids=["running", "being paused"])
 async def test_a_task_whose_step_is_undone_from_elsewhere_goes_no_further(store: Any, stopped: Any) -> None:
     """Whoever undoes a step has something else in mind: it is not done again at once."""
@@ -216,7 +223,7 @@ async def test_a_task_whose_step_is_undone_from_elsewhere_goes_no_further(store:
         pausing = asyncio.ensure_future(runner.pause(handle.task_id)) if stopped else None
         await asyncio.sleep(0.02)
         undoing = asyncio.ensure_future(other.undo_step(handle.task_id))
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(undo_arrived(runner, handle.task_id), 5)
         assert not undoing.done(), "what runs may end first, so that what is undone is known"
         gate.let_go.set()
         assert (await asyncio.wait_for(undoing, 5)).complete

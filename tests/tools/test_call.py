@@ -275,15 +275,18 @@ async def test_a_tool_that_ends_in_spite_of_its_cancellation_has_its_result(ctx:
 
 
 async def test_a_cancelled_call_in_a_thread_is_told_and_awaited_until_it_has_ended(ctx: Ctx) -> None:
+    begun = threading.Event()
+
     @tool
     def looks_up(ctx: ToolContext) -> str:
+        begun.set()
         while not ctx.cancelled():
             time.sleep(0.002)
         time.sleep(0.05)
         return "written"
 
     call = asyncio.create_task(run(looks_up, ctx))
-    await asyncio.sleep(0.02)
+    await until(begun.is_set)
     call.cancel()
     assert await call == "written"
     assert abandoned() == ()
@@ -325,14 +328,15 @@ async def test_the_runner_may_ask_a_call_in_a_thread_to_stop_before_it_cancels(c
 
 
 async def test_a_call_cancelled_twice_is_abandoned_and_listed_until_it_ends(ctx: Ctx) -> None:
-    let_go = threading.Event()
+    entered, let_go = threading.Event(), threading.Event()
 
     @tool
     def deaf() -> None:
+        entered.set()
         let_go.wait(10)
 
     call = asyncio.create_task(run(deaf, ctx))
-    await asyncio.sleep(0.02)
+    await until(entered.is_set)
     call.cancel()
     await asyncio.sleep(0.02)
     assert not call.done()

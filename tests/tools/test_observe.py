@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from treadle.core.messages import File, Image, Text
 from treadle.errors import ToolError
 from treadle.ports import ToolOutput
-from treadle.tools import to_output
+from treadle.tools import observe, to_output
 
 
 class Level(enum.IntEnum):
@@ -154,7 +154,6 @@ class Trap:
         (itself(), "contains itself"),
         (itself_in_a_model(), "contains itself at .a.b"),
         (nested(10_000), "nested deeper than 100"),
-        (unfolding(), "more than 1,000,000 values"),
         (object(), "a value of type object"),
         (Unspeakable(), "a value of type Unspeakable"),
         ({"a": Unspeakable()}, "a value of type Unspeakable at .a"),
@@ -180,6 +179,13 @@ def test_what_cannot_be_json_is_an_error_that_says_what_and_where(value: Any, te
     assert text in str(caught.value)
     assert len(str(caught.value)) < 700
     str(caught.value).encode()
+
+
+def test_what_unfolds_to_too_many_values_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert observe.MAX_VALUES == 1_000_000
+    monkeypatch.setattr(observe, "MAX_VALUES", 10_000)
+    with pytest.raises(ToolError, match="more than 10,000 values"):
+        to_output(unfolding())
 
 
 def test_nesting_of_a_hundred_is_fine() -> None:
