@@ -34,19 +34,19 @@ class Runner(TaskRunner):
     may be shared by any number of concurrent tasks, event loops and threads.
 
     Args:
-        store: where journals live: a path or `sqlite:///path`, `postgresql://...`, `memory:`, or a `JournalStore`; by
+        store: where journals are: a path or `sqlite:///path`, `postgresql://...`, `memory:`, or a `JournalStore`; by
             default what TREADLE_STORE names, else `.treadle/journal.db` in the working directory. `?lease=5` behind a
-            URL sets how long, in seconds, this process is taken for alive after a heartbeat.
+            URL sets for how many seconds after a heartbeat this process counts as alive.
         agents: the agents this process has the code of, so that it can resume their tasks.
         options: defaults for every run.
-        observers: who is told what happens to the tasks this runner drives: functions of a `Notice`, or objects like
-            those in `treadle.telemetry`; none of them can hurt or slow a run.
-        context_factory: makes the context of drives that are given none.
-        adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that nobody drives and
-            somebody should: those of drivers that died, were shut down, or let their lease pass, and those that a
-            person's decision lets go on.
-        clock: tells the time of events, in microseconds since 1970, UTC; for tests.
-        prices: what answers cost: a function `(model, usage)` to US dollars, or None where nobody knows; or a table
+        observers: are told what happens to the tasks this runner drives: functions of a `Notice`, or objects like
+            those in `treadle.telemetry`; none of them can fail or slow a run.
+        context_factory: makes the context of drives whose caller passes none.
+        adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that need a driver and
+            have none: after their driver crashed, was shut down, or let its lease pass, and after a person's
+            decision lets them go on.
+        clock: returns the time of events, in microseconds since 1970, UTC; for tests.
+        prices: what answers cost: a function `(model, usage)` to US dollars, or None where it is unknown; or a table
             from `provider:model` (or `provider:*`) to `Price(...)`, beside what providers publish. By default that
             alone.
         count_tokens: how many tokens a message is, for `RunOptions(context_tokens=)`; by default an estimate: a token
@@ -120,36 +120,36 @@ class Runner(TaskRunner):
         return f"Runner({self.store.url!r})"
 
 
-def as_observer(given: Any) -> Observer:
-    """Return what `observers=` lists as an observer: a plain function is told everything but deltas.
+def as_observer(listed: Any) -> Observer:
+    """Return an entry of `observers=` as an observer: a plain function is told everything but deltas.
 
     Raises:
         ConfigurationError: it is neither a function nor an observer.
     """
     from inspect import iscoroutinefunction
 
-    observe = getattr(given, "observe", None)
-    called: Any = given if observe is None else observe
-    if isinstance(given, type) or not callable(called) or iscoroutinefunction(called):
+    observe = getattr(listed, "observe", None)
+    called: Any = listed if observe is None else observe
+    if isinstance(listed, type) or not callable(called) or iscoroutinefunction(called):
         raise ConfigurationError(
             "Runner: observers must list plain functions of a Notice, or objects with such an observe(notice), "
-            f"got {given!r}"
+            f"got {listed!r}"
         )
     if observe is not None:
-        return given
+        return listed
     from treadle.telemetry.callback import Callback
 
-    return Callback(given)
+    return Callback(listed)
 
 
 def open_store(
     store: str | os.PathLike[str] | JournalStore | None, *, lease_seconds: float | None = None
 ) -> JournalStore:
-    """Return the store that a URL, a path, an object or nothing means; it is opened at first use.
+    """Return the store of a URL, a path, an object, or the default one; it is opened at first use.
 
     Args:
         store: as `Runner` takes it.
-        lease_seconds: how long its leases are, whatever its URL says; None leaves that to the URL.
+        lease_seconds: how long its leases are, before what its URL says; None leaves that to the URL.
     """
     if store is None:
         store = os.environ.get("TREADLE_STORE") or DEFAULT_STORE
@@ -181,29 +181,29 @@ def open_store(
 
     if not separator:
         return SQLiteStore(text, lease_seconds=LEASE_SECONDS if lease_seconds is None else lease_seconds)
-    path, _, asked = rest.partition("?")
+    path, _, query = rest.partition("?")
     # As elsewhere, three slashes begin a relative path and four an absolute one.
-    return SQLiteStore(path.removeprefix("/"), lease_seconds=_lease(text, asked, lease_seconds))
+    return SQLiteStore(path.removeprefix("/"), lease_seconds=_lease(text, query, lease_seconds))
 
 
-def _lease(url: str, asked: str, instead: float | None) -> float:
-    """Return how long a lease is that a store's URL asks for; raises `ConfigurationError` for what it cannot ask."""
+def _lease(url: str, query: str, lease_seconds: float | None) -> float:
+    """Return the seconds of a lease by the query of a store's URL; raises `ConfigurationError` for a wrong query."""
     from urllib.parse import parse_qsl
 
     from treadle.stores.processes import LEASE_SECONDS, checked_lease
 
-    settings = dict(parse_qsl(asked, keep_blank_values=True))
-    given = settings.pop("lease", None)
+    settings = dict(parse_qsl(query, keep_blank_values=True))
+    lease = settings.pop("lease", None)
     if settings:
         raise ConfigurationError(f"store {url!r}: it takes ?lease=SECONDS, not {', '.join(settings)}")
-    if instead is not None:
-        return instead
-    if given is None:
+    if lease_seconds is not None:
+        return lease_seconds
+    if lease is None:
         return LEASE_SECONDS
     try:
-        seconds = float(given)
+        seconds = float(lease)
     except ValueError:
-        raise ConfigurationError(f"store {url!r}: lease must be a number of seconds, got {given!r}") from None
+        raise ConfigurationError(f"store {url!r}: lease must be a number of seconds, got {lease!r}") from None
     return checked_lease(seconds, f"store {url!r}: lease")
 
 
@@ -213,7 +213,7 @@ def _without_secrets(url: str) -> str:
 
 
 def load_parts(parts: tuple[Content, ...]) -> tuple[Content, ...]:
-    """Return content parts with local files read, so that what is stored does not depend on them any more.
+    """Return content parts with local files read, so that the journal does not depend on them.
 
     Raises:
         ConfigurationError: a part has not exactly one of path, url and data, or its file cannot be read.
@@ -225,15 +225,15 @@ def _loaded(part: Content) -> Content:
     if isinstance(part, Text):
         return part
     kind = type(part).__name__
-    given = [name for name in ("path", "url", "data") if getattr(part, name) is not None]
-    if len(given) != 1:
+    sources = [name for name in ("path", "url", "data") if getattr(part, name) is not None]
+    if len(sources) != 1:
         raise ConfigurationError(
-            f"{kind} needs exactly one of path, url and data, got {', '.join(given) or 'none'}"
+            f"{kind} needs exactly one of path, url and data, got {', '.join(sources) or 'none'}"
         )
     from mimetypes import guess_type
 
-    where = part.path or part.url
-    media_type = part.media_type or (guess_type(where)[0] if where else None)
+    source = part.path or part.url
+    media_type = part.media_type or (guess_type(source)[0] if source else None)
     if media_type is None and part.url is None:
         raise ConfigurationError(f"{kind}: say which media_type it has, such as 'image/png'")
     if part.path is None:

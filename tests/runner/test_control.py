@@ -207,7 +207,7 @@ async def test_interrupt_in_the_middle_of_a_stream_asks_the_model_again(runner: 
     assert result.state == "interrupted"
     assert result.final_text == ""
     assert [e.reason for e in await only(runner, handle.task_id, "model_stopped")] == ["interrupted"]
-    agent.model._places = ScriptedModel(["At once."])._places  # type: ignore[union-attr]
+    agent.model._turns = ScriptedModel(["At once."])._turns  # type: ignore[union-attr]
     result = await handle.resume()
     assert (result.state, result.final_text) == ("completed", "At once.")
     assert result.usage.model_calls == 2

@@ -309,7 +309,7 @@ class Adopter:
             return False
         if row.parent is not None:
             return _key(row) not in self._parents_told
-        if self._agents.knows(row.agent):
+        if self._agents.has(row.agent):
             return True
         if row.agent not in self._unknown_agents:
             self._unknown_agents.add(row.agent)

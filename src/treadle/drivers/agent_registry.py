@@ -1,4 +1,4 @@
-"""The agents that a runner knows: by name and version, with their models, and what each brings to a drive."""
+"""The registry of a runner's agents: by name and version, with their models and what each brings to a drive."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from treadle.agents.output import OutputType
     from treadle.engine.typed_answers import TypedAnswers
 
-KEPT_VERSIONS: Final = 256
-"""How many agents, counting each version of one name, a runner remembers."""
+MAX_VERSIONS: Final = 256
+"""How many agents, counting each version of one name, a registry holds."""
 
 
 class AgentRegistry:
-    """Finds the code of tasks.
+    """Finds the agents of tasks.
 
     Args:
-        resolve_model: makes a model of its name.
+        resolve_model: makes a model from its name.
         price: what models cost.
     """
 
@@ -40,33 +40,33 @@ class AgentRegistry:
         self._agents: dict[str, Agent[Any]] = {}
         self._versions: OrderedDict[str, Agent[Any]] = OrderedDict()
         self._models: dict[str, Model] = {}
-        self._kits: OrderedDict[Agent[Any], tuple[Json, AgentRuntime]] = OrderedDict()
+        self._runtimes: OrderedDict[Agent[Any], tuple[Json, AgentRuntime]] = OrderedDict()
 
-    def know(self, agent: Agent[Any]) -> None:
-        """Remember an agent by its name, and those that it may call, unless others have their names."""
+    def register(self, agent: Agent[Any]) -> None:
+        """Register an agent by its name, and the agents that it may call where their names are free."""
         arguments.agent("agent", agent)
         self._agents[agent.name] = agent
         for other in agent.subagents:
             if not isinstance(other, str) and other.name not in self._agents:
-                self.know(other)
+                self.register(other)
         self._versions[agent.fingerprint] = agent
         self._versions.move_to_end(agent.fingerprint)
-        if len(self._versions) > KEPT_VERSIONS:
+        if len(self._versions) > MAX_VERSIONS:
             self._versions.popitem(last=False)
 
-    def knows(self, name: str) -> bool:
-        """Whether this runner was given an agent of this name."""
+    def has(self, name: str) -> bool:
+        """Whether an agent of this name is registered."""
         return name in self._agents
 
     def version_for(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
-        """Return the version of an agent that the task goes by, if this runner has it, else the given one.
+        """Return the version of an agent that a task goes by, if it is registered, else the agent.
 
         Agents of one name may differ from task to task, as those of a fork and of its parent do.
         """
         return self._versions.get(state.fingerprint, agent)
 
-    def looking_at_answers(self, state: TaskState) -> Agent[Any] | None:
-        """Return a task's agent if its worker wants a last look at the answer before the task ends."""
+    def reviewer_of(self, state: TaskState) -> Agent[Any] | None:
+        """Return a task's agent if its worker reviews the answer before the task ends."""
         agent = self._agents.get(state.agent)
         if agent is None or agent.custom_worker is None or not agent.custom_worker.finalizes_answers:
             return None
@@ -78,17 +78,20 @@ class AgentRegistry:
             return None
         from treadle.engine.typed_answers import typed_answers
 
-        return typed_answers(agent, agent.typed, self._spoken_with(agent))
+        return typed_answers(agent, agent.typed, self._model_in_dialect(agent))
 
     def output_type_of(self, state: TaskState) -> OutputType | None:
-        """Return the type of a task's output, if this runner has its agent and its answers are not text."""
+        """Return the type of a task's output, if its agent is registered and its answers are not text."""
         agent = self._versions.get(state.fingerprint) or self._agents.get(state.agent)
         return agent.typed if agent is not None else None
 
     def of(self, name: str, offered: Agent[Any] | None, task_id: str) -> Agent[Any]:
-        """Return the agent of a task, as given or as this runner knows it; raises `AgentUnknown` or `TaskConflict`."""
+        """Return the agent of a task: the offered one, else the registered one.
+
+        Raises `AgentUnknown` or `TaskConflict`.
+        """
         if offered is not None:
-            self.know(offered)
+            self.register(offered)
             if offered.name != name:
                 message = (
                     f"task {task_id} belongs to agent {name!r}, got agent {offered.name!r}: "
@@ -106,14 +109,14 @@ class AgentRegistry:
         return agent
 
     def named(self, name: str, caller: Agent[Any]) -> Agent[Any]:
-        """Return an agent that another one may call by its name; raises `AgentUnknown`."""
-        known = self._agents.get(name)
-        if known is None:
+        """Return an agent that another agent may call by its name; raises `AgentUnknown`."""
+        agent = self._agents.get(name)
+        if agent is None:
             raise AgentUnknown(
                 f"agent {caller.name!r} may call the agent {name!r}, which this process was not given: make the runner "
                 "with Runner(agents=[...]), or give the agent itself in subagents="
             )
-        return known
+        return agent
 
     def model_of(self, agent: Agent[Any]) -> Model:
         """Return the agent's model; text is resolved once."""
@@ -126,35 +129,37 @@ class AgentRegistry:
 
     def preload(self, agent: Agent[Any]) -> None:
         """Have what the agent's model needs for its first request loaded while its task is made."""
-        with suppress(ConfigurationError):  # a model that is not there is said where it is needed
+        with suppress(ConfigurationError):  # the error is raised where the model is needed
             if (begin := getattr(self.model_of(agent), "preload", None)) is not None:
                 begin()
 
     async def check_prices(
         self, agent: Agent[Any], state: TaskState, options: RunOptions | None = None
     ) -> None:
-        """Raise `PriceUnknown` if a task, with options given with a resume, has a limit on cost that cannot hold."""
+        """Raise `PriceUnknown` if a task, under the options of a resume, has a cost limit that cannot be enforced."""
         limits, stored = options.limits if options is not None else None, state.options
         if limits is None:
             limits = limits_of(agent, from_json(stored), raised=was_raised(stored))
         await self.check_limits(agent, limits, state)
 
     async def check_limits(self, agent: Agent[Any], limits: Limits, state: TaskState | None = None) -> None:
-        """Raise `PriceUnknown` if limits hold a cost that cannot be told beforehand of all who may be asked."""
+        """Raise `PriceUnknown` for a limit on cost if the price of a model that may be asked is unknown."""
         if limits.cost is not None:
-            models = [name for one in self._reachable(agent) for name in model_names(self.model_of(one))]
+            models = [name for each in self._reachable(agent) for name in model_names(self.model_of(each))]
             await check_prices(self._price, dict.fromkeys(models), state)
 
     def _reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:
-        """Return an agent and all that it may call, directly or not, as far as this runner knows them."""
-        found = [agent]
-        for one in found:
-            called = [self._agents.get(other) if isinstance(other, str) else other for other in one.subagents]
-            found += [other for other in called if other is not None and other not in found]
-        return found
+        """Return an agent and all registered agents that it may call, directly or not."""
+        reachable = [agent]
+        for caller in reachable:
+            called = [
+                self._agents.get(other) if isinstance(other, str) else other for other in caller.subagents
+            ]
+            reachable += [other for other in called if other is not None and other not in reachable]
+        return reachable
 
-    def _spoken_with(self, agent: Agent[Any]) -> Model:
-        """Return the agent's model, behind an interpreter if it is spoken with in a dialect."""
+    def _model_in_dialect(self, agent: Agent[Any]) -> Model:
+        """Return the agent's model, behind an interpreter if the agent has a dialect."""
         model = self.model_of(agent)
         if agent.dialect is None:
             return model
@@ -164,9 +169,9 @@ class AgentRegistry:
 
     def runtime_for(self, state: TaskState, agent: Agent[Any]) -> AgentRuntime:
         """Return what an agent brings to a drive under the task's options."""
-        kept = self._kits.get(agent)
-        if kept is not None and kept[0] == state.options:
-            return kept[1]
+        cached = self._runtimes.get(agent)
+        if cached is not None and cached[0] == state.options:
+            return cached[1]
         options = from_json(state.options)
         rules = rules_for(agent, options, raised=was_raised(state.options))
         tools = {tool.spec.name: tool for tool in agent.tools}
@@ -176,11 +181,20 @@ class AgentRegistry:
         final = (typed.tool,) if typed is not None and typed.tool is not None else ()
         specs = tuple([tool.spec for tool in agent.tools]) + final
         limit = options.tool_output_max_chars or 8_000
-        told = rules.limits.allowed_steps if options.tell_steps_left else None
-        kit = AgentRuntime(
-            agent, options, rules, self._spoken_with(agent), tools, specs, limit, told, typed, final
+        tell_steps = rules.limits.allowed_steps if options.tell_steps_left else None
+        runtime = AgentRuntime(
+            agent,
+            options,
+            rules,
+            self._model_in_dialect(agent),
+            tools,
+            specs,
+            limit,
+            tell_steps,
+            typed,
+            final,
         )
-        self._kits[agent] = state.options, kit
-        if len(self._kits) > KEPT_VERSIONS:
-            self._kits.popitem(last=False)
-        return kit
+        self._runtimes[agent] = state.options, runtime
+        if len(self._runtimes) > MAX_VERSIONS:
+            self._runtimes.popitem(last=False)
+        return runtime

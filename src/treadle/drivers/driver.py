@@ -87,7 +87,7 @@ class TaskDriver:
         self.observers = ObserverSet(dependencies.observers) if dependencies.observers else None
         self.agents = AgentRegistry(dependencies.resolve_model, dependencies.price)
         for agent in dependencies.agents:
-            self.agents.know(agent)
+            self.agents.register(agent)
         self.cache = TaskCache(store)
         self.owned = OwnedTasks(store, self.cache, clock, self.observers)
         self.ownership = TaskOwnership(store, self.cache, self.owned, self.read_inbox, clock)

@@ -1,4 +1,4 @@
-"""Forks: a new task that shares another's journal up to a point. And where two tasks went different ways."""
+"""Where a fork begins: a new task that shares another's journal up to a point. And how two tasks differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from treadle.ports import JournalStore
 
 @frozen
 class ForkPoint:
-    """Where a fork begins: after which event of its parent, and what it says first to stand there."""
+    """Where a fork begins: after which event of its parent, and which events of its own come first."""
 
     seq: int
     then: tuple[e.Event, ...] = ()
@@ -45,7 +45,7 @@ async def fork_point(
         if not 1 <= at <= state.seq:
             raise StepNotFound(f"task {state.task_id} has events 1 to {state.seq}, not {at}")
         return ForkPoint(at)
-    step = _last(state) if at is None else next((one for one in state.steps if one.id == at), None)
+    step = _last(state) if at is None else next((each for each in state.steps if each.id == at), None)
     if at is None and (step is None or step.ended_seq <= state.fork_seq):
         return ForkPoint(await _as_made(store, state))
     if step is None:
@@ -60,7 +60,7 @@ def _last(state: TaskState) -> StepState | None:
 
 
 async def _as_made(store: JournalStore, state: TaskState) -> int:
-    """Return the event with which a task was made; a fork's other results and words are in its first record."""
+    """Return the event with which a task was made; a fork's other results and messages are in its first record."""
     if state.forked_from is None:
         return 1
     records = await store.read(state.task_id, after=state.fork_seq, upto=state.fork_seq + 1)
@@ -76,9 +76,9 @@ async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: Ste
         return ForkPoint(step.ended_seq)
     if _is_at_work(state) or state.undo is not None:
         await check_rest(store, state.task_id, step.ended_seq)
-    later = [one.id for one in all_steps(state) if not one.ended_seq or one.ended_seq > step.ended_seq]
-    gone = tuple([one.id for one in all_steps(state) if one.id in graph.dependents(set(later))])
-    left = [call for one in state.under_way() if one.id in gone for call in one.open.values()]
+    later = [each.id for each in all_steps(state) if not each.ended_seq or each.ended_seq > step.ended_seq]
+    gone = tuple([each.id for each in all_steps(state) if each.id in graph.dependents(set(later))])
+    left = [call for each in state.under_way() if each.id in gone for call in each.open.values()]
     ends = [closing_end(call, "its step was undone", "cancelled") for call in left]
     rewound = e.Rewound(step.index, state.branch + 1, (), gone)
     return ForkPoint(state.seq, (*[end for end in ends if end is not None], rewound))
@@ -110,14 +110,14 @@ async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepStat
 
     What it asked for later it may have made of their results.
     """
-    there = start(state.task_id)
-    for epoch, found in unfold(state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)):
-        for event in found[: step.ended_seq - 1 - there.seq]:
-            loading.apply_checked(there, event, epoch)
+    past = start(state.task_id)
+    for epoch, events in unfold(state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)):
+        for event in events[: step.ended_seq - 1 - past.seq]:
+            loading.apply_checked(past, event, epoch)
             if type(event) is e.ToolEnded:
                 calls.discard(event.call)
-            begun = None if calls else there.graph and there.graph.running.get(step.id)
-            if begun and begun.step and not (begun.step.open or _is_busy(there) or there.undo):
+            begun = None if calls else past.graph and past.graph.running.get(step.id)
+            if begun and begun.step and not (begun.step.open or _is_busy(past) or past.undo):
                 return event.seq
     raise _busy(state.task_id, step.ended_seq - 1)
 
@@ -131,17 +131,17 @@ async def _end_of_results(store: JournalStore, state: TaskState, step: StepState
     if state.messages[mark.messages - 1].role == "tool" and not has_flaw:
         return step.ended_seq
     records = await store.read(state.task_id, after=step.started_seq, upto=step.ended_seq)
-    read = unfold(state.task_id, records, after=step.started_seq, previous=None)
-    found = [event for _, events in read for event in events]
-    ends = [event.seq for event in found if type(event) is e.ToolEnded and event.step == step.id]
+    unfolded = unfold(state.task_id, records, after=step.started_seq, previous=None)
+    since_start = [event for _, events in unfolded for event in events]
+    ends = [event.seq for event in since_start if type(event) is e.ToolEnded and event.step == step.id]
     return max(seq for seq in ends if seq < step.ended_seq)  # a record may go on after the step
 
 
 async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
-    """Return what a task was just after an event, without the words its thread held before."""
+    """Return the state of a task just after an event, without the messages its thread held before."""
     state = start(task_id)
-    for epoch, found in unfold(task_id, await store.read(task_id, upto=seq)):
-        for event in found:
+    for epoch, events in unfold(task_id, await store.read(task_id, upto=seq)):
+        for event in events:
             if event.seq <= seq:  # the record that holds the point may go on after it
                 loading.apply_checked(state, event, epoch)
     return state
@@ -181,15 +181,16 @@ def difference(a: TaskState, b: TaskState) -> Difference:
     shared = _shared_events(a, b)
     steps_a, steps_b = all_steps(a), all_steps(b)
     for place in range(max(len(steps_a), len(steps_b))):
-        one = steps_a[place] if place < len(steps_a) else None
-        other = steps_b[place] if place < len(steps_b) else None
-        if one is other and one is not None:
+        step_a = steps_a[place] if place < len(steps_a) else None
+        step_b = steps_b[place] if place < len(steps_b) else None
+        if step_a is step_b and step_a is not None:
             continue
-        found = _first_difference(one, other)
-        if found is not None:
-            field, value_a, value_b = found
+        differing = _first_difference(step_a, step_b)
+        if differing is not None:
+            field, value_a, value_b = differing
             outputs = [
-                step_output(s, t, resting_word(s), _NONE) if t else None for s, t in ((a, one), (b, other))
+                step_output(s, t, resting_word(s), _NONE) if t else None
+                for s, t in ((a, step_a), (b, step_b))
             ]
             return Difference(
                 a.task_id, b.task_id, shared, place + 1, outputs[0], outputs[1], field, value_a, value_b
@@ -217,13 +218,13 @@ def _shared_events(a: TaskState, b: TaskState) -> int:
 def _first_difference(a: StepState | None, b: StepState | None) -> tuple[str, Any, Any] | None:
     if a is None or b is None:
         return "step", a.id if a else None, b.id if b else None
-    facts: list[tuple[str, Any, Any]] = [
+    fields: list[tuple[str, Any, Any]] = [
         ("input", a.input, b.input),
         ("text", a.text, b.text),
         ("calls", [(c.name, c.arguments) for c in a.calls], [(c.name, c.arguments) for c in b.calls]),
     ]
-    for one, other in zip(a.calls, b.calls, strict=False):
-        facts.append((f"outcome of {one.id}", one.outcome, other.outcome))
-        facts.append((f"output of {one.id}", one.output, other.output))
-    facts += [("output", a.output, b.output), ("status", a.status, b.status)]
-    return next((fact for fact in facts if fact[1] != fact[2]), None)
+    for call_a, call_b in zip(a.calls, b.calls, strict=False):
+        fields.append((f"outcome of {call_a.id}", call_a.outcome, call_b.outcome))
+        fields.append((f"output of {call_a.id}", call_a.output, call_b.output))
+    fields += [("output", a.output, b.output), ("status", a.status, b.status)]
+    return next((field for field in fields if field[1] != field[2]), None)

@@ -102,7 +102,7 @@ class TaskCreator:
         if drives:
             self._agents.model_of(agent)
             await self._agents.check_limits(agent, limits_of(agent, options))
-        self._agents.know(agent)
+        self._agents.register(agent)
         parts = self._load_parts(new.input)
         task_id = new.task_id or unused_id or new_id()
         state = start(task_id)

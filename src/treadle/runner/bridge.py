@@ -38,9 +38,9 @@ class Bridge:
         def begin() -> None:
             task = loop.create_task(work, context=context)
             tasks.append(task)
-            task.add_done_callback(land)
+            task.add_done_callback(pass_on)
 
-        def land(task: asyncio.Task[R]) -> None:
+        def pass_on(task: asyncio.Task[R]) -> None:
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
                 ended.set_exception(error)
@@ -64,9 +64,9 @@ class Bridge:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop for as long as the process lives, whatever is raised in it."""
+    """Run a loop for as long as the process lives, through every error that is raised in it."""
     while True:
-        # An exit raised in one call is told to its caller, as all it raises; it is not to end the calls of others.
+        # An exit is raised to the caller of its coroutine, as any error; it must not end the other calls.
         with suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
 

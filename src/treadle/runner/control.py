@@ -1,4 +1,4 @@
-"""Steering tasks: words and edits for the next step; pause, interrupt, cancel, settle."""
+"""Controlling tasks: messages and edits for the next step; pause, interrupt, cancel, settle."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from treadle.errors import (
     ToolArgumentsInvalid,
 )
 from treadle.runner.verbs import verb
-from treadle.runner.views import Input, Ref, Role, ViewVerbs, finished, id_of, upcoming_steps, words_to_read
+from treadle.runner.views import Input, Ref, Role, ViewVerbs, finished, id_of, unread_input, upcoming_steps
 
 READ_SOON: Final = 2.0
 """Seconds that a settlement waits to hear whether another one came before it."""
 
 
 class ControlVerbs(ViewVerbs):
-    """The verbs with which people speak to a task and stop it, wherever it is driven."""
+    """The verbs that send messages to a task, edit it and stop it, wherever it is driven."""
 
     @verb
     async def send(self, task: Ref, message: Input, *, role: Role = "user", by: str | None = None) -> None:
-        """Put words before a task's next model call, also while it runs; durable when this returns.
+        """Add a message to a task before its next model call, also while it runs; durable when this returns.
 
         Args:
             task: the task, or its id.
             message: text or content parts.
-            role: `user`, `system`, or `observation`: framed as data from outside, not as anybody's wish.
-            by: who says so.
+            role: `user`, `system`, or `observation`: framed as data from outside, not as an instruction.
+            by: the name of the caller, for the record.
 
         Raises:
             TaskFinished: the task is completed, degraded or cancelled.
@@ -69,16 +69,16 @@ class ControlVerbs(ViewVerbs):
             item_id = await self._commands.send(task_id, "send", data)
             now = await self._cache.row(task_id)
             if now.state not in END_STATES and await self._commands.is_unread(task_id, item_id):
-                return  # it does not end before that is read
+                return  # the task does not end before that is read
             if await self._commands.answer(task_id, item_id, after=row.head) is not None:
                 return
-            row = now  # it had ended before it could read this
+            row = now  # the task had ended before it could read this
             if row.state in END_STATES and row.state != "failed":
                 message = f"task {task_id} ended ({row.state}) before it could read this"
                 raise TaskFinished(message, task_id=task_id, state=row.state)
 
     async def _take_up(self, task_id: str, by: str | None) -> None:
-        """Return once a failed task is taken up again, by whoever comes first."""
+        """Return once a failed task is taken up again, by this driver or another."""
         while (await self._cache.row(task_id)).state == "failed":
             try:
                 async with self._ownership.acquire(task_id) as owned:
@@ -89,7 +89,7 @@ class ControlVerbs(ViewVerbs):
 
     @verb
     async def edit_step(self, task: Ref, input: Input, *, by: str | None = None) -> StepInfo:
-        """Replace the words that the next step will read; both versions are kept. Returns the step."""
+        """Replace the input that the next step will read; the journal holds both versions. Returns the step."""
         parts = self._load_parts(parts_of(input))
         async with self._ownership.acquire_outside_undo(await self._existing(task)) as owned:
             state = owned.state
@@ -99,14 +99,14 @@ class ControlVerbs(ViewVerbs):
                 await reopen(self._store, owned, "edit_step", by)
             if state.answered:
                 raise finished(state, "has answered; undo its last step, or give input to go on")
-            owned.writer.record(e.InputEdited(parts, words_to_read(state), by))
-            return upcoming_steps(state)[0]  # before what others ask for meanwhile is read
+            owned.writer.record(e.InputEdited(parts, unread_input(state), by))
+            return upcoming_steps(state)[0]  # before commands that arrive meanwhile are read
 
     @verb
     async def edit_call(
         self, task: Ref, call_id: str, arguments: dict[str, Json], *, by: str | None = None
     ) -> None:
-        """Change the arguments of a call that has not begun; both versions are kept.
+        """Change the arguments of a call that has not begun; the journal holds both versions.
 
         A runner that was given the task's agent checks them against the tool's schema. For any other they are checked
         when the call is to start, and the model is told what is wrong.
@@ -147,7 +147,7 @@ class ControlVerbs(ViewVerbs):
         Args:
             task: the task, or its id.
             step: id of the step, if several failed; by default the first.
-            by: who says so.
+            by: the name of the caller, for the record.
 
         Raises:
             StepNotFound: the task's next step has not failed.
@@ -156,7 +156,9 @@ class ControlVerbs(ViewVerbs):
         """
         async with self._ownership.acquire_outside_undo(await self._existing(task)) as owned:
             state = owned.state
-            failed = [one for one in state.under_way() if one.status == "failed" and step in (None, one.id)]
+            failed = [
+                each for each in state.under_way() if each.status == "failed" and step in (None, each.id)
+            ]
             if not failed:
                 which = "no failed step" if step is None else f"no failed step {step!r}"
                 raise StepNotFound(f"task {state.task_id} has {which} to skip")
@@ -194,13 +196,13 @@ class ControlVerbs(ViewVerbs):
     async def settle(
         self, task: Ref, request_id: str, verdict: Happened | NotHappened, *, by: str | None = None
     ) -> None:
-        """Say whether a call whose outcome is unknown took effect; the task goes on when it is next driven.
+        """Settle whether a call whose outcome is unknown took effect; the task goes on when it is next driven.
 
         Args:
             task: the task, or its id.
             request_id: as `pending` names it.
             verdict: `Happened(output)`, or `NotHappened()`: then the call starts (again).
-            by: who says so.
+            by: the name of the caller, for the record.
 
         Raises:
             CallNotFound: nothing is to be settled under this id.
@@ -218,11 +220,11 @@ class ControlVerbs(ViewVerbs):
         data["output"], data["by"] = verdict.output if isinstance(verdict, Happened) else None, by
         seq = state.seq
         item_id = await self._commands.send(state.task_id, "settle", data)
-        # It is durable: whoever drives the task reads it when he comes to it.
+        # It is durable: the driver of the task reads it in time.
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
-            if isinstance(answer, e.CommandRejected):  # somebody else was faster
+            if isinstance(answer, e.CommandRejected):  # another settlement was first
                 await self._check_settled(await self._state(task), request_id, verdict)
         if state.parent is not None:
             await self._commands.tell_parents(await self._cache.row(state.task_id))
@@ -237,8 +239,8 @@ class ControlVerbs(ViewVerbs):
             return
         # An undo that has ended took the call away with its step; the journal still tells how it was settled.
         settled: e.OutcomeSettled | None = None
-        for _, found in unfold(state.task_id, await self._store.read(state.task_id)):
-            for event in found:
+        for _, events in unfold(state.task_id, await self._store.read(state.task_id)):
+            for event in events:
                 if isinstance(event, e.OutcomeSettled) and event.call == request_id:
                     settled = event
         if settled is None:

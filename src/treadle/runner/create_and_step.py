@@ -1,4 +1,4 @@
-"""Making tasks and taking them step by step."""
+"""Creating tasks and running them step by step."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class StepVerbs(ViewVerbs):
             input: text or content parts.
             thread_id: the conversation to go on with; a new one by default.
             task_id: an id of your own.
-            extra_state: JSON data of yours, kept with the task.
+            extra_state: JSON data of your own, stored with the task.
             options: how to run.
-            context: never stored; when given, instructions that are a function are worked out with it now.
+            context: never stored; instructions that are a function are called with it now.
 
         Raises:
             TaskConflict: the task id is known with another agent, input or thread.
@@ -85,7 +85,7 @@ class StepVerbs(ViewVerbs):
 
         Args:
             task: the task, or its id.
-            input: a person's words, put before the step's model call.
+            input: a person's message, added before the step's model call.
             step: id of the step to run; it must be one that is ready: see `get_upcoming_steps`.
             agent: the task's agent, if this runner was not given it.
             context: handed to tools; never stored.
@@ -100,27 +100,27 @@ class StepVerbs(ViewVerbs):
     async def _step(
         self,
         task_id: str,
-        given: Input | None,
+        input: Input | None,
         step: str | None,
         agent: Agent[Any] | None,
         context: Any,
         only: frozenset[str] | None = None,
     ) -> TaskStepOutput:
-        parts = parts_of(given) if given is not None else ()
+        parts = parts_of(input) if input is not None else ()
         row = await self._cache.row(task_id)
         check_not_a_child(task_id, row.parent)
-        known = self._agents.of(row.agent, agent, task_id)
+        registered = self._agents.of(row.agent, agent, task_id)
         async with self._ownership.acquire_outside_undo(task_id, enter=True) as owned:
-            known = agent or self._agents.version_for(owned.state, known)
+            code = agent or self._agents.version_for(owned.state, registered)
             if owned.state.ended in (None, "failed"):
-                await self._agents.check_prices(known, owned.state)
+                await self._agents.check_prices(code, owned.state)
             await self._ready_for_a_step(owned, bool(parts), step)
             if parts:
                 owned.writer.record(e.InputReceived(self._load_parts(parts)))
-            if known.custom_worker is not None and known.custom_worker.runs_functions and only is None:
-                wanted = [step] if step is not None else _may_run(owned.state)[:1]
-                only = frozenset(wanted) or None
-            drive = await self.driver.drive(owned, "step", known, context, only)
+            if code.custom_worker is not None and code.custom_worker.runs_functions and only is None:
+                next_steps = [step] if step is not None else _may_run(owned.state)[:1]
+                only = frozenset(next_steps) or None
+            drive = await self.driver.drive(owned, "step", code, context, only)
         return _outcome_of_step(owned.state, drive, only)
 
     async def _ready_for_a_step(self, owned: OwnedTask, has_input: bool, step: str | None) -> None:
@@ -168,12 +168,12 @@ class StepVerbs(ViewVerbs):
         with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
             await self._step(task_id, None, None, None, context, frozenset(ready))
         state = await self._state(task_id)
-        word, known = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
-        return [results.step_output(state, known[step], word, ()) for step in ready if step in known]
+        word, steps = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
+        return [results.step_output(state, steps[step], word, ()) for step in ready if step in steps]
 
     @verb
     async def finalize(self, task: Ref) -> RunResult:
-        """End a task that has answered: its thread gets its words in the same transaction. Idempotent.
+        """End a task that has answered: its messages are added to its thread in the same transaction. Idempotent.
 
         Raises:
             TaskUnfinished: the task has not answered.
@@ -184,33 +184,33 @@ class StepVerbs(ViewVerbs):
             return await self.result(task_id)
         async with self._ownership.acquire_outside_undo(task_id) as owned:
             state = owned.state
-            if state.ended in ("completed", "degraded"):  # just before it was owned here
+            if state.ended in ("completed", "degraded"):  # just before it was acquired here
                 return self._result_of(state, state.ended)
             if not state.answered or state.ended is not None:
                 word = results.resting_word(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
-            agent = self._agents.looking_at_answers(state)
+            agent = self._agents.reviewer_of(state)
             await self.driver.drive(owned, "finalize", agent, None)
         return self._result_of(state, results.resting_word(state))
 
     async def _create_or_none(self, new: NewRun, *, drives: bool = True) -> OwnedTask | None:
-        """Return a new task, or None when the caller's task id is known already."""
-        while new.task_id is None or await self._known(new) is None:
+        """Return a new task, or None when a task of the caller's id exists."""
+        while new.task_id is None or await self._existing_row(new) is None:
             try:
                 return await self._creator.create(new, drives=drives)
             except TaskExists:
                 if self._owned.is_owned(str(new.task_id)):
                     await asyncio.sleep(0.001)  # another thread is about to write it
-                elif await self._known(new) is None:
+                elif await self._existing_row(new) is None:
                     message = (
                         f"task id {new.task_id} belonged to a task that was deleted; take another, or none"
                     )
                     raise TaskConflict(message, task_id=str(new.task_id), field="task_id") from None
         return None
 
-    async def _known(self, new: NewRun) -> TaskRow | None:
-        """Return the row of a task that exists, after checking that it is the same task."""
+    async def _existing_row(self, new: NewRun) -> TaskRow | None:
+        """Return the row of the task of that id, None if there is none; raises `TaskConflict` for another task."""
         task_id = str(new.task_id)
         await self._store.open()
         row = await self._cache.row_or_none(task_id)

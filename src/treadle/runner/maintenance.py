@@ -1,4 +1,4 @@
-"""Keeping journals: the verbs that check them and carry them from store to store, without driving a task."""
+"""Maintenance of journals: verify them, and carry them from store to store, without driving a task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MaintenanceVerbs(ViewVerbs):
-    """The verbs for whoever looks after a store."""
+    """The verbs for operators of a store."""
 
     @verb
     async def verify(self, task: Ref | None = None) -> VerifyReport:
@@ -66,7 +66,7 @@ class MaintenanceVerbs(ViewVerbs):
 
     @verb
     async def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:
-        """Take in the tasks of an export, each with its journal as it was; nothing in the file is run or imported.
+        """Import tasks from an export file, each with its journal as it was; nothing in the file is run as code.
 
         The whole file is checked first. A task that is here already is left alone if it is the same.
 

@@ -1,4 +1,4 @@
-"""Answers while they are being written: what can be read of the deltas so far. Whoever asks for it pays for it."""
+"""Answers while a model writes them: what can be read of the deltas so far. It costs nothing unless it is asked for."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ async def partials(
 
     Nothing in it is checked, and a later answer of the task begins anew. `typed` tells where in the deltas it stands.
     """
-    written, seen = _Written(typed), None
+    answer, seen = _PartialAnswer(typed), None
     async for event in events:
         if isinstance(event, e.ModelStarted):
-            written, seen = _Written(typed), None
-        elif isinstance(event, e.Delta) and written.hear(event):
-            value = written.value()
+            answer, seen = _PartialAnswer(typed), None
+        elif isinstance(event, e.Delta) and answer.add(event):
+            value = answer.value()
             if value is not None and value != seen:
                 seen = value
                 yield value
 
 
-class _Written:
-    """What one answer of a model is so far."""
+class _PartialAnswer:
+    """One answer of a model so far."""
 
     def __init__(self, typed: TypedAnswers | None) -> None:
         self._typed = typed
         self._tool = typed.tool.name if typed is not None and typed.tool is not None else None
         self._names: defaultdict[int, str] = defaultdict(str)
         self._text = ""
-        self._giving: int | None = None
+        self._answer_call: int | None = None
 
-    def hear(self, delta: e.Delta) -> bool:
-        """Take a delta in; return whether there is more of the answer now."""
+    def add(self, delta: e.Delta) -> bool:
+        """Add a delta; return whether there is more of the answer now."""
         if self._tool is None:
             if delta.is_text:
                 self._text += delta.text
@@ -47,9 +47,9 @@ class _Written:
         if delta.channel != "arguments":
             return False
         self._names[delta.index] += delta.tool
-        if self._giving is None and self._names[delta.index] == self._tool:
-            self._giving = delta.index
-        if delta.index != self._giving:
+        if self._answer_call is None and self._names[delta.index] == self._tool:
+            self._answer_call = delta.index
+        if delta.index != self._answer_call:
             return False
         self._text += delta.text
         return True

@@ -37,9 +37,9 @@ async def watch(
     """Yield a task's events after a sequence number, each once and in order, until it is over.
 
     A delta is held back until the events before it were yielded, and left out once later ones were. What the watcher
-    is not shown is read from the journal. Without a watcher it has its own, from the first event that is asked for,
-    and what happened before is read from the journal too. `over` is asked when the task may have stopped, and told
-    whether it is known to have been given back here.
+    is not shown is read from the journal. Without a watcher it makes one at the first event that is asked for, and
+    reads earlier events from the journal too. `over` is called when the task may have stopped, with whether it is known
+    to have been released here.
     """
     behind = watcher is None
     watcher = watcher if watcher is not None else tasks.channels.subscribe(task_id, deltas=deltas, raw=raw)
@@ -73,15 +73,15 @@ async def watch(
                     yield held.popleft()
             if behind or watcher.missed or (ended and last != final):
                 watcher.missed = behind = False
-                for _, found in unfold(
+                for _, events in unfold(
                     task_id, await _read(tasks.store, task_id, last), after=last, previous=None
                 ):
-                    for event in found:
+                    for event in events:
                         last = event.seq
                         yield event
                 while held and held[0].after <= last:
                     delta = held.popleft()
-                    if delta.after == last:  # of those before, what they announced has been told
+                    if delta.after == last:  # the events that earlier deltas announced were yielded
                         yield delta
             if ended:
                 return
@@ -92,7 +92,7 @@ async def watch(
 
 
 async def _read(store: JournalStore, task_id: str, after: int) -> list[Record]:
-    """Return a task's records after an event; none if it was never made, which whoever made it is told."""
+    """Return a task's records after an event; none if it was never made: its creator raises the error."""
     try:
         return await store.read(task_id, after=after)
     except TaskNotFound:
@@ -100,7 +100,7 @@ async def _read(store: JournalStore, task_id: str, after: int) -> list[Record]:
 
 
 class Stream(Generic[R]):
-    """A task being driven by whoever iterates over its events; leaving the block early interrupts it."""
+    """A task that is driven while its caller iterates over its events; leaving the block early interrupts it."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Stream(Generic[R]):
         def ended(task: asyncio.Task[R]) -> None:
             watcher.stir()
             if not task.cancelled():
-                task.exception()  # seen, also where the caller was cancelled while it left and heard of nothing
+                task.exception()  # retrieved, also where the caller was cancelled while it left
 
         self._task.add_done_callback(ended)
         self._events = watch(self._tasks, self.task_id, watcher, after=after, deltas=True, over=self._over)
@@ -144,7 +144,7 @@ class Stream(Generic[R]):
         """Return where the task's journal ends before this stream drives it on."""
         return 0
 
-    async def _over(self, given_back: bool) -> bool:
+    async def _over(self, released: bool) -> bool:
         return self._task is not None and self._task.done()
 
     def __aiter__(self) -> AsyncIterator[Event | Ephemeral]:
@@ -164,7 +164,7 @@ class Stream(Generic[R]):
                 self._task.cancel()
             while not self._task.done():
                 # A cancel scope delivers its cancellation at every await, and a caller may be cancelled twice: the
-                # task stops within its grace, and is not left running behind the caller's back.
+                # task stops within its grace, and does not run on after the block.
                 try:
                     await asyncio.wait([self._task])
                 except asyncio.CancelledError as again:
@@ -180,7 +180,7 @@ class Stream(Generic[R]):
         elif error is None:
             self._task.result()
         else:
-            self._task.exception()  # seen: the caller hears of what went wrong while it watched
+            self._task.exception()  # retrieved: the caller gets the error of its own block
 
     def _value(self) -> R:
         if self._left is not None:

@@ -88,7 +88,7 @@ class SyncStep(SyncStream[StepStream]):
 
 
 def one_by_one(events: AsyncIterator[T]) -> Iterator[T]:
-    """Yield what an asynchronous iterator yields, each fetched when it is asked for; none of it is None."""
+    """Yield the items of an asynchronous iterator, none of which is None; each is fetched when it is asked for."""
 
     async def following() -> T | None:
         return await anext(events, None)

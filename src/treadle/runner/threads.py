@@ -1,4 +1,4 @@
-"""Threads as a whole: list them, take words in from elsewhere, compact, delete and prune."""
+"""Threads as a whole: list them, import messages, compact, delete and prune."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from treadle.runner.verbs import verb
 
 PAGE = 1_000
 IMPORTED = "import"
-"""The agent's name of tasks that only hold imported words."""
+"""The agent's name of tasks that only hold imported messages."""
 
 
 class ThreadVerbs(RunVerbs):
@@ -49,16 +49,16 @@ class ThreadVerbs(RunVerbs):
         model: str | Model | None = None,
         context_tokens: int = 32_000,
     ) -> CompactionReport:
-        """Let later tasks of a thread see a summary of its older turns; `get_thread` still returns all words.
+        """Let later tasks of a thread see a summary of its older turns; `get_thread` still returns all messages.
 
-        A model call makes the summary, in a task of its own. The same compaction again makes nothing anew, and goes on
-        after a crash. Tasks that run in the thread meanwhile are not disturbed and keep what they began with.
+        A model call makes the summary, in a task of its own. The same compaction again makes no new summary, and goes
+        on after a crash. Tasks that run in the thread meanwhile keep the messages they began with.
 
         Args:
             thread_id: the thread.
             keep: how many of its newest turns (tasks) stay as they are.
-            agent: who summarises, with instructions of its own; by default one made for it.
-            model: the model of the one made for it; by default that of the thread's newest agent this runner knows.
+            agent: the agent that summarises, with instructions of its own; by default one is made.
+            model: the model of the agent that is made; by default that of the thread's newest agent this runner knows.
             context_tokens: how much is summarised with one model call; a longer thread takes several.
 
         Raises:
@@ -73,7 +73,7 @@ class ThreadVerbs(RunVerbs):
 
     @verb
     async def import_thread(self, thread_id: str, messages: Sequence[Message]) -> str:
-        """Add words from elsewhere to the end of a thread; return the id of the task that holds them.
+        """Add messages from elsewhere to the end of a thread; return the id of the task that holds them.
 
         Args:
             thread_id: the thread; it may be new.
@@ -82,7 +82,7 @@ class ThreadVerbs(RunVerbs):
         Raises:
             ConfigurationError: the messages are not well-formed; the text says which.
         """
-        checked = arguments.conversation("import_thread", messages)
+        conversation = arguments.conversation("import_thread", messages)
         await self._store.open()
         version, _ = await self._store.thread(thread_id)
         task_id, now = new_id(), self._clock()
@@ -90,7 +90,7 @@ class ThreadVerbs(RunVerbs):
             new = NewTask(task_id, IMPORTED, thread_id, now)
             events: list[e.Event] = [
                 e.TaskCreated(IMPORTED, (), thread_id),
-                e.MessagesImported(checked),
+                e.MessagesImported(conversation),
                 e.TaskEnded("completed", thread_version=version + 1),
             ]
             for seq, event in enumerate(events, 1):
@@ -110,7 +110,7 @@ class ThreadVerbs(RunVerbs):
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its tasks and their children, in one transaction.
 
-        A prefix that forks in other threads share stays, unseen, until the last of them is deleted.
+        A prefix that forks in other threads share is retained, unlisted, until the last of them is deleted.
 
         Raises:
             ThreadNotFound: there is no such thread.
@@ -135,16 +135,16 @@ class ThreadVerbs(RunVerbs):
         labels: dict[str, str] | None = None,
         dry_run: bool = False,
     ) -> PruneReport:
-        """Delete what ended long ago: whole threads of such tasks, and such tasks that left no words in their thread.
+        """Delete tasks that ended long ago: whole threads of them, and tasks without messages in their thread.
 
-        A thread goes when each of its tasks is among them, so that no conversation loses a part of its words. Forks
-        that are younger keep what they share.
+        A thread is deleted when each of its tasks is among them, so that no conversation loses a part of its messages.
+        Younger forks retain the prefix they share.
 
         Args:
-            older_than: how long nothing was written to a task, in seconds.
-            states: of which states; those of tasks that have not ended may be named too.
+            older_than: seconds since the last event of a task.
+            states: the states of tasks to delete; also of tasks that have not ended.
             labels: only tasks with all of these.
-            dry_run: say what would go, and delete nothing.
+            dry_run: return what would be deleted, and delete nothing.
         """
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         arguments.seconds("prune: older_than", seconds)
@@ -159,7 +159,7 @@ class ThreadVerbs(RunVerbs):
         for thread_id, rows in threads.items():
             if not any([await self._is_old(row, before, states, labels or {}) for row in rows]):
                 continue
-            rows = await self._rows_of(thread_id)  # somebody may have gone on in it since all were listed
+            rows = await self._rows_of(thread_id)  # a task may have begun in it since all were listed
             old = [row for row in rows if await self._is_old(row, before, states, labels or {})]
             gone = await self._prune_thread(thread_id, rows, old, gone, dry_run=dry_run)
         return gone
@@ -170,8 +170,8 @@ class ThreadVerbs(RunVerbs):
         whole = len(old) == len(rows)
         if not whole:
             _, members = await self._store.thread(thread_id)
-            kept = {member.task_id for member in members}
-            old = [row for row in old if row.task_id not in kept and row.parent is None]
+            with_messages = {member.task_id for member in members}
+            old = [row for row in old if row.task_id not in with_messages and row.parent is None]
         if not old:
             return gone
         try:
@@ -180,7 +180,7 @@ class ThreadVerbs(RunVerbs):
             for row in old if not whole and not dry_run else ():
                 await self.delete_task(row.task_id)
         except (TaskBusy, TaskNotFound, ThreadNotFound):
-            return gone  # somebody took it up, or deleted it, meanwhile
+            return gone  # it was driven on, or deleted, meanwhile
         ids = tuple([row.task_id for row in old])
         return PruneReport((*gone.threads, thread_id) if whole else gone.threads, (*gone.tasks, *ids))
 
@@ -196,8 +196,8 @@ class ThreadVerbs(RunVerbs):
             records = await self._store.read(row.task_id, after=max(0, row.head - 1))
         except TaskNotFound:
             return False  # it was deleted meanwhile
-        newest = [found for _, found in unfold(row.task_id, records, after=row.head - 1, previous=None)]
-        return all(event.time < before for found in newest for event in found)
+        newest = unfold(row.task_id, records, after=row.head - 1, previous=None)
+        return all(event.time < before for _, events in newest for event in events)
 
     async def _rows_of(self, thread_id: str | None) -> list[TaskRow]:
         rows: list[TaskRow] = []

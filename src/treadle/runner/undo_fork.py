@@ -175,7 +175,7 @@ class UndoForkVerbs(ViewVerbs):
         if isinstance(at, int):
             await fork_point.check_rest(self._store, task_id, seq)
         if agent is not None:
-            self._agents.know(agent)
+            self._agents.register(agent)
         name = agent.name if agent is not None else row.agent
         fingerprint = agent.fingerprint if agent is not None else state.fingerprint
         thread = thread_id or new_id()

@@ -1,4 +1,4 @@
-"""What every public verb has in common: it belongs to an instance, and what it returns has to be awaited."""
+"""What all public verbs have in common: they are called on an instance, with checked arguments, and awaited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Awaited(Coroutine[Any, Any, R], Generic[R]):
-    """A verb at work: await it. Anything else done with it says so, instead of failing far away."""
+    """The result of a verb that was called: await it. Any other use raises `MisusedVerb` at once."""
 
     __slots__ = ("_coroutine", "_name")
 
@@ -51,22 +51,22 @@ def verb(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine
 
 
 def on_instances(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a plain method say what to write instead when it is called on the class."""
+    """Make a plain method raise an error that says what to write instead when it is called on the class."""
     return cast("Callable[P, R]", _OnInstances(function))
 
 
 class _OnInstances:
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function, self._door = function, ArgumentChecks(function)
+        self._function, self._checks = function, ArgumentChecks(function)
         update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        function, door = self._function, self._door
+        function, checks = self._function, self._checks
         if instance is None:
             return _on_the_class(owner, function)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            door.check(args, kwargs)
+            checks.check(args, kwargs)
             return function(instance, *args, **kwargs)
 
         return call
@@ -74,17 +74,17 @@ class _OnInstances:
 
 class _Verb:
     def __init__(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
-        self._function, self._door = function, ArgumentChecks(function)
+        self._function, self._checks = function, ArgumentChecks(function)
         update_wrapper(cast("Callable[..., Any]", self), function)
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
-        function, door, name = self._function, self._door, self._function.__name__
+        function, checks, name = self._function, self._checks, self._function.__name__
         if instance is None:
             return _on_the_class(owner, function)
 
         def call(*args: Any, **kwargs: Any) -> Awaited[Any]:
             try:
-                door.check(args, kwargs)
+                checks.check(args, kwargs)
             except TreadleError as refusal:
                 return Awaited(_refused(refusal), name)
             return Awaited(function(instance, *args, **kwargs), name)

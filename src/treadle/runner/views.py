@@ -1,4 +1,4 @@
-"""Looking at tasks: snapshots, lists, steps, threads. None of it drives a task or needs its code."""
+"""Views of tasks: snapshots, lists, steps, threads. None of them drives a task or needs its code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def id_of(task: Ref) -> str:
 
 
 class ViewVerbs:
-    """The verbs that look, and what every group of verbs stands on: where tasks lie and how they are driven."""
+    """The verbs that read, and the parts of the driver that every group of verbs uses."""
 
     def __init__(self, parts: Dependencies) -> None:
         self.driver = driver = TaskDriver(parts)
@@ -58,17 +58,17 @@ class ViewVerbs:
 
     @property
     def store(self) -> JournalStore:
-        """Where journals live."""
+        """Where journals are stored."""
         return self._store
 
-    async def at_rest(self, task_id: str, given_back: bool = False) -> bool:
-        """Whether nobody drives the task; of one that was just given back here the store need not be asked."""
+    async def at_rest(self, task_id: str, released: bool = False) -> bool:
+        """Whether the task has no driver; if it was just `released` here, the store need not be asked."""
         if self._owned.is_owned(task_id):
             return False
-        return given_back or not self._owned.is_driven(await self._cache.row(task_id))
+        return released or not self._owned.is_driven(await self._cache.row(task_id))
 
     async def stopped(self, task_id: str) -> RunResult:
-        """Return how a task stands once nobody drives it."""
+        """Return how a task stands once it is at rest."""
         await self._commands.stopped(task_id)
         return await self.result(task_id)
 
@@ -108,7 +108,7 @@ class ViewVerbs:
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        """Return tasks, newest first, that match all given fields; `since` in microseconds since 1970, UTC."""
+        """Return tasks, newest first, that match all these fields; `since` in microseconds since 1970, UTC."""
         arguments.page("list_tasks", limit, cursor)
         await self._store.open()
         # One more than asked for tells whether there is a next page.
@@ -137,9 +137,9 @@ class ViewVerbs:
     async def get_step(self, task: Ref, step: str | int) -> TaskStepOutput:
         """Return what a step of the present branch did, by id or index from 1; raises `StepNotFound`."""
         state = await self._state(task)
-        for found in results.all_steps(state):
-            if step in (found.id, found.index):
-                return results.step_output(state, found, results.resting_word(state), ())
+        for each in results.all_steps(state):
+            if step in (each.id, each.index):
+                return results.step_output(state, each, results.resting_word(state), ())
         raise StepNotFound(f"task {state.task_id} has no step {step!r} on its present branch")
 
     @verb
@@ -163,7 +163,7 @@ class ViewVerbs:
 
     @verb
     async def delete_task(self, task: Ref) -> None:
-        """Delete a task with its children; a prefix that living forks share stays.
+        """Delete a task with its children; a prefix that other forks share is retained.
 
         Raises `TaskBusy` if it is driven, or is a child that its parent has not done with.
         """
@@ -191,7 +191,7 @@ class ViewVerbs:
 
 
 def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
-    """Return the steps that would run next, with the words they would read."""
+    """Return the steps that would run next, with the input they would read."""
     if state.answered or (state.ended is not None and state.ended != "failed"):
         return ()
     if state.graph is not None:
@@ -199,9 +199,9 @@ def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
     step = state.step
     if step is None:
         step = next_step(state)
-        return (StepInfo(step.id, step.index, words_to_read(state), 1, "next"),)
+        return (StepInfo(step.id, step.index, unread_input(state), 1, "next"),)
     info = results.step_info(state, step)
-    return (replace(info, input=words_to_read(state)) if step.unasked else info,)
+    return (replace(info, input=unread_input(state)) if step.unasked else info,)
 
 
 def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
@@ -211,15 +211,15 @@ def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
     planned = [node for node in graph.nodes.values() if node.status == "planned"]
     planned = [*graph.ready, *sorted(planned, key=lambda node: node.path)]
     planned = [node for node in planned if node.id not in graph.unneeded]
-    words = words_to_read(state)
-    if words and not begun and not planned:  # it begins anew
+    unread = unread_input(state)
+    if unread and not begun and not planned:  # it begins anew
         step = next_step(state)
-        return (StepInfo(step.id, step.index, words, 1, "next"),)
+        return (StepInfo(step.id, step.index, unread, 1, "next"),)
     waiting = [
         StepInfo(
             node.id,
             node.index,
-            words if node.status == "ready" else (),
+            unread if node.status == "ready" else (),
             1,
             "next" if node.status == "ready" else "blocked",
             node.plan.name,
@@ -231,8 +231,8 @@ def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
     return (*begun, *waiting)
 
 
-def words_to_read(state: TaskState) -> tuple[Content, ...]:
-    """Return the words that the next request will be about."""
+def unread_input(state: TaskState) -> tuple[Content, ...]:
+    """Return the content that the next step will read."""
     read = state.step.input if state.step is not None and state.step.unasked else ()
     return (*read, *(part for received in state.unread for part in received.parts))
 

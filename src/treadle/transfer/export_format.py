@@ -1,17 +1,17 @@
-"""The export format: journals as JSON Lines, to be read by people and programs, and to be taken in again bit by bit.
+"""The export format: journals as JSON Lines, for people and programs to read, and to be imported again bit by bit.
 
     {"treadle_export":1,"made":1763700000000000}
     {"task":"order-7","agent":"shop","thread":"...","state":"completed","epoch":1,"head":9,"digest":"...",...}
     {"blob":"<sha256>","text":"a value too large for a record"}           before the record that refers to it
     {"record":3,"count":2,"epoch":1,"digest":"...","v":1,"t":1763700000000000}
     {"event":{"k":"step_started","step":"s1","index":1}}                   `count` of them; `d`: time since the last
-    {"inbox":"...","kind":"send","data":{...},"created":...}               words that nobody has read yet
+    {"inbox":"...","kind":"send","data":{...},"created":...}               a command that no driver has read yet
     {"end":"order-7","check":"..."}                                        digest of the task's lines
     {"thread":"...","version":2,"members":[[1,"order-7",9,null],...],"check":"..."}
     {"exported":1,"check":"..."}                                           digest of all lines before
 
 Lines of events are the bytes of the record itself, so that its digest can be checked; a record that does not consist
-of such lines (one of a foreign hand) has its bytes in `data`, as base64. What is read is data: no line names code.
+of such lines (written by other software) has its bytes in `data`, as base64. What is read is data: no line names code.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ExportWriter:
         self._out.write(line)
 
     def task(self, row: TaskRow, state: str, digest: bytes, base_digest: bytes) -> None:
-        """Begin a task: all that its row says and another store has to know."""
+        """Begin a task: the fields of its row that another store needs."""
         self._part = _digest()
         document: dict[str, Json] = {
             "task": row.task_id,
@@ -116,7 +116,7 @@ class ExportWriter:
             self._write(_EVENT + event + b"}")
 
     def inbox(self, item: InboxItem) -> None:
-        """Write words that nobody has read yet."""
+        """Write an inbox item that no driver has read yet."""
         self.line({"inbox": item.item_id, "kind": item.kind, "data": item.data, "created": item.created})
 
     def end(self, row: TaskRow) -> None:
@@ -126,18 +126,22 @@ class ExportWriter:
 
     def thread(self, thread_id: str, version: int, members: list[ThreadMember]) -> None:
         """Write a thread."""
-        # What a summary covers comes behind, only where there is one: the first exports knew none.
-        places = [[m.version, m.task_id, m.seq, m.gone, *([m.covers] if m.covers else [])] for m in members]
-        facts = [thread_id, version, places]
-        self.line({"thread": thread_id, "version": version, "members": places, "check": _check(facts)})
+        # What a summary covers comes last, and only for a summary: the first exports had none.
+        members_json = [
+            [m.version, m.task_id, m.seq, m.gone, *([m.covers] if m.covers else [])] for m in members
+        ]
+        checked = [thread_id, version, members_json]
+        self.line(
+            {"thread": thread_id, "version": version, "members": members_json, "check": _check(checked)}
+        )
 
     def close(self) -> None:
         """Write the last line, without which an export is not whole."""
         self.line({"exported": self.tasks, "check": self._whole.hexdigest()})
 
 
-def _check(facts: Json) -> str:
-    return hashlib.blake2b(_json(facts), digest_size=16).hexdigest()
+def _check(checked: Json) -> str:
+    return hashlib.blake2b(_json(checked), digest_size=16).hexdigest()
 
 
 def _bytes_as(name: str, data: bytes) -> dict[str, Json]:
@@ -164,7 +168,7 @@ _RESERVED: Final = {"record", "count", "epoch", "digest", "blobs", "data"}
 
 
 def _record_data(head: dict[str, Json], events: list[bytes]) -> bytes:
-    """Return a record as the codec writes it: version and time, the events, and what else there is."""
+    """Return a record as the codec writes it: version and time, the events, and the other fields."""
     before = {name: head[name] for name in ("v", "t")}
     after = {name: value for name, value in head.items() if name not in before}
     rest = b"," + _json(after)[1:] if after else b"}"
@@ -186,16 +190,16 @@ class ExportReader:
         self._line = b""
 
     @property
-    def place(self) -> int:
+    def offset(self) -> int:
         """Where in the file the next line begins."""
         return self._file.tell()
 
     def refuse(self, why: str, line: int | None = None) -> ImportRefused:
-        """Return the error for a file that is not as it was written."""
+        """Return the error for a file that was changed since it was written."""
         return ImportRefused(f"line {line or self.number}: {why}", line=line or self.number)
 
     def next(self) -> tuple[str, dict[str, Json]]:
-        """Return what kind of line comes next, and what it says; an event's line is kept in `event`."""
+        """Return the kind of the next line and its document; the line of an event is in `event`."""
         self._line = line = self._file.readline()
         self.number += 1
         if not line.endswith(b"\n"):
@@ -225,11 +229,11 @@ class ExportReader:
 
     @property
     def event(self) -> bytes:
-        """The event that the line last read holds, as it stands in its record."""
+        """The event in the line last read, as the bytes in its record."""
         return self._line[len(_EVENT) : -2]
 
     def check(self, document: dict[str, Json], *, whole: bool, since: int = 1) -> None:
-        """Compare the digest that a closing line gives with that of the lines before it."""
+        """Compare the digest in a closing line with that of the lines before it."""
         if document.get("check") != self._checks[whole]:
             raise self.refuse(f"lines {since} to {self.number - 1} are not as they were written", self.number)
 
@@ -259,18 +263,18 @@ _KINDS: Final[dict[type, str]] = {
 
 @mutable
 class Section:
-    """A task in an export: its row, where its records are, and what they end with."""
+    """A task in an export: its row, where in the file its records begin, and the digest they end with."""
 
     row: TaskRow
     line: int
-    place: int
+    offset: int
     digest: bytes
     base_digest: bytes
     inbox: list[InboxItem] = field(default_factory=list[InboxItem])
 
 
 def section(reader: ExportReader, document: dict[str, Json]) -> Section:
-    """Return what a line says that begins a task."""
+    """Return the section of a task from its first line."""
     get = reader.get
     base = get(document, "base", str) if "base" in document else None
     labels = get(document, "labels", dict[str, Json])
@@ -296,7 +300,7 @@ def section(reader: ExportReader, document: dict[str, Json]) -> Section:
     digest = reader.bytes_of(document, "digest")
     row.mark = None if row.deleted else JournalEnd(row.head, digest)
     base_digest = reader.bytes_of(document, "base_digest") if base is not None else b""
-    return Section(row, reader.number, reader.place, digest, base_digest)
+    return Section(row, reader.number, reader.offset, digest, base_digest)
 
 
 def records(reader: ExportReader, task: Section) -> Iterator[tuple[int, Record]]:
@@ -366,28 +370,28 @@ def _record(reader: ExportReader, document: dict[str, Json], blobs: dict[str, by
 
 
 _AFTER_A_MEMBER: Final[list[list[type]]] = [[int], [type(None)], [int, int], [type(None), int]]
-"""Of which types the version that took a member out can be, and what it covers, if it is a summary."""
+"""The types of the last fields of a member: the version that took it out, and what it covers if it is a summary."""
 
 
 def thread(reader: ExportReader, document: dict[str, Json]) -> tuple[str, int, list[ThreadMember]]:
-    """Return what a line says about a thread."""
+    """Return the id, version and members of a thread from its line."""
     name, version = reader.get(document, "thread", str), reader.get(document, "version", int)
-    places = reader.get(document, "members", list[Json])
-    if document.get("check") != _check([name, version, places]):
+    members_json = reader.get(document, "members", list[Json])
+    if document.get("check") != _check([name, version, members_json]):
         raise reader.refuse(f"thread {name!r} is not as it was written")
     members: list[ThreadMember] = []
-    for place in places:
-        types: list[Any] = [type(item) for item in cast("list[Json]", place)] if type(place) is list else []
+    for fields in members_json:
+        types: list[Any] = [type(item) for item in cast("list[Json]", fields)] if type(fields) is list else []
         if types[:3] != [int, str, int] or types[3:] not in _AFTER_A_MEMBER:
             raise reader.refuse(
                 f"a member of thread {name!r} should be version, task, event, version, version"
             )
-        members.append(ThreadMember(*cast("tuple[int, str, int, int | None]", place)))
+        members.append(ThreadMember(*cast("tuple[int, str, int, int | None]", fields)))
     return name, version, members
 
 
 def follows(task_id: str, record: Record, head: int, previous: bytes) -> str | None:
-    """Return why a record cannot follow what stands before it, None if it can."""
+    """Return why a record cannot follow the records before it, None if it can."""
     if record.count < 1 or record.seq - record.count != head:
         return f"task {task_id}: event {head + 1} should be here"
     for before in (previous, codec.branch_digest(previous, head)):

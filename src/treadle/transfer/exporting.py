@@ -1,4 +1,4 @@
-"""Exporting: which tasks belong together, and how they are written, a page at a time."""
+"""Exporting: which tasks belong together, and writing them, a page at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE = 200
 
 @frozen
 class ExportReport:
-    """What was exported: ids of tasks, also those that others were forked from or share a thread with."""
+    """What was exported; `tasks` includes those that other tasks were forked from or share a thread with."""
 
     tasks: tuple[str, ...]
     threads: tuple[str, ...]
@@ -38,9 +38,9 @@ class _Thread:
 
 
 class Selection:
-    """The tasks of an export, with what they cannot be read without, or gone on with.
+    """The tasks of an export, with every task that is needed to read them or to drive them on.
 
-    That is the tasks they were forked from, all who spoke in their threads, and the whole tree of each.
+    Those are the tasks they were forked from, all members of their threads, and the whole tree of each.
     """
 
     def __init__(self, store: JournalReader) -> None:
@@ -52,7 +52,7 @@ class Selection:
         self.threads: dict[str, _Thread] = {}
 
     async def add(self, task_id: str) -> None:
-        """Take in a task and what it needs."""
+        """Add a task and the tasks that it needs."""
         waiting = [task_id]
         while waiting:
             task_id = waiting.pop()
@@ -66,24 +66,24 @@ class Selection:
             self.order.append(task_id)
             waiting += await self._relatives(row)
             if row.thread_id not in self.threads:
-                found = self.threads[row.thread_id] = await _history(self._store, row.thread_id)
-                waiting += [member.task_id for member in found.members]
+                thread = self.threads[row.thread_id] = await _history(self._store, row.thread_id)
+                waiting += [member.task_id for member in thread.members]
 
     async def _relatives(self, row: TaskRow) -> list[str]:
         """Return the children of a task, and its parent."""
-        found: list[str] = []
-        if row.parent is not None and await self._is_there(row.parent):
-            found.append(row.parent)
+        relatives: list[str] = []
+        if row.parent is not None and await self._exists(row.parent):
+            relatives.append(row.parent)
         cursor = None
         while not row.deleted:
             page = await self._store.rows(TaskFilter(parent=row.task_id, limit=_PAGE, cursor=cursor))
-            found += [child.task_id for child in page]
+            relatives += [child.task_id for child in page]
             if len(page) < _PAGE:
                 break
             cursor = page[-1].task_id
-        return found
+        return relatives
 
-    async def _is_there(self, task_id: str) -> bool:
+    async def _exists(self, task_id: str) -> bool:
         try:
             await self._store.row(task_id, deleted=True)
         except TaskNotFound:
@@ -92,44 +92,44 @@ class Selection:
 
 
 async def _history(store: JournalReader, thread_id: str) -> _Thread:
-    """Return a thread with those who were taken out of it again."""
+    """Return a thread with the members that were taken out of it."""
     version, members = await store.thread(thread_id)
     if len(members) == version:
         return _Thread(version, members)
-    known: dict[int, ThreadMember] = {}
+    by_version: dict[int, ThreadMember] = {}
     for at in range(1, version + 1):
-        _, there = await store.thread(thread_id, version=at)
-        for member in there:
-            known.setdefault(member.version, member)
-        still = {member.version for member in there}
-        for member in known.values():
+        _, present = await store.thread(thread_id, version=at)
+        for member in present:
+            by_version.setdefault(member.version, member)
+        still = {member.version for member in present}
+        for member in by_version.values():
             if member.version not in still and member.gone is None:
                 member.gone = at
-    return _Thread(version, [known[at] for at in sorted(known)])
+    return _Thread(version, [by_version[at] for at in sorted(by_version)])
 
 
 async def export(store: JournalReader, out: BinaryIO, tasks: Iterable[str] | None) -> ExportReport:
     """Write tasks, all by default, with what they need, from a snapshot if the store is in use."""
-    wanted = Selection(store)
+    selection = Selection(store)
     if tasks is None:
         tasks = [row.task_id async for row in every_row(store)][::-1]
     for task_id in tasks:
-        await wanted.add(task_id)
+        await selection.add(task_id)
     writer = ExportWriter(out)
     writer.line({"treadle_export": FORMAT, "made": time.time_ns() // 1000})
     events = 0
-    for task_id in wanted.order:
+    for task_id in selection.order:
         events += await _write_task(store, writer, await store.row(task_id, deleted=True))
-    kept = {name: found for name, found in wanted.threads.items() if found.version}
-    for name, found in kept.items():
-        writer.thread(name, found.version, found.members)
+    threads = {name: thread for name, thread in selection.threads.items() if thread.version}
+    for name, thread in threads.items():
+        writer.thread(name, thread.version, thread.members)
     writer.close()
-    return ExportReport(tuple(wanted.order), tuple(kept), events, writer.bytes)
+    return ExportReport(tuple(selection.order), tuple(threads), events, writer.bytes)
 
 
 async def _write_task(store: JournalReader, writer: ExportWriter, row: TaskRow) -> int:
     """Write one task and return how many events it has of its own."""
-    # Nobody drives it where it is taken in: there it is a task whose driver has gone.
+    # Where it is imported it has no driver: it stands there as if its driver had shut down.
     owned = row.driver is not None and row.state not in END_STATES
     digest = await digest_at(store, row.task_id, row.head)
     base_digest = await digest_at(store, row.base, row.base_seq) if row.base is not None else b""
@@ -146,14 +146,14 @@ async def _write_task(store: JournalReader, writer: ExportWriter, row: TaskRow) 
 
 async def digest_at(store: JournalReader, task_id: str, seq: int) -> bytes:
     """Return the digest of the record that holds an event of a task; empty if there is none."""
-    found = await store.read(task_id, after=seq - 1, upto=seq) if seq else []
-    return found[-1].digest if found else b""
+    records = await store.read(task_id, after=seq - 1, upto=seq) if seq else []
+    return records[-1].digest if records else b""
 
 
 async def export_to_file(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:
-    """Write a file, for its owner only, that is there when it is whole and not before.
+    """Write a file, readable by its owner only, that appears when it is whole.
 
-    What is there and is no file (a device, a pipe) is written to as it is: it must not be replaced by a file.
+    A device or a pipe is written to as it is: it must not be replaced by a file.
     """
     if _is_device(path):
         return await _export_into(store, path, tasks)
@@ -176,7 +176,7 @@ def _is_device(path: Path) -> bool:
     try:
         return path.exists() and not path.is_file()
     except OSError:
-        return False  # what is wrong with the path is said when it is opened
+        return False  # opening the path raises what is wrong with it
 
 
 async def _export_into(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:

@@ -23,7 +23,7 @@ _BREATH: Final = 256
 
 @frozen
 class ImportReport:
-    """What was imported. `known` names the tasks that were there already, the same in every event."""
+    """What was imported; `known` names the tasks that were in the store already, the same in every event."""
 
     tasks: tuple[str, ...]
     known: tuple[str, ...]
@@ -33,14 +33,14 @@ class ImportReport:
 
 @mutable
 class _Export:
-    """An export that was read to its end: where its tasks lie, and its threads with the lines they stand in."""
+    """An export that was read to its end: the sections of its tasks, and its threads with their line numbers."""
 
     tasks: list[Section]
     threads: list[tuple[int, tuple[str, int, list[ThreadMember]]]]
 
 
 class _Records:
-    """The records of a task in a file, read anew for whoever iterates, and checked again on the way."""
+    """The records of a task in a file: each iteration reads them anew and checks them again."""
 
     def __init__(self, path: Path, task: Section) -> None:
         self._path = path
@@ -51,7 +51,7 @@ class _Records:
         head, digest = task.row.base_seq, task.base_digest
         try:
             with self._path.open("rb") as file:
-                file.seek(task.place)
+                file.seek(task.offset)
                 reader = ExportReader(file, task.line)
                 for line, record in _unchecked(reader, task):
                     why = export_format.follows(task.row.task_id, record, head, digest)
@@ -76,14 +76,14 @@ def _unchecked(reader: ExportReader, task: Section) -> Iterator[tuple[int, Recor
 
 
 async def import_tasks(store: JournalStore, path: Path) -> ImportReport:
-    """Take in all tasks of a file that are not there yet."""
+    """Import all tasks of a file that are not in the store yet."""
     try:
         with path.open("rb") as file:
             export = await _checked(store, path, file)
     except OSError as error:
         raise ImportRefused(f"{path}: {error.strerror or error}", line=0) from error
     known = [task.row.task_id for task in export.tasks if await _is_known(store, task)]
-    threads = [found for line, found in export.threads if not await _is_same_thread(store, line, found)]
+    threads = [thread for line, thread in export.threads if not await _is_same_thread(store, line, thread)]
     new = [task for task in export.tasks if task.row.task_id not in set(known)]
     for line, (_, _, members) in export.threads:
         await _check_members(store, export, line, members)
@@ -174,9 +174,9 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
 async def _state_before(
     store: JournalStore, path: Path, task: Section, sections: dict[str, Section]
 ) -> TaskState:
-    """Return what a task begins with: nothing, or what the task it was forked from was at that event.
+    """Return the state a task begins with: an empty one, or that of the task it was forked from at that event.
 
-    That task stands in the file before it, or is in the store.
+    That task is in the file before it, or in the store.
     """
     state, row = start(task.row.task_id), task.row
     if row.base is None:
@@ -239,17 +239,17 @@ async def _check_members(
             raise ImportRefused(f"line {line}: {why}", line=line)
 
 
-# ------------------------------------------------------------------------------- is it there already
+# -------------------------------------------------------------------------------- is it in the store
 
 
 async def _is_known(store: JournalStore, task: Section) -> bool:
     """Whether the very same task is in the store; raises `TaskConflict` if another one has its id."""
     row = task.row
     try:
-        there = await store.row(row.task_id, deleted=True)
+        stored = await store.row(row.task_id, deleted=True)
     except TaskNotFound:
         return False
-    differs = _difference(row, there)
+    differs = _difference(row, stored)
     if differs is None and await digest_at(store, row.task_id, row.head) != task.digest:
         differs = "journal"
     if differs is not None:
@@ -262,33 +262,36 @@ async def _is_known(store: JournalStore, task: Section) -> bool:
     return True
 
 
-def _difference(row: TaskRow, there: TaskRow) -> str | None:
+def _difference(row: TaskRow, stored: TaskRow) -> str | None:
     if row.deleted:
-        return None if there.head >= row.head else "journal"
-    if there.deleted or there.head != row.head:
+        return None if stored.head >= row.head else "journal"
+    if stored.deleted or stored.head != row.head:
         return "journal"
     for name in ("agent", "thread_id", "created", "parent", "base", "base_seq", "labels"):
-        if getattr(row, name) != getattr(there, name):
+        if getattr(row, name) != getattr(stored, name):
             return name
     return None
 
 
-async def _is_same_thread(store: JournalStore, line: int, found: tuple[str, int, list[ThreadMember]]) -> bool:
-    """Whether the store has this thread, maybe with newer words; raises `ImportRefused` if it has another."""
-    name, version, members = found
+async def _is_same_thread(
+    store: JournalStore, line: int, thread: tuple[str, int, list[ThreadMember]]
+) -> bool:
+    """Whether the store has this thread, perhaps with newer messages; raises `TaskConflict` if it has another."""
+    name, version, members = thread
     at, _ = await store.thread(name)
     if at == 0:
         return False
-    _, there = await store.thread(name, version=version)
-    wanted = [ThreadMember(m.version, m.task_id, m.seq, covers=m.covers) for m in members if m.gone is None]
-    if at < version or there != wanted:
+    _, stored = await store.thread(name, version=version)
+    exported = [ThreadMember(m.version, m.task_id, m.seq, covers=m.covers) for m in members if m.gone is None]
+    if at < version or stored != exported:
         raise _thread_conflict(name, at, members, line)
     return True
 
 
 def _thread_conflict(name: str, at: int, members: list[ThreadMember], line: int = 0) -> TaskConflict:
     return TaskConflict(
-        f"line {line}: thread {name!r} is in this store at version {at}, with other words: import into another store",
+        f"line {line}: thread {name!r} is in this store at version {at}, with other messages: import into another "
+        "store",
         task_id=members[-1].task_id if members else "",
         field="thread",
     )

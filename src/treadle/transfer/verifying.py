@@ -20,7 +20,7 @@ from treadle.errors import JournalCorrupt, StoreError, TaskNotFound
 from treadle.ports import JournalReader, Record, TaskFilter, TaskRow, ThreadMember
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
-"""About how much of a journal is held at once."""
+"""About how many bytes of a journal are in memory at once."""
 
 _ROWS: Final = 200
 
@@ -29,14 +29,14 @@ Problem = Literal["journal", "order", "conversation", "row", "thread", "base"]
 
 @frozen
 class Finding:
-    """Something that is not as it was written.
+    """A difference from what was written.
 
     Args:
-        task_id: whose; a thread's id when `problem` is `thread` and no task is to blame.
-        seq: the event from which on the journal is not to be trusted, or that the finding is about.
+        task_id: the task; a thread's id when `problem` is `thread` and no task is the cause.
+        seq: the first event of the journal that is not to be trusted, or that the finding is about.
         problem: `journal` for records that were changed, are missing or cannot be read; `order` for events that cannot
-            follow each other; `conversation`, `row`, `thread` or `base` for what does not agree with the journal.
-        text: what is wrong, for people.
+            follow each other; `conversation`, `row`, `thread` or `base` for what contradicts the journal.
+        text: a sentence that says what is wrong.
     """
 
     task_id: str
@@ -68,7 +68,7 @@ class VerifyReport:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All that is not as it was written; empty when everything is whole."""
+        """All findings; empty when nothing is damaged."""
         return (*[finding for task in self.tasks for finding in task.findings], *self.threads)
 
     @property
@@ -83,8 +83,8 @@ class VerifyReport:
 
     def raise_for_findings(self) -> None:
         """Raise `JournalCorrupt` for the first finding, if there is one."""
-        for found in self.findings:
-            raise JournalCorrupt(str(found), task_id=found.task_id, seq=found.seq)
+        for finding in self.findings:
+            raise JournalCorrupt(str(finding), task_id=finding.task_id, seq=finding.seq)
 
 
 async def pages(
@@ -95,7 +95,7 @@ async def pages(
     while after < upto:
         page = await store.read(task_id, after=after, upto=min(upto, after + window))
         if not page:
-            after += window  # whoever checks the chain sees that something is missing
+            after += window  # the check of the chain finds what is missing
             continue
         yield page
         size = size_of(page)
@@ -133,7 +133,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
     history = ThreadHistory(store)
     if task_id is not None:
         return VerifyReport((await verified(store, history, await store.row(task_id)),))
-    found: list[TaskVerified] = []
+    tasks: list[TaskVerified] = []
     listed: set[str] = set()
     threads: set[str] = set()
     incomplete: list[Finding] = []
@@ -141,10 +141,10 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
         listed.add(row.task_id)
         threads.add(row.thread_id)
         try:
-            found.append(await verified(store, history, row))
+            tasks.append(await verified(store, history, row))
         except TaskNotFound as error:
             finding = Finding(row.task_id, 1, "row", f"it is listed and cannot be found by its id: {error}")
-            found.append(TaskVerified(row.task_id, 0, 0, (finding,)))
+            tasks.append(TaskVerified(row.task_id, 0, 0, (finding,)))
     for thread in sorted(threads):
         version, members = await store.thread(thread)
         if (text := _lost(thread, version, members)) is not None:
@@ -152,13 +152,13 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
         for member in members:
             if member.task_id not in listed:
                 listed.add(member.task_id)
-                found.append(await _member_verified(store, history, member))
-        named = {finding.task_id for task in found for finding in task.findings}
+                tasks.append(await _member_verified(store, history, member))
+        named = {finding.task_id for task in tasks for finding in task.findings}
         for turn in (await history.messages(thread)).damaged:
             if turn.task_id not in named:
                 text = f"thread {thread!r} is read without its messages: {turn}"
                 incomplete.append(Finding(turn.task_id, turn.seq, "thread", text))
-    return VerifyReport(tuple(found), tuple(incomplete))
+    return VerifyReport(tuple(tasks), tuple(incomplete))
 
 
 async def _member_verified(
@@ -167,12 +167,12 @@ async def _member_verified(
     try:
         return await verified(store, history, await store.row(member.task_id, deleted=True))
     except TaskNotFound as error:
-        finding = Finding(member.task_id, member.seq, "thread", f"a thread holds its words: {error}")
+        finding = Finding(member.task_id, member.seq, "thread", f"a thread holds its messages: {error}")
         return TaskVerified(member.task_id, 0, 0, (finding,))
 
 
 async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -> TaskVerified:
-    """Return what there is to say about a task as its row stood; what was written since is left for the next look."""
+    """Return the report on a task up to the head in its row; later events are left for the next check."""
     reading = _Reading(start(row.task_id))
     findings: list[Finding] = []
     try:
@@ -205,7 +205,7 @@ def _plain(error: JournalCorrupt) -> str:
 
 
 class _OutOfOrder(Exception):
-    """An event cannot follow those before it; `why` says which."""
+    """An event cannot follow those before it; `why` names it."""
 
     def __init__(self, why: JournalCorrupt) -> None:
         super().__init__(str(why))
@@ -214,7 +214,7 @@ class _OutOfOrder(Exception):
 
 @mutable
 class _Reading:
-    """A journal while it is read: checked, folded, and let go of."""
+    """A journal while it is read, page by page: checked and folded."""
 
     state: TaskState
     digest: bytes = b""
@@ -231,8 +231,8 @@ class _Reading:
     def take(self, page: list[Record]) -> None:
         state = self.state
         self.size += size_of(page)
-        for epoch, found in unfold(state.task_id, page, after=state.seq, previous=self.digest):
-            for event in found:
+        for epoch, events in unfold(state.task_id, page, after=state.seq, previous=self.digest):
+            for event in events:
                 try:
                     loading.apply_checked(state, event, epoch)
                 except JournalCorrupt as error:
@@ -245,7 +245,7 @@ class _Reading:
         self.digests = {record.seq: record.digest for record in page}
 
     def end(self) -> Iterator[Finding]:
-        """Whether the conversation that the next request would hold is well-formed."""
+        """Yield what is malformed in the conversation that the next request would hold."""
         state, step = self.state, self.state.step
         messages = state.messages
         alone = (
@@ -273,11 +273,11 @@ def _at_the_mark(row: TaskRow, reading: _Reading) -> Iterator[Finding]:
 
 
 async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[Finding]:
-    """What does not agree with the journal in the task's row, its thread and what it was forked from."""
-    task, found = row.task_id, list[Finding]()
+    """Return what contradicts the journal in the task's row, its thread and the task it was forked from."""
+    task, findings = row.task_id, list[Finding]()
     if row.deleted:
-        return found  # of its row only what others need was kept
-    for name, here, there in (
+        return findings  # its row holds only what other tasks need
+    for name, in_row, in_journal in (
         ("agent", row.agent, state.agent),
         ("thread", row.thread_id, state.thread),
         ("parent", row.parent, state.parent),
@@ -285,27 +285,27 @@ async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[
         ("base_seq", row.base_seq, state.fork_seq),
         *((("state", row.state, state.ended),) if state.ended is not None and row.driver is None else ()),
     ):
-        if here != there:
-            text = f"the row says {name} {here!r}, the journal {there!r}"
-            found.append(Finding(task, state.seq, "row", text))
+        if in_row != in_journal:
+            text = f"the row says {name} {in_row!r}, the journal {in_journal!r}"
+            findings.append(Finding(task, state.seq, "row", text))
     if row.base is not None:
         try:
             await store.row(row.base, deleted=True)
         except (TaskNotFound, StoreError) as error:
-            found.append(Finding(task, row.base_seq, "base", f"the task it was forked from: {error}"))
+            findings.append(Finding(task, row.base_seq, "base", f"the task it was forked from: {error}"))
     if state.thread_version:
         member = ThreadMember(state.thread_version, task, state.end_seq, covers=state.covers)
         _, members = await store.thread(state.thread, version=state.thread_version)
         if member not in members:
             text = f"thread {state.thread!r} does not hold it as of version {state.thread_version}"
-            found.append(Finding(task, state.end_seq, "thread", text))
-    return found
+            findings.append(Finding(task, state.end_seq, "thread", text))
+    return findings
 
 
 async def _beginning(
     store: JournalReader, history: ThreadHistory, task_id: str, began: tuple[str, int]
 ) -> list[Finding]:
-    """What is missing of the messages that a task began with."""
+    """Return what is missing of the messages that a task began with."""
     thread, base = began
     if not base:
         return []
@@ -315,15 +315,15 @@ async def _beginning(
         return [Finding(task_id, 1, "thread", text)]
     if (text := _lost(thread, version, members)) is not None:
         return [Finding(task_id, 1, "thread", f"of what it began with something is lost: {text}")]
-    found = (await history.begin(thread, base)).damaged
+    damaged = (await history.begin(thread, base)).damaged
     return [
         Finding(task_id, 1, "thread", f"it began with messages of task {turn.task_id}: {turn}")
-        for turn in found
+        for turn in damaged
     ]
 
 
 def _lost(thread: str, version: int, members: list[ThreadMember]) -> str | None:
-    """Say so if a version of a thread cannot have these members: each version adds one or takes one out."""
+    """Return why a version of a thread cannot have these members: each version adds one or takes one out."""
     if (version - len(members)) % 2 == 0:
         return None
     return f"version {version} of thread {thread!r} has {len(members)} members, and at least one more belongs to it"
