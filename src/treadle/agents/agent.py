@@ -165,8 +165,8 @@ class Agent(Generic[C]):
         direct = next((tool.spec.name for tool in checked_tools if tool.spec.return_direct), None)
         if direct is not None and output_type is not str:
             raise ConfigurationError(
-                f"Agent {name!r}: the result of the tool {direct!r} would be the answer, of whatever type it is: give "
-                "up its return_direct=, or output_type="
+                f"Agent {name!r}: the result of the tool {direct!r} would be the answer without being of the "
+                "output type: remove its return_direct=, or output_type="
             )
         try:
             values["dialect"], values["custom_worker"] = resolve_worker(

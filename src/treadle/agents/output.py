@@ -1,7 +1,7 @@
 """`OutputType`: what an agent's answer has to be, as a schema for its model and as a check of what the model wrote.
 
-Pydantic is imported when the first agent with an `output_type` is made. Nothing here decides: whoever performs a model
-call reads the answer with it, and the journal holds what was read as JSON data.
+Pydantic is imported when the first agent with an `output_type` is made. Nothing here decides: the engine
+reads an answer with it, and the journal holds the value as JSON data.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 WRAPPER: Final = "answer"
-"""The one property of the object that stands for an answer which is no object itself."""
+"""The one property of the object that wraps an answer which is no object itself."""
 
 
 class OutputType:
-    """A type that answers are to be of.
+    """The type of an agent's answers.
 
     Args:
         agent: the agent's name, for errors.
@@ -34,17 +34,17 @@ class OutputType:
     __slots__ = ("_adapter", "_wraps", "name", "schema")
 
     name: str
-    """what people call the type"""
+    """the name of the type, for people"""
 
     schema: dict[str, Json]
-    """JSON schema of the object that a model writes: the type's own, or one that holds the answer in `answer`"""
+    """JSON schema of the object that a model writes: the type's own, or one that wraps the answer"""
 
     def __init__(self, agent: str, annotation: Any) -> None:
         from pydantic import TypeAdapter
         from pydantic.json_schema import GenerateJsonSchema
 
         class Quiet(GenerateJsonSchema):
-            """Without a word on defaults that JSON has no form for."""
+            """Does not warn of defaults that JSON has no form for."""
 
             ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
@@ -62,52 +62,51 @@ class OutputType:
 
     @property
     def value_schema(self) -> dict[str, Json]:
-        """JSON schema of the answer itself, in no object of its own."""
+        """JSON schema of the answer itself, without the object that wraps it."""
         if not self._wraps:
             return self.schema
         inner = cast("dict[str, dict[str, Json]]", self.schema["properties"])[WRAPPER]
         return {**inner, "$defs": self.schema["$defs"]} if "$defs" in self.schema else inner
 
     def read(self, written: Json) -> Json:
-        """Return the answer in what a model wrote, as JSON data of which `load` makes it again.
+        """Return the answer in what a model wrote, as JSON data that `load` reads.
 
-        An answer that is to stand in an object of its own is taken without it too. Raises `ValueError` whose text says
-        which fields are wrong, and how.
+        An answer that has to be wrapped is also read without its wrapper. Raises `ValueError`; the message says which
+        fields are wrong, and how.
         """
-        inside = self._inside(written)
-        data = written if inside is None else inside[0]
+        wrapped = self._is_wrapped(written)
+        data = cast("dict[str, Json]", written)[WRAPPER] if wrapped else written
         try:
             value = self._validated(data)
         except ValueError as error:
-            if self._wraps and inside is None:
+            if self._wraps and not wrapped:
                 raise ValueError(f'write {{"{WRAPPER}": ...}} with the answer in it ({error})') from error
             raise
         try:
-            # Defaults filled in and words made numbers: but only if it comes back as what it is.
-            kept = self._adapter.dump_python(value, mode="json", by_alias=True)
-            again = self._made(kept)
-            return kept if type(again) is type(value) and again == value else data
-        except Exception:  # noqa: BLE001  own serializers and comparisons: then it is kept as the model wrote it
+            # With defaults filled in and texts made numbers, but only if that reads as the same value.
+            dumped = self._adapter.dump_python(value, mode="json", by_alias=True)
+            again = self._made(dumped)
+            return dumped if type(again) is type(value) and again == value else data
+        except Exception:  # noqa: BLE001  a serializer or comparison of the user failed: keep what the model wrote
             return data
 
-    def _inside(self, written: Json) -> list[Json] | None:
-        if not self._wraps or not isinstance(written, dict):
-            return None
-        held = cast("dict[str, Json]", written)
-        return [held[WRAPPER]] if list(held) == [WRAPPER] else None
+    def _is_wrapped(self, written: Json) -> bool:
+        return (
+            self._wraps and isinstance(written, dict) and list(cast("dict[str, Json]", written)) == [WRAPPER]
+        )
 
     def load(self, data: Json) -> Any:
-        """Return the answer that JSON data from a journal stands for.
+        """Return the answer of which a journal has the JSON data.
 
-        What another version of the agent wrote and does not fit this type is returned as it is.
+        Data that another version of the agent wrote, and that does not fit this type, is returned as it is.
         """
         try:
             return self._made(data)
-        except Exception:  # noqa: BLE001  validators are anybody's code, and a result is never an exception
+        except Exception:  # noqa: BLE001  a validator of the user failed, and a result is never an exception
             return data
 
     def unwrapped(self, written: Json) -> Json:
-        """Return the answer as far as it is there in an object that a model is still writing."""
+        """Return the answer so far in an object that a model is still writing."""
         if not self._wraps or not isinstance(written, dict):
             return written
         return cast("dict[str, Json]", written).get(WRAPPER)
@@ -124,9 +123,9 @@ class OutputType:
         try:
             return self._made(data)
         except ValidationError as error:
-            known = list(cast("dict[str, Json]", self.schema.get("properties", {})))
+            fields = list(cast("dict[str, Json]", self.schema.get("properties", {})))
             details = error.errors(include_url=False, include_context=True)
-            raise ValueError(clauses(details, data, known, "the answer")) from error
+            raise ValueError(clauses(details, data, fields, "the answer")) from error
         except Exception as error:
             raise ValueError(f"it could not be checked: {error_text(error, 300)}") from error
 

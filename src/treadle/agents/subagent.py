@@ -1,4 +1,4 @@
-"""Agents as tools of other agents: called with a text, they answer. A runner runs each call as a task of its own."""
+"""Subagents as tools: called with a text, they answer. The runner runs each call as a task of its own."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class SubagentTool:
         )
 
     def validate(self, arguments: dict[str, Json]) -> str:
-        """Return the text that the agent is to be given; raises `ToolArgumentsInvalid`."""
-        told: Any = arguments.get("input")
-        if not isinstance(told, str) or not told.strip() or len(arguments) != 1:
+        """Return the input of the agent's task; raises `ToolArgumentsInvalid`."""
+        text: Any = arguments.get("input")
+        if not isinstance(text, str) or not text.strip() or len(arguments) != 1:
             raise ToolArgumentsInvalid(
                 f'{self.spec.name} takes {{"input": text}} and nothing else, and the text must not be empty'
             )
-        return told
+        return text
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
         """Refuse: only a runner can run an agent."""
         raise ConfigurationError(f"the agent {self.agent_name} is run by a runner, as a task of its own")
 
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
-        """Refuse: what an agent did is taken back in its task."""
+        """Refuse: the calls of an agent are undone in its own task."""
         raise ConfigurationError(f"what the agent {self.agent_name} did is taken back in its own task")
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
-        """Return that it is not known: it need not be asked, since the task has a journal."""
+        """Return that the outcome is unknown: it is in the journal of the agent's task."""
         return Unknown()

@@ -1,7 +1,7 @@
-"""Offers: which of an agent's tools each request to its model holds.
+"""Tool selection: which of an agent's tools each request to its model offers (`Agent(offer=)`).
 
 What a task may do is fixed by its agent's `tools`: a call of any of them can be recovered after a crash, settled and
-taken back. An offer only chooses among them, before each request; what it chose is journalled with the request.
+undone. A selector only chooses among them before each request; its choice is journalled with the request.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from treadle.errors import ConfigurationError
 from treadle.ports import Tool
 
 ToolSelector: TypeAlias = Callable[[RequestContext[Any]], Iterable[str | Tool]]
-"""Chooses tools for a request, or names of tools. It should follow from what it is given, and be quick."""
+"""Returns the tools of a request, or their names. It should depend on its argument alone, and be quick."""
 
 
 @runtime_checkable
 class DescribedToolSelector(Protocol):
-    """An offer that is an object: it looks at the tools before there is an agent, and says what it goes by."""
+    """A selector with settings: it checks the tools when the agent is made, and is part of its fingerprint."""
 
     def check(self, tools: Sequence[Tool]) -> None:
-        """Raise `ConfigurationError` when it cannot choose among these tools."""
+        """Raise `ConfigurationError` if it cannot select among these tools."""
         ...
 
     def facts(self) -> Json:
-        """Return what a version of an agent is told by: JSON data that differs when the offer does."""
+        """Return JSON data that differs when the settings do, for the fingerprint of the agent."""
         ...
 
     def __call__(self, ctx: RequestContext[Any]) -> Iterable[str | Tool]: ...
 
 
 def checked_tool_selector(offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
-    """Return an offer; raises `ConfigurationError` for what cannot choose among these tools."""
-    called = offer if inspect.isroutine(offer) else getattr(offer, "__call__", None)  # noqa: B004
-    if isinstance(offer, type) or called is None:
+    """Return an offer that can select among these tools; raises `ConfigurationError` for others."""
+    call = offer if inspect.isroutine(offer) else getattr(offer, "__call__", None)  # noqa: B004
+    if isinstance(offer, type) or call is None:
         raise ConfigurationError(f"offer must be a ToolIndex or a function of RequestContext, got {offer!r}")
-    if inspect.iscoroutinefunction(called):
+    if inspect.iscoroutinefunction(call):
         raise ConfigurationError("offer must be a plain function, not an async one: it may wait for nothing")
     if isinstance(offer, DescribedToolSelector):
         offer.check(tools)
@@ -47,14 +47,14 @@ def checked_tool_selector(offer: Any, tools: tuple[Tool, ...]) -> ToolSelector:
 
 
 def facts(offer: ToolSelector) -> Json:
-    """Return what tells an offer from another one."""
+    """Return JSON data that differs between selectors."""
     if isinstance(offer, DescribedToolSelector):
         return offer.facts()
     return getattr(offer, "__qualname__", type(offer).__qualname__)
 
 
 def selected_names(offer: ToolSelector, ctx: RequestContext[Any]) -> set[str]:
-    """Return the names of the tools that an offer chooses, unchecked; raises `ConfigurationError` for what is none."""
+    """Return the names that a selector returns, unchecked; raises `ConfigurationError` for anything else."""
     answer: Any = offer(ctx)
     if isinstance(answer, str) or not isinstance(answer, Iterable):
         raise ConfigurationError(f"an offer returns tools or their names, got {answer!r:.80}")

@@ -1,10 +1,13 @@
-"""The function-calling worker: ask the model, run the calls it asks for, tell it the results, until it answers.
+"""The function-calling worker: call the model, run the calls of its answer, send it the results, until it answers.
 
-no step                    a step starts
-step without an answer     the model is asked
-answer with calls          the calls run, independent of each other; lost ones are settled
-answer without calls       the step is the last one, unless the answer is to be of a type and is not
-all calls ended            the step completes, and is the last one if a `return_direct` call succeeded
+state of the task          what `decide` returns
+no step                    the start of a step
+step without an answer     a request to the model
+answer with calls          the calls, in parallel; those a crash cut off are settled first
+answer without calls       the end of the step, as the last one unless the answer is of the wrong type
+all calls ended            the end of the step, as the last one if a `return_direct` call succeeded
+
+A step is one answer of the model with its calls. A failed step ends the task, and is taken up again by `resume`.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ def decide(state: TaskState, rules: Rules) -> Decision:
 
 
 def _wants_an_answer(state: TaskState, step: StepState) -> bool:
-    """Whether the model is to be asked: not again in a step whose calls it asked for, but for a last answer."""
+    """Whether the step needs an answer: the first one, or at a limit a last one after its calls."""
     status = step.model_call.status
     if status == "proposed" or status == "failed":
         return len(step.calls) == step.answered_calls or state.limit is not None
@@ -69,7 +72,7 @@ def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:
     if call.tries is not None and call.tries.retry_at is not None:
         return Wait("timer")
     if state.unread and step.unasked:
-        # Words that came while the step was stopped go before its next request.
+        # Messages that arrived while the step was stopped go before its next request.
         return e.StepStarted(step.id, step.index, step.attempt)
     final = state.limit is not None
     if call.status != "begun" and not final:
@@ -141,7 +144,7 @@ def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
 
 
 def _answering_end(step: StepState) -> e.ToolEnded | None:
-    """Return the end of the first open call that gives the answer: such a call never runs, it was read already."""
+    """Return the end of the first open call that is the typed answer: it was read already, and never runs."""
     typed = step.typed
     call = next((call for call in step.open.values() if call.answers and call.status == "proposed"), None)
     if call is None or typed is None:
@@ -158,7 +161,7 @@ def _answering_end(step: StepState) -> e.ToolEnded | None:
 
 
 def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Decision | None:
-    """Return what follows from an answer that is to be of a type; None if another step is to give it."""
+    """Return what follows from an answer that has a type; None if the next step has to give it."""
     typed = step.typed
     if typed is None:
         why = REASONS.get(step.model_call.finish) if not step.calls else None
@@ -185,7 +188,7 @@ def _last_answer(state: TaskState, rules: Rules, step: StepState) -> e.StepCompl
 
 
 def _limit_after(state: TaskState, rules: Rules, step: StepState) -> e.LimitReached | None:
-    """Return the limit that this step's end reaches, if the step has not answered."""
+    """Return the limit that the end of a step without an answer reaches."""
     limits = rules.limits
     if (
         limits.tool_calls is not None
@@ -199,33 +202,33 @@ def _limit_after(state: TaskState, rules: Rules, step: StepState) -> e.LimitReac
 
 
 def _unreadable(state: TaskState, rules: Rules, step: StepState) -> e.StepFailed | None:
-    """Return the failure of a step whose answer was the last of too many in a row that could not be read.
+    """Return the failure of a step whose unreadable answer is one too many in a row.
 
-    A step that is tried again after that failed is left as it is, and the model is asked again in the next one.
+    The next attempt of a step that failed so completes, and the model is called again in the next step.
     """
     most = rules.max_parse_errors
     if most is None or step.attempt > 1 or not _is_unreadable(step):
         return None
-    count, place = 1, len(state.steps)
-    while count < most and place > state.floor and _is_unreadable(state.steps[place - 1]):
-        if state.steps[place - 1].attempt > 1:
+    count, index = 1, len(state.steps)
+    while count < most and index > state.floor and _is_unreadable(state.steps[index - 1]):
+        if state.steps[index - 1].attempt > 1:
             break
-        count, place = count + 1, place - 1
+        count, index = count + 1, index - 1
     if count < most:
         return None
-    why = step.calls[-1].problem
+    problem = step.calls[-1].problem
     times = f"{count} answers of the model in a row" if count > 1 else "the model's answer"
-    text = f"{times} could not be read, at last because {why}"
+    text = f"{times} could not be read, at last because {problem}"
     return e.StepFailed(step.id, e.Failure("worker", "unparsable", text))
 
 
 def _is_unreadable(step: StepState) -> bool:
-    """Whether nothing of a step's answer could be used."""
+    """Whether no call of a step's answer could be read."""
     return step.status != "skipped" and bool(step.calls) and all(call.problem for call in step.calls)
 
 
 def _failed_call(rules: Rules, step: StepState) -> Decision | None:
-    """Return what the failure policy makes of the first call that failed, unless the model is to deal with it."""
+    """Return what the failure policy makes of the first failed call; None if the model deals with it."""
     if rules.on_unknown_outcome == "fail" and step.attempt == 1:
         unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
         if unknown is not None and unknown.error is not None:
@@ -241,7 +244,7 @@ def _failed_call(rules: Rules, step: StepState) -> Decision | None:
 
 
 _STOPS = ("fail", "pause")
-"""What of a failure policy the model hears nothing of."""
+"""The failure policies under which the model does not deal with the failure."""
 
 
 def _failed(step: StepState) -> Iterator[CallState]:
@@ -253,7 +256,7 @@ def _policy_for(rules: Rules, call: CallState) -> ToolFailurePolicy:
 
 
 def _tolerated(rules: Rules, step: StepState) -> str | None:
-    """Return why the task is degraded from now on, if a call failed and the policy says so."""
+    """Return why the task is degraded from now on: a call failed, and the policy is `degrade`."""
     if rules.on_tool_failure != "degrade" and rules.on_subagent_failure != "degrade":
         return None
     call = next((call for call in _failed(step) if _policy_for(rules, call) == "degrade"), None)

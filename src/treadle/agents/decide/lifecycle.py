@@ -95,7 +95,7 @@ def _cancel(state: TaskState) -> Decision:
 
 
 def _close_undo(state: TaskState) -> e.Event | None:
-    """Return the end of a compensation that began and has none: not known, or found not to have happened."""
+    """Return the end of a compensation that a crash cut off: of unknown outcome, or found not to have happened."""
     for call in state.undo.queue if state.undo is not None else ():
         name = undo_id(call.id)
         if call.undo_status == "not_happened":
@@ -111,7 +111,7 @@ def _close_undo(state: TaskState) -> e.Event | None:
 
 
 def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
-    """Return what follows a reached limit; None lets the worker ask for a last answer."""
+    """Return what follows a reached limit; None lets the worker request a last answer."""
     step = state.step
     out_of_time = state.limit == "seconds"
     if (
@@ -119,7 +119,7 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
         and step.model_call.final
         and step.model_call.status in (("answered",) if out_of_time else ("begun", "answered"))
     ):
-        return None  # the last answer is here, or on its way: only time that is up stops that
+        return None  # the last answer is there or in flight, and only the limit on time stops it
     if state.in_flight() and (out_of_time or rules.on_limit != "pause"):
         return ()
     if rules.on_limit == "pause":
@@ -139,7 +139,7 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
 
 
 def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
-    """End what the steps left open, compensate one call after the other, newest first, then rewind."""
+    """Close the open calls of the undone steps, compensate their calls one by one, the newest first, then rewind."""
     for step in state.under_way():
         open_call = close_calls_of(step, "its step was undone", "cancelled")
         if open_call is not None and is_undone(undo, step):
@@ -157,13 +157,13 @@ def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
 
 
 def undo_report(state: TaskState, undo: UndoState) -> tuple[e.UndoneCall, ...]:
-    """Return what became, so far, of each call in the steps that are undone, newest first."""
+    """Return what the undo did so far to each call of the undone steps, the newest first."""
     steps = [step for step in (*state.steps, *state.under_way()) if is_undone(undo, step)]
     return tuple(_undone(call) for step in reversed(steps) for call in reversed(step.calls))
 
 
 def is_undone(undo: UndoState, step: StepState) -> bool:
-    """Whether an undo is to take a step back."""
+    """Whether an undo takes a step back."""
     return step.id in undo.steps if undo.steps else step.index > undo.to
 
 

@@ -1,4 +1,4 @@
-"""`Rules`: what a drive of a task goes by, worked out once from agent and options. Plain data for the pure part."""
+"""`Rules`: what `decide` needs of agent and options, derived once per drive. Plain data for the pure part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OnUnknownOutcome = Literal["wait", "tell_model", "fail"]
 class Rules:
     """What `decide` needs to know besides the state.
 
-    Without an agent (`tools` empty, `knows_agent` false) only what needs no code can be decided.
+    Without an agent (`tools` empty, `knows_agent` false) only effects that need no code are decided.
     """
 
     model: str = ""
@@ -33,24 +33,24 @@ class Rules:
     on_unknown_outcome: OnUnknownOutcome = "wait"
     max_parallel_tools: int = 64
     max_parse_errors: int | None = None
-    """how many answers in a row may be unreadable, where the model's words have to be read"""
+    """how many answers in a row may be unreadable, if the agent speaks a text protocol with its model"""
 
     output_retries: int | None = None
-    """if answers are to be of a type: how many in a row may be wrong before the step fails"""
+    """how many answers of the wrong type in a row are sent back before the step fails; None if answers are text"""
 
     max_parallel_steps: int = 64
     only_steps: frozenset[str] | None = None
-    """if the task's steps are functions: the ids of those that may run now, if not all"""
+    """the ids of the step functions that may run now; None for all"""
 
     first_steps: tuple[NextStep, ...] = ()
-    """what a task whose steps are functions begins with, if its worker need not be asked for that"""
+    """the first steps of a task of step functions; empty if its worker is asked for them"""
 
     finalizes_answers: bool = False
-    """whether the worker is to have a last look at the answer before the task ends"""
+    """whether the worker is called with the answer before the task ends"""
 
     knows_agent: bool = True
 
     agents: frozenset[str] = frozenset()
-    """which of the tools are agents"""
+    """the names of the tools that call subagents"""
 
     on_subagent_failure: ToolFailurePolicy = "continue"

@@ -1,11 +1,12 @@
-"""The worker whose steps are functions: what is ready runs, beside whatever else runs, until a step has the answer.
+"""The worker whose steps are functions: run all steps that are ready, in parallel, until a step has the answer.
 
-no plan                    the worker is asked for the first step
-a step failed              what runs ends; then the failure policy of what failed decides
-a step nobody needs        it is stopped and given up
-a step is ready            it starts, up to so many at a time
-running steps              their functions, and what these asked for: tools and the model
-nothing                    the plan leads nowhere: the task fails
+state of the graph          what `decide` returns
+no plan                     a request to the worker for the first step
+steps not needed any more   their end, once nothing of them is in flight
+a step is ready             its start, while fewer than `max_parallel_steps` run
+running steps               their functions, and the calls and model requests that these made
+a step failed               once no step runs: what the failure policy makes of it
+nothing                     the failure of the task: the plan leads nowhere
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def decide(state: TaskState, rules: Rules) -> Decision:
     if graph.running:
         return Wait("idle")
     if state.unread and not (graph.planned or graph.ready):
-        return _first(state, rules)  # words that came after the answer
+        return _first(state, rules)  # a message that arrived after the answer
     if rules.only_steps is not None:
         return Wait("idle")
     return fail(state, e.Failure("worker", "no_way_on", NO_STEP_LEFT))
@@ -71,16 +72,16 @@ def _effects(decision: Decision | None) -> tuple[Effect, ...]:
 
 
 def _first(state: TaskState, rules: Rules) -> Decision:
-    """Return what a task begins with."""
+    """Return the plan of a task's first steps, or the request for it."""
     if state.error is not None:
         return fail(state, state.error)
     return e.StepsPlanned(rules.first_steps) if rules.first_steps else (ConsultWorker("initialize"),)
 
 
 def _begin(state: TaskState, rules: Rules, graph: Graph) -> e.Event | None:
-    """Return the start of a step, if one may start: of those that failed only once the task is taken up again."""
+    """Return the start of a step; a failed step starts again only once the task is taken up again."""
     if graph.unneeded:
-        return None  # what comes after them is to begin the same whether they were quick to end or not
+        return None  # the order of later starts must not depend on how fast these steps end
     if graph.failed:
         if state.error is not None:
             return None
@@ -102,7 +103,7 @@ def _may_run(rules: Rules, node: StepNode) -> bool:
 
 
 def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
-    """Return what running steps want, in flight or not; None if that is nothing."""
+    """Return the effects of running steps, those in flight included; None if there are none."""
     effects: list[Effect] = []
     unsettled: list[CallState] = []
     over: list[CallState] = []
@@ -110,7 +111,7 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
         node for node in graph.running.values() if node.id not in graph.unneeded and _may_run(rules, node)
     ]
     for node in islice(runs, rules.max_parallel_steps):
-        assert node.step is not None, "it has begun"
+        assert node.step is not None, "a running step has begun"
         effects.append(RunFunction(node.id, node))
         ended = _calls(state, rules, node.step, effects, unsettled, over)
         if ended is not None:
@@ -129,7 +130,7 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
 
 
 def _rests(node: StepNode) -> bool:
-    """Whether a running step has a request whose next attempt is still to wait."""
+    """Whether a running step waits before the next attempt of a request."""
     return any(
         call.tries is not None and call.tries.retry_at is not None for call in node.model_calls.values()
     )
@@ -158,23 +159,25 @@ def _calls(
     return None
 
 
-def _over(state: TaskState, rules: Rules, wanted: CallState) -> bool:
-    """Whether a call that has not begun is one more than may be made."""
+def _over(state: TaskState, rules: Rules, call: CallState) -> bool:
+    """Whether the limit on calls forbids that a proposed call begins."""
     most = rules.limits.tool_calls
     if most is None or state.tool_calls <= most:
         return False
-    waiting = [call for step in state.under_way() for call in step.open.values() if call.status == "proposed"]
-    return state.tool_calls - len(waiting) + waiting.index(wanted) >= most
+    proposed = [
+        other for step in state.under_way() for other in step.open.values() if other.status == "proposed"
+    ]
+    return state.tool_calls - len(proposed) + proposed.index(call) >= most
 
 
 def _requests(
     state: TaskState, rules: Rules, runs: list[StepNode], effects: list[Effect]
 ) -> e.LimitReached | None:
-    """Add the requests to the model that running steps want, as far as limits and timers allow."""
+    """Add the model requests of running steps, as far as limits and timers allow; or return the limit reached."""
     fresh, spent = 0, None
     for node in runs:
         for call_id, call in node.model_calls.items():
-            assert node.step is not None, "it has begun"
+            assert node.step is not None, "a running step has begun"
             if call.tries is not None and call.tries.retry_at is not None:
                 continue
             if call.status == "proposed":
@@ -195,7 +198,7 @@ def _repeats_reached(state: TaskState, rules: Rules, step: StepState) -> e.Limit
 
 
 def _after_failure(state: TaskState, rules: Rules, node: StepNode) -> Decision:
-    """Return what the failure policy makes of a step that failed, now that nothing runs any more."""
+    """Return what the failure policy makes of a failed step, now that no step runs any more."""
     step = node.step
     error = step.error if step is not None else None
     if step is None or error is None:

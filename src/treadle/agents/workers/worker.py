@@ -1,4 +1,4 @@
-"""Workers of one's own: a function for each step, an `AgentWorker`, or a pure `decide`."""
+"""Custom workers: one function for all steps, an `AgentWorker`, or a pure `decide`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from treadle.core.schedule import InvalidPlan, check, names_before
 from treadle.errors import ConfigurationError, WorkerError
 
 FIRST = "start"
-"""What the first step is called of a worker that is a plain function."""
+"""The name of the first step of a worker that is a plain function."""
 
 
 class Quorum(int):
-    """A join: so many of the steps that a step waits for have to end well; then the others are stopped."""
+    """A join: so many of the steps that a step waits for have to succeed; then the others are stopped."""
 
     def __new__(cls, n: int) -> Quorum:
         if isinstance(n, bool) or n < 1:
@@ -33,16 +33,16 @@ class Quorum(int):
 
 @frozen
 class StepResult:
-    """What a step came to.
+    """The result of a step.
 
     Args:
-        output: JSON data: the task's answer if this is the last step, else for the steps that follow.
-        is_last: the task has its answer.
-        next_steps: what is to follow; a step without `after` may begin at once, beside others.
-        skipped: why the step gives itself up, in words or as what it failed of: it has no output then, and a step that
-            waits for one of `any` does not count it.
-        sources: what the output rests on, each JSON data, such as `{"title", "url"}`; those of its calls count anyway.
-        artifacts: what the step made, each a `File` with a name and bytes, or a URL.
+        output: JSON data: the task's answer if this is the last step, else the input of the steps that follow.
+        is_last: whether the output is the task's answer.
+        next_steps: the steps to plan; a step without `after` may begin at once, in parallel with others.
+        skipped: why the step skips itself: a text, or the exception with which it failed. A skipped step has no
+            output, and a join of `any` does not count it.
+        sources: what the output is based on, each JSON data such as `{"title", "url"}`; sources of its calls are added.
+        artifacts: files that the step made, each a `File` with a name and bytes, or a URL.
     """
 
     output: Json = None
@@ -70,10 +70,7 @@ class AgentWorker(Protocol):
         ...
 
     def finalize_task(self, task: RunContext[Any], output: Json) -> Json | Awaitable[Json]:
-        """Have a last look at the answer, at least once, before the task ends; what is returned takes its place.
-
-        None leaves the answer as it is.
-        """
+        """Return an answer in place of this one, or None to leave it; called at least once before the task ends."""
         ...
 
 
@@ -81,7 +78,7 @@ class Decider:
     """A worker that is one pure function of state and rules; see `treadle.agents.decide.function_calling` for one.
 
     Args:
-        decide: called again after each event; must not do anything but return an event, effects, or `Wait`.
+        decide: called after each event; it returns an event, effects or `Wait`, and has no side effects.
     """
 
     def __init__(self, decide: DecideFunction) -> None:
@@ -93,8 +90,8 @@ class Decider:
     first_steps: tuple[NextStep, ...] = ()
 
     def facts(self) -> Json:
-        """Return what tells this worker from others."""
-        return f"decider:{_name(self.decide)}"
+        """Return JSON data that differs between workers, for the fingerprint of an agent."""
+        return f"decider:{qualified_name(self.decide)}"
 
 
 class FunctionWorker:
@@ -103,51 +100,51 @@ class FunctionWorker:
     decide: DecideFunction = staticmethod(step_functions.decide)
     runs_functions = True
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, worker: Any) -> None:
         self.parts: AgentWorker | None = None
-        if isinstance(given, AgentWorker):
-            self.parts = given
-            self.run: Callable[[StepContext[Any]], Any] = given.run_step
+        if isinstance(worker, AgentWorker):
+            self.parts = worker
+            self.run: Callable[[StepContext[Any]], Any] = worker.run_step
         else:
-            self.run = given
+            self.run = worker
         self.blocks = not is_async(self.run)
-        """whether it runs in a thread"""
+        """whether its steps run in a thread"""
 
     @property
     def first_steps(self) -> tuple[NextStep, ...]:
-        """What a task begins with, if that need not be asked for."""
+        """The first steps of a task; empty if the worker has to be asked for them."""
         return (NextStep(FIRST),) if self.parts is None else getattr(self.parts, "first_steps", ())
 
     @property
     def finalizes_answers(self) -> bool:
-        """Whether it wants a last look at answers."""
+        """Whether the worker is called with the answer before the task ends."""
         return self.parts is not None and getattr(self.parts, "finalizes_answers", True)
 
     def facts(self) -> Json:
-        """Return what tells this worker from others."""
-        own = getattr(self.parts, "facts", None)
-        if callable(own):
-            return cast("Json", own())
-        return f"function:{_name(self.run if self.parts is None else type(self.parts))}"
+        """Return JSON data that differs between workers, for the fingerprint of an agent."""
+        facts = getattr(self.parts, "facts", None)
+        if callable(facts):
+            return cast("Json", facts())
+        return f"function:{qualified_name(self.run if self.parts is None else type(self.parts))}"
 
     async def initialize(self, task: RunContext[Any]) -> tuple[NextStep, ...]:
         """Return the first steps of a task."""
-        assert self.parts is not None, "plain functions are not asked"
+        assert self.parts is not None, "a plain function is not consulted"
         step = await _awaited(self.parts.initialize_step(task))
         steps = (step,) if isinstance(step, NextStep) else tuple(step)
         return checked_steps("initialize_step", steps, ())
 
     async def finalize(self, task: RunContext[Any], output: Json) -> Json:
-        """Return what takes the answer's place, None if nothing does."""
-        assert self.parts is not None, "plain functions are not asked"
-        found = await _awaited(self.parts.finalize_task(task, output))
-        if not is_writable(found):
-            raise WorkerError(f"finalize_task must return JSON data or None, got {found!r:.200}")
-        return found
+        """Return the answer in place of an output; None leaves it as it is."""
+        assert self.parts is not None, "a plain function is not consulted"
+        answer = await _awaited(self.parts.finalize_task(task, output))
+        if not is_writable(answer):
+            raise WorkerError(f"finalize_task must return JSON data or None, got {answer!r:.200}")
+        return answer
 
 
 def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResult:
-    """Return what a step's function returned, with plain JSON data as output; raises `WorkerError`."""
+    """Return the result of a step's function with plain JSON data as output; raises `WorkerError`."""
     where = f"step {ctx.name!r} ({ctx.step_id})"
     if not isinstance(result, StepResult):
         raise WorkerError(f"{where} must return a StepResult, got {result!r:.200}")
@@ -161,8 +158,8 @@ def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResu
         raise WorkerError(f"{where}: next_steps must be a list of NextStep, got {planned!r:.200}")
     steps = checked_steps(where, tuple(cast("Sequence[Any]", planned)), names_before(graph, node))
     others = len(graph.running) > 1 or graph.ready or graph.planned
-    left = output is not None or result.sources or result.artifacts
-    if result.skipped is not None and (result.is_last or steps or left):
+    has_results = output is not None or result.sources or result.artifacts
+    if result.skipped is not None and (result.is_last or steps or has_results):
         raise WorkerError(f"{where} is skipped: it can have no output and no next steps, nor be the last")
     if not (result.is_last or steps or others):
         raise WorkerError(
@@ -171,23 +168,22 @@ def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResu
     return StepResult(output, bool(result.is_last), steps, result.skipped, result.sources, result.artifacts)
 
 
-def checked_steps(where: str, steps: tuple[Any, ...], known: Container[str]) -> tuple[NextStep, ...]:
-    """Return planned steps if they can be journalled and run; raises `WorkerError`."""
+def checked_steps(where: str, steps: tuple[Any, ...], names: Container[str]) -> tuple[NextStep, ...]:
+    """Return planned steps that can be journalled and run; raises `WorkerError` for others."""
     for step in steps:
         if not isinstance(step, NextStep):
             raise WorkerError(f"{where}: a next step must be a NextStep, got {step!r:.200}")
         if not isinstance(step.name, str) or not step.name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WorkerError(f"{where}: a step's name must be text, got {step.name!r}")
-        named = step.join in ("all", "any", "optional")
-        joins = named or isinstance(cast("object", step.join), int)
-        if isinstance(step.after, str) or not joins:
+        is_join = step.join in ("all", "any", "optional") or isinstance(cast("object", step.join), int)
+        if isinstance(step.after, str) or not is_join:
             raise WorkerError(
                 f"{where}: step {step.name!r} must have a sequence of names as after=, and as join= 'all', 'any', "
                 f"'optional' or Quorum(n), got {step.after!r} and {step.join!r}"
             )
     checked = tuple([NextStep(s.name, _input(where, s), tuple(s.after), s.join) for s in steps])
     try:
-        check(checked, known)
+        check(checked, names)
     except InvalidPlan as error:
         raise WorkerError(f"{where}: {error}") from None
     return checked
@@ -211,5 +207,6 @@ async def _awaited(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _name(fn: Any) -> str:
+def qualified_name(fn: Any) -> str:
+    """Return the name of a function, or of the class of an object, with its module."""
     return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
