@@ -4,7 +4,7 @@ TreadleError
 ├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
 │   ├── MissingExtra                an optional package is not installed
 │   ├── ModelUnknown                no provider answers to this model name
-│   └── PriceUnknown                a limit on cost, and a model whose price nobody knows
+│   └── PriceUnknown                a limit on cost, and a model whose price is not known
 ├── MisusedVerb                     called on the class, or used without `await` (also a TypeError)
 ├── NotFound                        (also a LookupError)
 │   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound
@@ -86,7 +86,7 @@ class ModelUnknown(ConfigurationError):
 
 
 class PriceUnknown(ConfigurationError):
-    """A limit on cost was asked for, and nobody knows what a model costs.
+    """A limit on cost was set, and the price of a model is not known.
 
     Args:
         message: what to say.
@@ -298,7 +298,7 @@ class ModelError(TreadleError):
         status: the HTTP status, if there was one.
         retry_after: seconds the provider asks to wait, if it said so.
         again_in: seconds after which the same question is worth another attempt, as a layer around the model decided;
-            None: it is not. Whoever asked waits, not the layer.
+            None: it is not. The caller waits, not the layer.
         model: which model failed, as `provider:model`, if it is not the one that was asked.
         route: which of several models the attempt went to, and `next_route` which one the next is to go to: places of
             choices, outermost first, such as `1` or `0.2`.

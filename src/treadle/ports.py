@@ -54,9 +54,9 @@ class Model(Protocol):
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         """Yield deltas while the answer is written and at the end exactly one `ModelAnswer`.
 
-        Makes one attempt. Lets cancellation through, always. Raises `ModelError` for whatever the provider refuses or
+        Makes one attempt. Lets cancellation through, always. Raises `ModelError` for all that the provider refuses or
         fails at; an answer cut off in the middle is an error, not an answer. A layer around a model that wants the
-        question asked again sets `ModelError.again_in` and waits for nothing: whoever asked journals the failed
+        question asked again sets `ModelError.again_in` and waits for nothing: the caller journals the failed
         attempt, waits, and calls `stream` again with what is known of it in the request.
         """
         ...
@@ -690,7 +690,7 @@ class DriveBegan:
         epoch: the ownership under which it is written now.
         previous: that under which it was written last; 0 for a new task.
         calls: names of the tools of calls that had not ended, by the calls' ids.
-        context: the context variables of whoever asked for it.
+        context: the context variables of the caller.
     """
 
     kind: ClassVar[str] = "drive_began"
@@ -715,7 +715,7 @@ class DriveEnded:
 
 @mutable
 class Missed:
-    """So many events and deltas, of whatever tasks, were not told: the observer was slower than what happened."""
+    """So many events and deltas, of any tasks, were not delivered: the observer was slower than the tasks."""
 
     kind: ClassVar[str] = "missed"
     events: int

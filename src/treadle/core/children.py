@@ -21,7 +21,7 @@ class SpentBy:
     """pico-dollars, of the answers whose cost is known"""
 
     unpriced: tuple[str, ...] = ()
-    """the models whose answers cost nobody knows what"""
+    """the models whose price is not known"""
 
     def __add__(self, other: SpentBy) -> SpentBy:
         return SpentBy(

@@ -7,8 +7,8 @@
     the last raised, or took too long       its failure           error or timeout
     one was cut off, the tool may write     any of these          unknown
 
-The last row comes first: an attempt that was cut off may have taken effect, whatever a later one came to, unless that
-one returned. Where a call was ended for another reason than its own, `Failure.kind` says for which.
+The last row comes first: an attempt that was cut off may have taken effect, however a later attempt ended, unless the
+later one returned. Where a call was ended for another reason than its own, `Failure.kind` says for which.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded
     Args:
         call: a call that is not in flight.
         outcome: how it ends if it never began.
-        error: why it is not to begin; its `kind` is kept whatever the call ends as.
+        error: why it is not to begin; the end has its `kind`, with any outcome.
     """
     if call.in_doubt:
         return unknown_end(call, error.kind)

@@ -34,7 +34,7 @@ leaves the task alone, since what it does not know may forbid what it would do n
 
 @frozen
 class Failure:
-    """An error as it is kept: what kind, in whose words, and where it came from."""
+    """An error as it is journalled: its kind, its message and where it came from."""
 
     source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store"]
     kind: str
@@ -76,7 +76,7 @@ class IllegalEvent(ValueError):
 
 @mutable
 class TaskCreated(Event):
-    """A task exists. `base` is the version of the thread whose words it starts from.
+    """A task exists. `base` is the version of the thread whose messages it starts from.
 
     `incarnation` tells apart the tasks that had one id, one after the other: it is part of the idempotency keys. It is
     empty where the id was made by chance, and in journals that were written before there was one.
@@ -120,14 +120,14 @@ class ThreadAwaited(Event):
 
 @mutable
 class ThreadEntered(Event):
-    """The task has its thread. `base` is the version of the thread whose words it starts from; None leaves them."""
+    """The task has its thread. `base` is the version of the thread it starts from; None: as before."""
 
     base: int | None = None
 
 
 @mutable
 class SummaryRequested(Event):
-    """The task's answer is to stand, for models, for the words its thread held at `version`, up to version `covers`."""
+    """The task's answer is to replace, for models, what its thread held at `version`, up to version `covers`."""
 
     covers: int
     version: int
@@ -135,7 +135,7 @@ class SummaryRequested(Event):
 
 @mutable
 class MessagesImported(Event):
-    """Words from elsewhere: all that the task adds to its thread."""
+    """Imported messages: all that the task adds to its thread."""
 
     messages: tuple[Message, ...]
 
@@ -165,7 +165,7 @@ class OptionsChanged(Event):
 
 @mutable
 class InputReceived(Event):
-    """Somebody's words arrived; the next step that starts reads them."""
+    """Input arrived; the next step that starts reads it."""
 
     parts: tuple[Content, ...]
     role: Role = "user"
@@ -179,7 +179,7 @@ class InputReceived(Event):
 
 @mutable
 class StepStarted(Event):
-    """A step began; the only place where unread words enter the conversation."""
+    """A step began; the only place where unread input enters the conversation."""
 
     step: str
     index: int
@@ -301,7 +301,7 @@ class ModelReturned(Event):
 
     `typed` is there if the answer is to be of a type, and is one: not when it calls tools, and not when it was refused.
     `model` is who answered, if not the one that was asked; `also` are other requests that were sent on the way. `cost`
-    is in pico-dollars (see `treadle.core.spending`), as worked out when the answer came; None: nobody knows.
+    is in pico-dollars (see `treadle.core.spending`), computed when the answer came; None: it is not known.
     """
 
     step: str
@@ -413,7 +413,7 @@ class ToolEnded(Event):
 
 @mutable
 class OutcomeSettled(Event):
-    """Somebody or `reconcile=` found out whether a lost call took effect."""
+    """A person or `reconcile=` found out whether a lost call took effect."""
 
     step: str
     call: str
@@ -459,7 +459,7 @@ class StepFailed(Event):
 
 @mutable
 class StepSkipped(Event):
-    """A step was given up, and the task goes on without it: somebody gave up a failed one, or nobody needs it.
+    """A step was given up, and the task goes on without it: it failed and a caller skipped it, or no step needs it.
 
     A step that is a function may give itself up (`by` is then `step`): `reason` says why, `error` what failed.
     """
@@ -473,7 +473,7 @@ class StepSkipped(Event):
 
 @mutable
 class InputEdited(Event):
-    """Somebody replaced the words that the next step will read."""
+    """A caller replaced the input that the next step will read."""
 
     parts: tuple[Content, ...]
     previous: tuple[Content, ...]
@@ -482,7 +482,7 @@ class InputEdited(Event):
 
 @mutable
 class CallEdited(Event):
-    """Somebody changed the arguments of a call that has not begun."""
+    """A caller changed the arguments of a call that has not begun."""
 
     step: str
     call: str
@@ -611,7 +611,7 @@ class Rewound(Event):
 class TaskEnded(Event):
     """An attempt ended. `thread_version` is the thread's version with this task in it, 0 if it is not in it.
 
-    `kept` says that the words of a task that did not end well stay in its thread.
+    `kept` says that the messages of a task that did not end well stay in its thread.
     """
 
     state: EndState
@@ -624,7 +624,7 @@ class TaskEnded(Event):
 
 @mutable
 class TaskReopened(Event):
-    """An ended task goes on in another attempt; its words leave its thread."""
+    """An ended task goes on in another attempt; its messages leave its thread."""
 
     attempt: int
     reason: str
@@ -652,14 +652,14 @@ class UnknownEvent(Event):
 
 
 Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
-"""What is being written: words that may or must be the answer, thinking, or arguments of a call."""
+"""What is being written: text that may or must be the answer, reasoning, or arguments of a call."""
 
 
 @mutable
 class Delta:
     """Some more of what a model is writing, in a `channel`: `draft`, `final`, `reasoning` or `arguments`.
 
-    `final` are words that can be nothing but the answer to this request, `draft` those after which the model may still
+    `final` is text that can only be the answer to this request, `draft` text after which the model may still
     call tools, or which a step that is a function asked for.
     """
 
@@ -681,7 +681,7 @@ class Delta:
 
     @property
     def is_text(self) -> bool:
-        """Whether these are words for people, draft or final."""
+        """Whether this is text for people, draft or final."""
         return self.channel == "draft" or self.channel == "final"
 
 
@@ -699,7 +699,7 @@ class ModelRestarted:
 
 @mutable
 class RawChunk:
-    """A piece of an answer as the provider sent it, for who asks for these: JSON data in the provider's own shape."""
+    """A piece of an answer as the provider sent it, if it was requested: JSON data in the provider's own shape."""
 
     kind: ClassVar[str] = "raw_chunk"
     step: str

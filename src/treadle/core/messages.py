@@ -105,7 +105,7 @@ Part: TypeAlias = Text | Image | File | Reasoning | ToolCall | ToolResult
 
 @frozen
 class Message:
-    """One turn of somebody: a role and content parts. `meta` is the provider's own data about the whole."""
+    """One message: a role and content parts. `meta` is the provider's own data about the whole."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -159,7 +159,7 @@ class MessageView(Sequence[Message]):
 
 
 def copied(value: Json) -> Json:
-    """Return JSON data that whoever gets it may change."""
+    """Return a copy of JSON data that its receiver may change."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in cast("dict[str, Json]", value).items()}
     if isinstance(value, list):

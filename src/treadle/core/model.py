@@ -114,7 +114,7 @@ class FailedAttempt:
 class SideCall:
     """Another request that was sent on the way to an answer, such as a hedge that lost; it is counted and paid for.
 
-    `usage` left out, of one that did not fail, is estimated. `cost` is in pico-dollars; whoever asked works it out.
+    `usage` left out, of one that did not fail, is estimated. `cost` is in pico-dollars, computed by the caller.
     """
 
     model: str
@@ -167,7 +167,7 @@ class ModelRequest:
     """of a request that a step which is a function made: which of the step's requests it is"""
 
     raw: bool = False
-    """whether somebody wants to see what the provider sends: then `RawDelta` may be yielded too"""
+    """whether an observer wants what the provider sends: then `RawDelta` may be yielded too"""
 
 
 @mutable

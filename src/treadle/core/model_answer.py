@@ -37,7 +37,7 @@ class WrongAnswer(ValueError):
 
 
 def check_answer(answer: ModelAnswer) -> None:
-    """Raise `WrongAnswer` for what could not be journalled or told to a model again; adapters are anybody's code."""
+    """Raise `WrongAnswer` for an answer that could not be journalled or sent to a model again."""
     message: Any = answer.message
     if not isinstance(message, Message) or not isinstance(message.parts, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WrongAnswer(

@@ -74,7 +74,8 @@ def finish(state: TaskState, event: ModelReturned) -> tuple[StepState, ModelCall
         state.cost += cost
     if event.also:
         _count_side_calls(state, step, event.also)
-    state.last_request_tokens, state.last_request_cost = usage.total_tokens, cost or 0
+    state.last_request_tokens = usage.input_tokens + usage.output_tokens
+    state.last_request_cost = cost or 0
     state.turn += 1
     return step, call
 

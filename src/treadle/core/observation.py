@@ -12,7 +12,7 @@ from typing import cast
 from treadle.core.messages import Content, Json, Text, content
 
 OBSERVATION_CHARS = 8_000
-"""How many characters of a call's text a model sees when nobody says otherwise."""
+"""How many characters of a call's text a model sees by default."""
 
 ERROR_CHARS = 2_000
 """How many characters of an error's text a model sees."""
@@ -79,7 +79,7 @@ def error_text(error: BaseException, limit: int = ERROR_CHARS) -> str:
 
 
 def unknown_tool_text(name: str, known: Iterable[str]) -> str:
-    """Return the error result for a tool nobody has: what was meant perhaps, and what there is."""
+    """Return the error result for a tool that does not exist: the nearest name, and the names that do exist."""
     names = list(known)
     shown = scrubbed(bounded(name, 64))
     if not names:

@@ -1,4 +1,4 @@
-"""Events as words of a conversation: what somebody said, and the results of calls."""
+"""Events as messages of a conversation: input, and the results of calls."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from treadle.core.observation import EMPTY_OUTPUT, as_text, framed
 from treadle.core.steps import CallState
 
 
-def spoken(words: InputReceived) -> Message:
-    """Return somebody's words as a message."""
-    if not words.observation:
-        return Message(words.role, words.parts)
-    return Message("user", framed(words.parts))
+def spoken(received: InputReceived) -> Message:
+    """Return received input as a message."""
+    if not received.observation:
+        return Message(received.role, received.parts)
+    return Message("user", framed(received.parts))
 
 
 def results(calls: Iterable[CallState]) -> Message:
-    """Return the message that answers all calls of an answer, in call order whatever the order they ended in."""
+    """Return the message with the results of all calls of an answer, in the order in which it asked for them."""
     return Message("tool", tuple([_result(call) for call in calls]))
 
 

@@ -1,7 +1,7 @@
 """What a task's events add up to. State grows in place and is changed by `apply` alone.
 
-A step that ended keeps a mark (how long the conversation was, how many answers there were), so that taking steps back
-costs what those steps hold and never a pass over the task.
+A step that ended has a checkpoint (how long the conversation was, how many answers there were), so that taking steps
+back costs what those steps hold and never a pass over the task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class UndoState:
     """those taken back, if steps depend on each other"""
 
     since: int = 0
-    """the event that first asked for it: words said after that are not taken back"""
+    """the event that first requested it: input after that is not taken back"""
 
 
 @frozen
@@ -57,25 +57,25 @@ class TaskState:
     seq: int = 0
     epoch: int = 0
     progress: int = 0
-    """the last ownership under which something happened that a driver does not only begin, or find begun, each time,
-    or one of its drivers was heard of that might have died of the task"""
+    """last epoch that made progress: an event was recorded that not every driver records anew, or a driver that might
+    have crashed over the task reported that it is alive"""
 
     unknown: UnknownEvent | None = None
-    """the first event of a kind that this version does not know and may not drive the task on over"""
+    """the first event of an unknown kind that forbids this version to drive the task on"""
 
     created: int = 0
     time: int = 0
     driven: int = 0
-    """microseconds during which somebody drove the task, over all attempts"""
+    """microseconds during which a driver drove the task, over all attempts"""
 
     incarnation: str = ""
-    """which of the tasks that had this id it is, if others had it or may have had it"""
+    """tells the task from deleted tasks of the same id, where there were or may have been any"""
 
     agent: str = ""
     thread: str = ""
     base: int = 0
     in_line: bool = False
-    """whether the task waits for its thread, or did when its driver left it"""
+    """whether the task waits in the queue of its thread, or did when its driver left it"""
 
     forked_from: str | None = None
     fork_seq: int = 0
@@ -83,7 +83,7 @@ class TaskState:
     parent_call: str | None = None
     depth: int = 0
     children: dict[str, tuple[SpentBy, ...]] = field(default_factory=dict[str, "tuple[SpentBy, ...]"])
-    """the tasks that agents were run as, on all branches, and what each spent as far as it is known here"""
+    """the child tasks on all branches, and what each spent as far as it is known here"""
 
     fingerprint: str = ""
     options: Json = None
@@ -108,7 +108,7 @@ class TaskState:
     """if the task's answer is to be a summary in its thread: up to which version"""
 
     own_from: int = 0
-    """where in `messages` the words begin that this task adds to a thread that has its history"""
+    """index in `messages` of the first message that this task adds to its thread"""
 
     floor: int = 0
     """how many of `steps` were taken over from the parent of a fork"""
@@ -121,7 +121,7 @@ class TaskState:
     """how many answers in a row were not of the agent's output type"""
 
     model: str = ""
-    """the one that was asked last"""
+    """the model that was asked last"""
 
     model_calls: int = 0
     usage: Usage = NO_USAGE
@@ -129,7 +129,7 @@ class TaskState:
     """pico-dollars, of the answers whose cost is known"""
 
     unpriced: tuple[str, ...] = ()
-    """the models whose answers cost nobody knows what"""
+    """the models whose price is not known"""
 
     last_request_tokens: int = 0
     last_request_cost: int = 0
@@ -139,7 +139,7 @@ class TaskState:
 
     answered: bool = False
     finalized: bool = False
-    """whether a worker that wants to had its last look at the answer"""
+    """whether a worker with a `finalize_task` had its last look at the answer"""
 
     output: Json = None
     output_text: str = ""
@@ -151,12 +151,12 @@ class TaskState:
 
     limit_detail: str | None = None
     exhausted: bool = False
-    """whether not even a last request fits: others, above or beside the task, spent what there was"""
+    """whether not even a last request fits, since tasks above or beside this one spent what there was"""
 
     pausing: bool = False
     interrupting: bool = False
     shutdown: bool = False
-    """it was interrupted because its driver's process ends: whoever adopts tasks is to drive it on"""
+    """it was interrupted because its driver's process ends: a process that adopts tasks is to drive it on"""
 
     cancelling: bool = False
     stop_reason: str | None = None
@@ -166,7 +166,7 @@ class TaskState:
     end_seq: int = 0
     thread_version: int = 0
     closing: int = 0
-    """how many messages its end added: words that nobody read, and what became of it"""
+    """how many messages its end added: input that no step read, and how the task ended"""
 
     def key_of(self, call_id: str) -> str:
         """Return the idempotency key of a call: the same in each attempt, and of no other call of any task."""
@@ -248,7 +248,7 @@ class TaskState:
 
 
 def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
-    """Return the state of a task of which nothing is known yet but the words its thread holds."""
+    """Return the state of a task before its first event; `history` is what its thread holds."""
     state = TaskState(task_id, history, messages=list(history))
     state.own_from = len(history)
     state.origin = Checkpoint(len(history), 0, 0, (), 0)

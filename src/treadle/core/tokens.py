@@ -29,7 +29,7 @@ def text_tokens(text: str) -> int:
 
 
 def message_tokens(message: Message) -> int:
-    """Estimate the tokens of a message: what counts when nobody gave `Runner(count_tokens=)`."""
+    """Return an estimate of the tokens of a message: the default of `Runner(count_tokens=)`."""
     return PER_MESSAGE + sum([_part_tokens(part) for part in message.parts])
 
 

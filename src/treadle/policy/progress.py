@@ -3,7 +3,7 @@
 Calls go in circles once one of them has come to the same so many times, and all that was called since has been called
 before with the same result too. So polling beside other work, or running the tests after each change, is no circle; one
 call over and over is, and so are several in turn. Nothing is remembered for it: the newest calls are looked at, of the
-present branch and since somebody last said something.
+present branch and since the last input.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _failed(call: CallState) -> bool:
 
 
 def newest_calls(state: TaskState) -> Iterator[CallState]:
-    """Yield the calls of the steps on the present branch, the newest first, back to where somebody said something."""
+    """Yield the calls of the steps on the present branch, the newest first, back to the last input."""
     steps = reversed(state.steps)
     for step in (state.step, *steps) if state.step is not None else steps:
         for call in reversed(step.calls):
