@@ -100,5 +100,5 @@ async def test_the_auditor_sees_a_key_that_a_deleted_task_of_the_same_id_used(ru
     old = LedgerEntry("s1-0", shop.keys[0], "idempotent", "start", "order-7", time=1)
     new = LedgerEntry("s1-0", shop.keys[0], "idempotent", "start", "order-7", time=2**60)
     found = [one.text for one in await audit_store(runner.store, Evidence(ledger=[old, new]))]
-    assert found == [f"s1-0 has the key {shop.keys[0]}, which was used before the task was made"]
+    assert found == [f"s1-0 has the key {shop.keys[0]}, which was used before the task was created"]
     assert await audit_store(runner.store, Evidence(ledger=[new])) == []

@@ -224,37 +224,27 @@ class Demo:
         is_killed = task_id != self.task_id or any(
             line.tool == demo_agent.KILLED for line in self.log.entries()
         )
-        options = [self.runner.store.url, task_id, str(self.screen.pace), self.model or ""]
+        context = "" if is_killed else demo_agent.SABOTAGE
+        options = [self.runner.store.url, task_id, str(self.screen.pace), self.model or "", context]
         process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "treadle.cli.demo_child",
-                *options,
-                "" if is_killed else demo_agent.SABOTAGE,
-            ),
-            stdin=asyncio.subprocess.DEVNULL,
+            *(sys.executable, "-m", "treadle.cli.demo_child", *options), stdin=asyncio.subprocess.DEVNULL
         )
         await self.screen.say(f"process {process.pid} drives the task", style="cyan")
-        watching = asyncio.ensure_future(self._show_events_for_ever(task_id))
         try:
-            status = await process.wait()
+            while True:
+                has_ended = process.returncode is not None
+                await self._show_events(task_id)
+                if has_ended:
+                    break
+                await asyncio.sleep(0.05)
         except asyncio.CancelledError:
             await _stop(process)
             raise
-        finally:
-            watching.cancel()
-            await asyncio.wait([watching])
-        await self._show_events(task_id)
-        if status == -signal.SIGKILL:
+        if process.returncode == -signal.SIGKILL:
             await self._show_death(process.pid)
-        elif status != 0:
+        elif process.returncode != 0:
+            status = process.returncode
             await self.screen.say(f"process {process.pid} ended with status {status}", style="red")
-
-    async def _show_events_for_ever(self, task_id: str) -> None:
-        while True:
-            await self._show_events(task_id)
-            await asyncio.sleep(0.05)
 
     async def _show_events(self, task_id: str) -> None:
         """Show the task's new events until no process drives it."""
