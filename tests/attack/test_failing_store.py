@@ -84,7 +84,7 @@ async def test_a_task_whose_commit_failed_goes_on_once_the_store_works_again(
 async def test_a_task_that_could_not_be_released_can_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
+    monkeypatch.setattr(ownership, "RELEASE_SECONDS", (3600.0,))
     failing: Any = Failing(SQLiteStore(tmp_path / "journal.db"), lambda k: k >= 2, written=False)
     agent = booking(Counter())
     async with asyncio.timeout(5), Runner(failing, agents=[agent]) as runner:
@@ -99,7 +99,7 @@ async def test_a_task_that_could_not_be_released_can_be_deleted(
 async def test_closing_releases_tasks_that_could_not_be_released_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
+    monkeypatch.setattr(ownership, "RELEASE_SECONDS", (3600.0,))
     failing: Any = Failing(SQLiteStore(tmp_path / "journal.db"), lambda k: k >= 2, written=False)
     agent = booking(Counter())
     runner = Runner(failing, agents=[agent])
@@ -122,7 +122,7 @@ async def test_a_release_that_fails_is_retried_until_it_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody asks for it meanwhile; and the same again, when its store fails another time."""
-    monkeypatch.setattr(ownership, "GIVING_BACK", (0.0, 0.01))
+    monkeypatch.setattr(ownership, "RELEASE_SECONDS", (0.0, 0.01))
     inner = MemoryStore()
     failing: Any = Failing(inner, lambda k: k >= 2, written=False)
     agent = booking(Counter())
@@ -141,7 +141,7 @@ async def test_a_release_that_fails_is_retried_until_it_succeeds(
 async def test_a_claimed_task_that_could_neither_be_read_nor_released_is_free_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ownership, "GIVING_BACK", (0.0, 0.01))
+    monkeypatch.setattr(ownership, "RELEASE_SECONDS", (0.0, 0.01))
 
     class Unreadable(Failing):
         away = False
@@ -174,7 +174,7 @@ async def test_a_claimed_task_that_could_neither_be_read_nor_released_is_free_la
 async def test_the_state_of_a_task_can_be_read_while_it_cannot_be_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ownership, "GIVING_BACK", (3600.0,))
+    monkeypatch.setattr(ownership, "RELEASE_SECONDS", (3600.0,))
     failing: Any = Failing(MemoryStore(), lambda k: k >= 3, written=False)
     agent = booking(Counter())
     async with Runner(failing, agents=[agent]) as runner:
