@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -215,9 +216,10 @@ async def _shared_records(
         async for record in _shared_records(store, path, row.base, min(upto, row.base_seq), sections):
             yield record
     for number, record in enumerate(_Records(path, section) if upto > row.base_seq else ()):
-        yield record
         if record.seq >= upto:
+            yield record if record.seq == upto else replace(record, upto=upto)
             return
+        yield record
         if number % _BREATH == _BREATH - 1:
             await asyncio.sleep(0)
 
