@@ -111,7 +111,7 @@ async def on_server(
             case, place, lambda folder: FaultyPort(again(None, folder), port), again, port, fault, most
         )
     wire = Wire(server.folder)
-    # Who waits in vain gives up soon; who is only cut off once has time to try again.
+    # A call that waits in vain fails soon; one whose session was cut once has time to try again.
     patience = 0.3 if fault.endswith("healed") else 10.0
     try:
         return await every_fault(

@@ -26,7 +26,7 @@ Fault = Literal["error once", "error until healed", "full until healed"]
 
 
 class Disk:
-    """What happens to the operations of a disk: the nth of them fails, and maybe all that follow.
+    """The faults of a disk: the nth operation fails, and maybe all that follow.
 
     Of a full disk only writes fail, and only those that would make a file longer; only these are counted.
     """
@@ -100,7 +100,7 @@ def _connect(path: Path) -> Connection:
 
 
 class _Asked(Journal):
-    """The write side of a file that answers questions, too."""
+    """The write side of a file that runs queries, too."""
 
     def ask(self, asked: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
         question, about = asked

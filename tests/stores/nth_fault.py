@@ -42,7 +42,7 @@ from treadle.testing.conformance.store import StoreConformance
 REFUSALS = (
     *(Refused, Fenced, TaskNotFound, TaskBusy, ThreadBusy, ThreadNotFound, AlreadyFinalized, JournalCorrupt),
 )
-"""What says for certain that nothing was written."""
+"""The errors after which certainly nothing was written."""
 
 WRITES = frozenset(
     ("commit", "claim", "post", "delete", "delete_thread", "restore", "restore_thread", "open", "close")
@@ -139,7 +139,7 @@ class FaultyPort:
 
 
 class Witness:
-    """Stands in front of a store and does to a store in memory what was acknowledged.
+    """Stands in front of a store, and applies acknowledged writes to a store in memory.
 
     `doubtful` are the tasks and threads that calls were about which failed without saying whether they were carried
     out; `offered` is what these would have written.
@@ -174,7 +174,7 @@ class Witness:
         self.taken |= {(commit.task_id, key) for key in commit.taken}
         here = asyncio.get_running_loop() is self.loop
         if not here:
-            self.doubtful.add(commit.task_id)  # of a loop that is closed meanwhile, nobody is told
+            self.doubtful.add(commit.task_id)  # an event loop that is closed meanwhile gets no result
         self.unanswered += here
 
         def told(result: Committed | Exception) -> None:
@@ -354,12 +354,12 @@ class Witness:
 
 
 def _essence(record: Any) -> tuple[Any, ...]:
-    """A record without the bytes of its blobs: those that came first under a digest are the ones that are kept."""
+    """Return a record without the bytes of its blobs: a store keeps those that came first under a digest."""
     return record.seq, record.count, record.epoch, record.data, record.digest, sorted(record.blobs)
 
 
 def _without_wanted(shown: dict[str, Any]) -> dict[str, Any]:
-    """Leave out whether somebody is to drive a task on: stores note at different times that its driver ended."""
+    """Return a row without `wanted`: stores notice at different times that a driver ended."""
     return {
         key: value if isinstance(value[0], int) else (replace(value[0], wanted=False), *value[1:])
         for key, value in shown.items()
@@ -393,12 +393,12 @@ def cases() -> Iterator[Case]:
 
 
 APART = {
-    "test_a_restored_task_that_ends_with_another_record_than_its_row_knows_of_is_not_claimed": "it leaves a task "
+    "test_a_restored_task_that_ends_with_another_record_than_its_row_says_is_not_claimed": "it leaves a task "
     "that nobody can take up, as it says",
-    "test_a_thread_is_free_once_the_store_of_its_holder_was_closed": "who comes next may, or need not, count on the "
+    "test_a_thread_is_free_once_the_store_of_its_holder_was_closed": "the next owner may, or need not, count on the "
     "epoch of the holder that it finds gone",
 }
-"""Tests after which a store rightly shows something else than the one it is compared with, and why."""
+"""Tests after which a store may differ from the one in memory, and why."""
 
 CASES = tuple(case for case in cases() if case.name not in APART)
 

@@ -1,4 +1,4 @@
-"""A door between a store and its server that can be slammed around a commit."""
+"""A proxy between a store and its server that can cut a session around a commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIRE_FAULTS: tuple[WireFault, ...] = ("cut before once", "cut after once", "cut 
 
 
 class Proxy:
-    """Hands on what clients and server say; `cut` ends the session that commits next.
+    """Passes on the messages of clients and server; `cut` ends the session that commits next.
 
     Args:
         server: the folder of the server's socket file.
@@ -37,7 +37,7 @@ class Proxy:
         self.is_silent = False
         self.is_mute = self._mutes = False
         self.said = b""
-        """what clients said so far"""
+        """the messages of clients so far"""
 
         self.left: list[socket.socket] = []
         """sessions of which the server does not know that they ended"""
@@ -48,9 +48,9 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, moment: Moment, *, shut: bool = False, twice: bool = False, silent: bool = False) -> None:
-        """Cut the next session that commits: before the server gets the word, or after it obeyed, its answer lost.
+        """Cut the next session that commits: before the server gets the COMMIT, or after it, with the answer lost.
 
-        With `shut`, nobody gets in after that until `reopen`; with `twice`, the session after it is cut as it begins;
+        With `shut`, no client gets in after that until `reopen`; with `twice`, the session after it is cut as it begins;
         with `silent`, the server does not hear that it was, as when a cable is cut.
         """
         self.is_silent = silent
@@ -64,7 +64,7 @@ class Proxy:
             self._moment, self._word, self._mutes = moment, COMMIT, True
 
     def reopen(self) -> None:
-        """Let clients in again, and pass on what new ones say."""
+        """Accept clients again, and pass on the messages of new ones."""
         self.is_shut = self.is_mute = False
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Proxy:
                 threading.Thread(target=work, daemon=True).start()
 
     def cuts_off(self, session: _Session, moment: Moment, data: bytes) -> bool:
-        """Whether to end a session, before the server gets what its client says or its client gets the answer."""
+        """Return whether to end a session: before the server gets a message, or before the client gets the answer."""
         if self._moment != moment or self._word not in data:
             return False
         self._moment, self._word, self._twice = "before" if self._twice else None, BEGIN, False

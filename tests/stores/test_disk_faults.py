@@ -1,4 +1,4 @@
-"""The nth operation of the disk fails, for every n: errors are typed, and nothing that was acknowledged is lost.
+"""The nth operation of the disk fails, for every n: errors are typed, and no acknowledged write is lost.
 
 A task of a read, a write and a read is run on it, beside a task that is ended and one that is between two steps. Once
 the disk is well again the task is taken up, and everything is looked at on a disk without faults.
@@ -52,7 +52,7 @@ def agent_with(starts: Counter[str]) -> Agent[Any]:
 
 @pytest.fixture
 async def template(tmp_path: Path) -> Path:
-    """A store with tasks that nothing may happen to."""
+    """A store with tasks that must survive unchanged."""
     path = tmp_path / "template.db"
     agent = agent_with(Counter())
     async with Runner(path) as runner:
@@ -132,7 +132,7 @@ async def test_nothing_is_lost_whichever_operation_of_the_disk_fails(
     assert trials >= operations // every - 1 > 2
 
 
-async def test_what_fits_on_a_full_disk_goes_on_and_what_does_not_is_said_to_be_so(
+async def test_writes_that_fit_on_a_full_disk_go_on_and_others_are_refused(
     template: Path, disk: Disk
 ) -> None:
     agent = agent_with(Counter())
@@ -148,7 +148,7 @@ async def test_what_fits_on_a_full_disk_goes_on_and_what_does_not_is_said_to_be_
 
 
 class Held:
-    """Records that the store waits for, so that what is asked of it meanwhile becomes one group."""
+    """Records whose iteration blocks the store, so that later calls become one group."""
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
@@ -159,7 +159,7 @@ class Held:
 
 
 @pytest.mark.parametrize("whole_thread", [False, pytest.param(True, marks=pytest.mark.full)])
-async def test_a_delete_whose_log_could_not_be_cleaned_fails_nobody_it_was_written_with(
+async def test_a_delete_whose_log_could_not_be_cleaned_fails_no_item_of_its_group(
     template: Path, disk: Disk, tmp_path: Path, whole_thread: bool
 ) -> None:
     at, met, deleted = 0, True, 0
@@ -190,7 +190,7 @@ async def test_a_delete_whose_log_could_not_be_cleaned_fails_nobody_it_was_writt
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_claim_that_failed_left_its_task_to_whoever_claims_it_next(
+async def test_a_claim_that_failed_leaves_its_task_to_the_next_claim(
     template: Path, tmp_path: Path, disk: Disk, fault: Fault
 ) -> None:
     at, refused = 0, True
@@ -214,7 +214,7 @@ async def test_a_claim_that_failed_left_its_task_to_whoever_claims_it_next(
     assert 1 < at < 100
 
 
-async def test_a_cancelled_claim_was_never_given_back_when_the_disk_failed_just_then(
+async def test_a_cancelled_claim_is_given_back_though_the_disk_failed_meanwhile(
     template: Path, tmp_path: Path, disk: Disk
 ) -> None:
     for at in range(1, 12):

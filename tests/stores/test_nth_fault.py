@@ -1,4 +1,4 @@
-"""Whichever call of a store or operation of its disk fails, in whichever test of the suite: nothing is lost.
+"""Any call of a store or operation of its disk may fail, in any test of the suite: no acknowledged write is lost.
 
 Here some places are tried; `make faults` tries all.
 """

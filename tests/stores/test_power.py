@@ -1,4 +1,4 @@
-"""A power cut at any write loses nothing that was acknowledged.
+"""A power cut at any write loses no acknowledged write.
 
 The disk is a file system layer that remembers what each file held at its last flush. At the cut, each write since
 then is kept, undone or torn, at random: harsher than most disks.
@@ -28,7 +28,7 @@ class PowerCut(BaseException):
 
 
 class Disk:
-    """What is on the platter and what only was promised to be."""
+    """The flushed data of a disk, and the writes that were not flushed yet."""
 
     def __init__(self, chance: random.Random, writes: int) -> None:
         self.chance, self.left, self.off = chance, writes, False

@@ -1,4 +1,4 @@
-"""Whether a driver is taken for alive."""
+"""Which drivers count as alive."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from treadle.wiring import open_store
 
 
 def row(**changes: Any) -> tuple[str, str, int, int, int]:
-    """What the table holds of this process, with changes."""
+    """Return the row of this process in `drivers`, with changes."""
     mine = {**asdict(this_process()), "lease": lease_from_now(), **changes}
     return mine["host"], mine["boot"], mine["pid"], mine["started"], mine["lease"]
 
@@ -25,17 +25,17 @@ def test_this_process_is_alive() -> None:
     assert alive(*row())
 
 
-def test_this_process_says_when_it_started_so_that_its_id_is_no_other_ones() -> None:
+def test_this_process_has_a_start_time_that_tells_it_from_another_of_the_same_id() -> None:
     assert this_process().started == (start_of(os.getpid()) or 0)
     if sys.platform == "linux":
         assert this_process().started > 0
 
 
-def test_a_process_that_said_goodbye_is_not() -> None:
+def test_a_process_that_ended_its_lease_is_not_alive() -> None:
     assert not alive(*row(lease=0))
 
 
-def test_a_process_that_lives_holds_nothing_once_its_lease_has_passed() -> None:
+def test_a_running_process_is_not_alive_once_its_lease_has_passed() -> None:
     assert not alive(*row(lease=lease_from_now(-0.001)))
     assert alive(*row(lease=lease_from_now(0.5)))
 
@@ -59,12 +59,12 @@ def test_a_store_url_may_say_how_long_a_lease_is() -> None:
             open_store(url)
 
 
-def test_another_process_under_the_same_id_is_not_the_one_that_was_meant() -> None:
+def test_another_process_with_the_same_id_is_not_taken_for_the_driver() -> None:
     assert not alive(*row(started=1))
     assert not alive(*row(pid=os.getppid(), started=1))
 
 
-def test_a_process_that_ended_is_dead_also_before_its_parent_asked_for_it() -> None:
+def test_a_process_that_ended_is_dead_before_its_parent_waited_for_it() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     started = start_of(child.pid)
     assert started
@@ -100,5 +100,5 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_fork_tells_its_own_start_and_not_its_parents() -> None:
+def test_a_forked_process_has_its_own_start_time() -> None:
     assert subprocess.run([sys.executable, "-c", FORKING], check=False).returncode == 0

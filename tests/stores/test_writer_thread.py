@@ -1,4 +1,4 @@
-"""The writing thread of a store goes on, and ends, whatever fails in it."""
+"""The writer thread of a store goes on, and ends, after any failure in it."""
 
 import asyncio
 from pathlib import Path
@@ -14,10 +14,10 @@ pytestmark = pytest.mark.anyio
 
 
 class Broken(Exception):
-    """What nobody foresaw."""
+    """An unforeseen error."""
 
 
-async def test_a_look_around_that_fails_does_not_end_the_thread(
+async def test_due_work_that_fails_does_not_end_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, looks = SQLiteStore(tmp_path / "j.db", lease_seconds=0.5), list[int]()
@@ -39,7 +39,7 @@ async def test_a_look_around_that_fails_does_not_end_the_thread(
         await store.close()
 
 
-async def test_a_store_that_cannot_say_goodbye_is_closed_all_the_same(
+async def test_a_store_that_cannot_end_its_lease_is_closed_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SQLiteStore(tmp_path / "j.db")

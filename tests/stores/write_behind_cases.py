@@ -1,4 +1,4 @@
-"""What holds for every store that queues what it is to write, beside the contract of stores."""
+"""Tests of every store that queues its writes, beside the contract of stores."""
 
 from pathlib import Path
 
@@ -15,9 +15,7 @@ UNWRITABLE = "\ud800"
 
 @pytest.mark.anyio
 class QueuedCases(SuccessionConformance):
-    async def test_a_claim_given_back_late_takes_nothing_from_who_owns_the_task_by_then(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_claim_given_back_late_takes_nothing_from_the_next_owner(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             assert isinstance(store, WriteBehindStore)
             owner = await Owner.create(store, "t")
@@ -28,11 +26,11 @@ class QueuedCases(SuccessionConformance):
             await store._submit(store._active(), "disown", ("t", present.epoch))
             assert (await store.row("t")).driver is None
 
-    async def test_a_process_that_lost_all_it_owned_beats_no_more(self, tmp_path: Path) -> None:
+    async def test_a_process_that_lost_all_its_tasks_renews_its_lease_no_more(self, tmp_path: Path) -> None:
         async with self.one_and_two(tmp_path) as (one, two):
             assert isinstance(one, WriteBehindStore)
             await Owner.create(one, "t")
-            await (await self.taken_over(tmp_path, two, "t")).release()
+            await (await self.take_over(tmp_path, two, "t")).release()
             await two.delete("t")
 
             async def sleeps() -> bool:
@@ -40,7 +38,7 @@ class QueuedCases(SuccessionConformance):
 
             await until(sleeps)
 
-    async def test_a_process_whose_first_task_was_refused_takes_up_what_the_next_one_died_with(
+    async def test_a_process_whose_first_task_was_refused_claims_a_task_of_the_next_dead_driver(
         self, tmp_path: Path
     ) -> None:
         async with self.one_and_two(tmp_path, 60) as (one, two):
@@ -53,7 +51,7 @@ class QueuedCases(SuccessionConformance):
             assert driver is not None
             assert driver.alive
 
-    async def test_a_process_that_failed_to_give_a_task_back_goes_on_beating_for_it(
+    async def test_a_process_that_failed_to_release_a_task_goes_on_renewing_its_lease(
         self, tmp_path: Path
     ) -> None:
         async with self.one_and_two(tmp_path) as (one, _):

@@ -1,4 +1,4 @@
-"""A journal store in this process's memory: for tests and for work that need not survive it.
+"""A journal store in the memory of this process: for tests, and for tasks that need not survive the process.
 
 It stores encoded records as they are, so a task takes as much memory as its journal is long.
 """
@@ -100,7 +100,7 @@ class _Blob:
 
 
 def _is_kept_for_others(task: _Task) -> bool:
-    """Whether a deleted task stays for forks that are in other threads."""
+    """Whether forks in other threads need a deleted task."""
     return any(not fork.deleted or fork.new.thread_id != task.new.thread_id for fork in task.forks)
 
 
@@ -144,7 +144,7 @@ class MemoryStore(JournalStore):
         self._closed = False
 
     async def close(self) -> None:
-        """Refuse what comes next and give up ownership of all tasks."""
+        """Refuse later calls and give up ownership of all tasks."""
         with self._lock:
             self._closed = True
             for task in self._tasks.values():
@@ -205,7 +205,7 @@ class MemoryStore(JournalStore):
         return rules.enter_thread(name, thread.version if thread else 0, task.turn, how, others)
 
     def _new_task(self, new: NewTask, epoch: int) -> _Task:
-        """Build the task without storing it: nothing may be written before every check has passed."""
+        """Build a task without storing it: nothing may be written before every check has passed."""
         base = self._base(new)
         if new.labels:
             new = replace(new, labels=dict(new.labels))
@@ -285,10 +285,10 @@ class MemoryStore(JournalStore):
             base = self._base(new, deleted=True)
             task = _Task(new, row.state, row.epoch, base, owned=False, deleted=row.deleted, mark=row.mark)
             task.wanted, task.format = row.wanted, max(row.format, 1 if base is None else base.format)
-            found = list(records)
+            own = list(records)
             task.waiting = {item.item_id: item for item in inbox}
             task.seen = set(task.waiting)
-            task.records = [self._with_shared_blobs(record) for record in found]
+            task.records = [self._with_shared_blobs(record) for record in own]
             self._tasks[row.task_id] = task
             if base is not None:
                 base.forks.append(task)
@@ -297,26 +297,26 @@ class MemoryStore(JournalStore):
         """Insert a thread; see `JournalStore.restore_thread`."""
         with self._lock:
             self._usable()
-            known = self._threads.get(thread_id)
-            if known is not None:
-                raise ThreadMoved(known.version)
-            found = [
+            thread = self._threads.get(thread_id)
+            if thread is not None:
+                raise ThreadMoved(thread.version)
+            restored = [
                 _Member(m.version, self._task(m.task_id, deleted=True), m.seq, m.gone, m.covers)
                 for m in members
             ]
-            self._threads[thread_id] = _Thread(version, found)
+            self._threads[thread_id] = _Thread(version, restored)
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
-        kept = replace(
+        stored = replace(
             item, data=json.loads(json.dumps(item.data))
-        )  # plain data, and nothing the sender goes on with
+        )  # plain data, not shared with the sender
         with self._lock:
             task = self._task(task_id)
             if item.item_id in task.seen:
                 return False
             task.seen.add(item.item_id)
-            task.waiting[item.item_id] = kept
+            task.waiting[item.item_id] = stored
         self._wake_watchers((task_id,))
         return True
 
@@ -353,7 +353,7 @@ class MemoryStore(JournalStore):
             self._collect(freed)
 
     def _family(self, roots: list[_Task]) -> list[_Task]:
-        """The tasks, their listed children, theirs, and so on."""
+        """Return the tasks, their listed children, the children of those, and so on."""
         children: dict[str | None, list[_Task]] = {}
         for task in self._tasks.values():
             if not task.deleted and task.new.parent is not None:
@@ -364,7 +364,7 @@ class MemoryStore(JournalStore):
         return family
 
     def _drop_threads(self, names: set[str], family: list[_Task]) -> list[_Task]:
-        """Forget the threads that no listed task is in any more; return who was a member of them."""
+        """Forget the threads that no listed task is in any more; return their former members."""
         for name, thread in self._threads.items():
             if any(member.task in family for member in thread.members):
                 names.add(name)
@@ -382,7 +382,7 @@ class MemoryStore(JournalStore):
         return members
 
     def _collect(self, waiting: list[_Task]) -> None:
-        """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
+        """Drop records of deleted tasks that are no longer read, and then those of the tasks kept for them."""
         while waiting:
             task = waiting.pop()
             if not task.deleted or self._tasks.get(task.new.task_id) is not task:
@@ -390,9 +390,9 @@ class MemoryStore(JournalStore):
             last = rules.last_needed_event(
                 [fork.new.base_seq for fork in task.forks], self._memberships(task)
             )
-            kept = -1 if last is None else last
-            self._forget_blobs([r for r in task.records if r.seq - r.count >= kept])
-            task.records = [r for r in task.records if r.seq - r.count < kept]
+            end = -1 if last is None else last
+            self._forget_blobs([r for r in task.records if r.seq - r.count >= end])
+            task.records = [r for r in task.records if r.seq - r.count < end]
             if last is not None:
                 continue
             del self._tasks[task.new.task_id]
@@ -422,7 +422,7 @@ class MemoryStore(JournalStore):
         )
 
     def _taken_out_of(self, names: set[str]) -> list[_Task]:
-        """The deleted tasks that are kept since tasks of these threads may have begun with them."""
+        """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
         threads = [self._threads[name] for name in names if name in self._threads]
         return [m.task for t in threads for m in t.members if m.gone is not None and m.task.deleted]
 
@@ -443,7 +443,7 @@ class MemoryStore(JournalStore):
             task = self._tasks.get(task_id)
             if task is None:
                 raise rules.task_not_found(task_id)
-            found: list[Record] = []
+            records: list[Record] = []
             for part, shared in reversed(list(_chain(task))):
                 until = shared if upto is None or (shared is not None and shared < upto) else upto
                 seen = max(after, part.new.base_seq)
@@ -454,10 +454,10 @@ class MemoryStore(JournalStore):
                     if until is not None and record.seq - record.count >= until:
                         break
                     cut = shared is not None and record.seq > shared
-                    found.append(replace(record, upto=shared) if cut else record)
-            last = found[-1].seq if found else max(after, task.new.base_seq)
+                    records.append(replace(record, upto=shared) if cut else record)
+            last = records[-1].seq if records else max(after, task.new.base_seq)
             rules.check_read(task_id, last, task.mark.seq if task.mark is not None else None, upto)
-            return found
+            return records
 
     async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
         """Return a task's row; see `JournalStore.row`."""
@@ -468,31 +468,31 @@ class MemoryStore(JournalStore):
         """Return matching rows, newest task id first."""
         with self._lock:
             self._usable()
-            found: list[TaskRow] = []
+            rows: list[TaskRow] = []
             for key in sorted(self._tasks, reverse=True):
                 task = self._tasks[key]
-                if len(found) >= wanted.limit:
+                if len(rows) >= wanted.limit:
                     break
                 if not task.deleted and _matches(task, wanted):
                     row = self._row(task)
                     if wanted.state in (None, row.word):
-                        found.append(row)
-            return found
+                        rows.append(row)
+            return rows
 
     async def orphans(self, limit: int, *, after: str | None = None, until: int = AT_ONCE) -> list[TaskRow]:
-        """Return tasks that nobody drives and somebody should; see `JournalStore.orphans`."""
+        """Return the tasks that a driver is to adopt; see `JournalStore.orphans`."""
         with self._lock:
             self._usable()
-            found = [
+            task_ids = [
                 key
                 for key, task in self._tasks.items()
                 if not task.deleted and not task.owned and task.state not in END_STATES
                 if (0 < task.wanted <= until or task.waiting) and (after is None or key > after)
             ]
-            return [self._row(self._tasks[key]) for key in sorted(found)[: max(limit, 0)]]
+            return [self._row(self._tasks[key]) for key in sorted(task_ids)[: max(limit, 0)]]
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items not yet taken, in order of arrival."""
+        """Return the items that are not taken yet, in order of arrival."""
         with self._lock:
             return list(self._task(task_id).waiting.values())
 
@@ -522,7 +522,7 @@ class MemoryStore(JournalStore):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
-        """Lend a copy of what is listed here; records are shared. See `JournalStore.snapshot`."""
+        """Return a copy of this store that shares its records; see `JournalStore.snapshot`."""
         with self._lock:
             self._usable()
             copy = MemoryStore()
@@ -544,7 +544,7 @@ class MemoryStore(JournalStore):
         yield copy
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` when somebody else who watches may have written: runners can share this object."""
+        """Call `wake` when another watcher may have written: runners can share this object."""
         token = object()
         self._watchers[token] = wake
         return lambda: self._watchers.pop(token, None) and None
@@ -611,7 +611,7 @@ def _busy(task: _Task) -> Exception:
 
 
 def _chain(task: _Task) -> Iterator[tuple[_Task, int | None]]:
-    """The task and those it was forked from, each with the last event that `task` shares with it."""
+    """Yield the task and those it was forked from, each with the last event that `task` shares with it."""
     part: _Task | None = task
     shared: int | None = None
     while part is not None:
@@ -621,7 +621,7 @@ def _chain(task: _Task) -> Iterator[tuple[_Task, int | None]]:
 
 
 def _digest(task: _Task, seq: int) -> bytes:
-    """The digest of the record that holds event `seq` of the task."""
+    """Return the digest of the record that holds event `seq` of the task."""
     if task.records and task.records[-1].seq == seq:
         return task.records[-1].digest
     for part, _ in _chain(task):

@@ -1,7 +1,7 @@
 """Which process this is, and whether the process that owned a task is still alive.
 
-A driver is alive while its lease lasts. On one host the process table is asked besides, so that a driver that died is
-succeeded at once; one that was stopped, or sits on another host, is succeeded when its lease has passed.
+A driver is alive while its lease lasts. On one host the process table counts too, so the tasks of a driver that died
+are free at once. Those of a driver that was stopped, or is on another host, are free when its lease has passed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from treadle.core.data import frozen
 from treadle.errors import ConfigurationError
 
 LEASE_SECONDS: Final = 60.0
-"""How long a driver is taken for alive after its last heartbeat, unless a store is told otherwise."""
+"""For how many seconds a driver counts as alive after its last heartbeat, unless a store says otherwise."""
 
 SHORTEST_LEASE: Final = 0.5
 LONGEST_LEASE: Final = 86_400.0
 
 HEARTBEATS_PER_LEASE: Final = 6
-"""How many heartbeats a lease lasts: a driver that is late with some of them does not lose its tasks."""
+"""How many heartbeats fit into a lease: a driver that is late with some of them keeps its tasks."""
 
 
 @frozen
 class Process:
-    """A process as the `drivers` table names it.
+    """A process as a row of the `drivers` table describes it.
 
     Args:
         key: a fresh id.
@@ -48,12 +48,12 @@ class Process:
 
 @cache
 def _start_of_this(pid: int) -> int:
-    """Keyed by process id: a child made by fork inherits what its parent looked up."""
+    """Return when this process started. Cached by process id: a child made by fork inherits the cache."""
     return start_of(pid) or 0
 
 
 def this_process() -> Process:
-    """Describe the process that asks, under a fresh key."""
+    """Return this process, under a fresh key."""
     pid = os.getpid()
     return Process(str(uuid4()), socket.gethostname(), _boot(), pid, _start_of_this(pid))
 
@@ -70,12 +70,12 @@ def checked_lease(seconds: float, name: str = "lease_seconds") -> float:
 
 
 def lease_from_now(seconds: float = LEASE_SECONDS) -> int:
-    """When a lease taken now ends, in microseconds since 1970."""
+    """Return when a lease that begins now ends, in microseconds since 1970."""
     return int((time.time() + seconds) * 1_000_000)
 
 
 def alive(host: str, boot: str, pid: int, started: int, lease: int) -> bool:
-    """Whether the process a `drivers` row describes holds what it owns: its lease lasts and it has not ended."""
+    """Return whether the process of a `drivers` row is alive: its lease lasts and it has not ended."""
     if lease <= time.time() * 1_000_000:
         return False
     if host != socket.gethostname() or boot != _boot():
@@ -94,12 +94,12 @@ def alive(host: str, boot: str, pid: int, started: int, lease: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """When a living process started, in ticks since boot; None when it ended or the system does not say."""
+    """Return when a living process started, in ticks since boot; None when it ended or the system does not say."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The command's name may hold spaces and brackets; fields are counted from behind its last bracket.
+    # The command's name may hold spaces and brackets; so fields are counted from its last bracket.
     fields = stat[stat.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 

@@ -1,4 +1,4 @@
-"""A store whose writes go through one `WriterThread`: what its face does, whatever is behind it."""
+"""A store whose writes go through one `WriterThread`: the methods that SQLite and PostgreSQL have in common."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from treadle.stores.writer_thread import BARRIER, Item, WriterThread
 W = TypeVar("W", bound=WriterThread)
 
 DISOWN_RETRY_SECONDS: Final = (0.1, 10.0)
-"""Seconds before the second and between the last of many tries to give a claim back."""
+"""Seconds before the second try to give a claim back, and between the last of many."""
 
 
 class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
-    """A `JournalStore` that queues what it is to write; a subclass makes the writer and reads."""
+    """A `JournalStore` that queues its writes; a subclass makes the writer, and reads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -47,11 +47,11 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         raise NotImplementedError
 
     def _close_readers(self) -> None:
-        """Close what reads; whoever reads just now ends first."""
+        """Close the connections that read; reads that run are finished first."""
         raise NotImplementedError
 
     def _watch_others(self, writer: W, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Have the writer call `wake` after others wrote; return how to stop."""
+        """Have the writer call `wake` after other processes wrote; return a function that ends that."""
         raise NotImplementedError
 
     @property
@@ -85,21 +85,21 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         self._active().submit(Item("commit", commit, done, asyncio.get_running_loop()))
 
     def _waking_watchers(self, done: CommitDone) -> CommitDone:
-        def told(result: Committed | Exception) -> None:
+        def done_and_woken(result: Committed | Exception) -> None:
             done(result)
             self._wake_watchers(())
 
-        return told
+        return done_and_woken
 
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner; see `JournalStore.claim`."""
         writer = self._active()
-        asked: asyncio.Future[Claim] = self._submit(writer, "claim", (task_id, enter))
+        future: asyncio.Future[Claim] = self._submit(writer, "claim", (task_id, enter))
         try:
-            return await asyncio.shield(asked)
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
-            # The claim may still succeed; an owner that nobody knows of would hold the task for ever.
-            asked.add_done_callback(lambda ended: self._disown_later(writer, task_id, ended))
+            # The claim may still succeed; an owner that no caller knows of would hold the task for ever.
+            future.add_done_callback(lambda ended: self._disown_later(writer, task_id, ended))
             raise
 
     def _disown_later(self, writer: W, task_id: str, ended: asyncio.Future[Claim]) -> None:
@@ -107,7 +107,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
             self._disown(writer, task_id, ended.result().epoch)
 
     def _disown(self, writer: W, task_id: str, epoch: int, after: float = DISOWN_RETRY_SECONDS[0]) -> None:
-        """Give back a claim nobody waits for; again and again, if the store cannot be written."""
+        """Give back a claim that no caller waits for; again and again, if the store cannot be written."""
         loop = asyncio.get_running_loop()
 
         def done(result: Exception | None) -> None:
@@ -115,7 +115,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
                 later = min(2 * after, DISOWN_RETRY_SECONDS[1])
                 loop.call_later(after, self._disown, writer, task_id, epoch, later)
 
-        with suppress(StoreUnavailable):  # it is closed, and has said that it owns nothing any more
+        with suppress(StoreUnavailable):  # it is closed, and closing gave up all that it owned
             writer.submit(Item("disown", (task_id, epoch), done, loop))
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
@@ -146,21 +146,21 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
 
     def _submit(self, writer: W, operation: str, argument: Any = None) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        asked: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
 
         def done(result: Any) -> None:
-            if asked.done():
+            if future.done():
                 return
             if isinstance(result, Exception):
-                asked.set_exception(result)
+                future.set_exception(result)
             else:
-                asked.set_result(result)
+                future.set_result(result)
 
         writer.submit(Item(operation, argument, done, loop))
-        return asked
+        return future
 
     def watch(self, wake: Callable[[Sequence[str]], None]) -> Callable[[], None]:
-        """Call `wake` from the writer's thread soon after another connection wrote; return how to stop."""
+        """Call `wake` from the writer's thread soon after another connection wrote; return how to end that."""
         stop, token = self._watch_others(self._active(), wake), object()
         self._watchers[token] = wake
 
@@ -171,12 +171,12 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         return end
 
     def _wake_watchers(self, with_mail: Sequence[str]) -> None:
-        """Wake all who watch through this object: the writer notices only what others wrote."""
+        """Wake all watchers of this object: the writer notices only writes of other processes."""
         for wake in list(self._watchers.values()):
             wake(with_mail)
 
     async def _wait_for_queue(self) -> None:
-        """Wait until what this process queued is written, so that a read sees it."""
+        """Wait until all that this process queued is written, so that a read sees it."""
         writer = self._active()
         if writer.finished != writer.queued or not writer.ready.done():
             await self._submit(writer, BARRIER)

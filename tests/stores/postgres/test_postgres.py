@@ -58,7 +58,7 @@ class TestPostgresStore(PersistentStoreConformance, QueuedCases):
         return found.rowcount == 1
 
     # The server looks after its own files: it writes checksums and refuses a page that does not fit.
-    test_a_file_that_lost_its_tail_never_shows_wrong_words = None
+    test_a_file_that_lost_its_tail_never_shows_wrong_records = None
 
     @pytest.mark.parametrize(
         "after", [n if n in (1, 7, 13) else pytest.param(n, marks=pytest.mark.full) for n in range(CALLS + 1)]

@@ -1,4 +1,4 @@
-"""A server that accepts and never answers, a network that drops everything without a word: every wait has an end."""
+"""A server that accepts and never answers, a network that drops everything without an error: every wait ends."""
 
 import asyncio
 import socket
@@ -49,14 +49,14 @@ async def store_at(url: str) -> PostgresStore:
 
 
 async def refused(work: Any) -> float:
-    """Return after how many seconds something was given up."""
+    """Return after how many seconds a call failed."""
     began = time.monotonic()
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(work, AT_MOST)
     return time.monotonic() - began
 
 
-async def test_a_server_that_never_answers_a_client_is_given_up(tmp_path: Path) -> None:
+async def test_a_connection_to_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / ".s.PGSQL.5432"))
         listener.listen()
@@ -67,7 +67,7 @@ async def test_a_server_that_never_answers_a_client_is_given_up(tmp_path: Path) 
         await asyncio.wait_for(store.close(), AT_MOST)
 
 
-async def test_reads_and_writes_of_a_session_that_falls_silent_are_given_up_and_go_on_when_it_answers(
+async def test_reads_and_writes_on_a_silent_session_fail_and_go_on_once_the_server_answers(
     proxy: Proxy, url: str
 ) -> None:
     store = await store_at(url)
@@ -143,7 +143,7 @@ def running(url: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-async def test_a_run_whose_server_falls_silent_ends_and_so_does_its_process(proxy: Proxy, url: str) -> None:
+async def test_a_run_ends_and_its_process_exits_when_the_server_falls_silent(proxy: Proxy, url: str) -> None:
     child = running(url)
     try:
         assert child.stdin is not None

@@ -1,4 +1,4 @@
-"""What happens around the file of the SQLite store: opening, faults of the disk, other programs, forks, the exit."""
+"""The file of the SQLite store: opening, faults of the disk, other programs, forks, the exit."""
 
 import asyncio
 import gc
@@ -113,9 +113,7 @@ async def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path)
         assert path.read_bytes() == before
 
 
-async def test_another_format_is_refused_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_another_format_is_refused_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "j.db"
     async with opened(path):
         pass
@@ -223,7 +221,7 @@ async def test_a_store_opens_once_the_reason_is_gone(tmp_path: Path) -> None:
     await store.close()
 
 
-def test_a_store_in_memory_is_asked_for_by_its_own_name() -> None:
+def test_a_store_in_memory_has_its_own_address() -> None:
     with pytest.raises(ConfigurationError, match="MemoryStore"):
         SQLiteStore(":memory:")
 
@@ -259,7 +257,7 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(tmp_path:
         assert {row.head for row in await store.rows(TaskFilter())} == {2}
 
 
-async def test_a_value_the_file_cannot_take_fails_alone(tmp_path: Path) -> None:
+async def test_a_value_that_the_file_cannot_take_fails_alone(tmp_path: Path) -> None:
     async with opened(tmp_path / "j.db") as store:
         names = [f"t{n}" for n in range(50)]
         agents = {name: "\ud800" if name == "t7" else "agent" for name in names}
@@ -274,7 +272,7 @@ async def test_a_commit_waits_while_another_program_holds_the_lock(tmp_path: Pat
     async with opened(tmp_path / "j.db") as store:
         owner = await Owner.create(store, "t")
         await (await Owner.create(store, "u")).release()
-        await store.delete("u")  # what it leaves in the log is removed with less patience
+        await store.delete("u")  # its data in the log is removed with a shorter timeout
         other = apsw.Connection(str(store.path))
         other.execute("BEGIN IMMEDIATE")
         sent = send(store, owner.commit(owner.record()))
@@ -312,7 +310,7 @@ async def test_nothing_is_acknowledged_once_the_file_was_removed(tmp_path: Path,
 
 
 @pytest.mark.parametrize("images", [25, pytest.param(500, marks=pytest.mark.full)])
-async def test_random_damage_gives_typed_errors_and_never_other_words(tmp_path: Path, images: int) -> None:
+async def test_random_damage_gives_typed_errors_and_never_other_records(tmp_path: Path, images: int) -> None:
     path = tmp_path / "j.db"
     async with opened(path) as store:
         for n in range(10):
@@ -333,7 +331,7 @@ async def test_random_damage_gives_typed_errors_and_never_other_words(tmp_path: 
 
 
 async def unharmed_tasks(path: Path, whole: dict[str, list[Record]]) -> int:
-    """How many tasks read as they were written. An error that is not one of ours comes through."""
+    """Return how many tasks read as they were written; let errors of other types through."""
     store, unharmed = SQLiteStore(path), 0
     for name, records in whole.items():
         with suppress(StoreError, TaskNotFound):
@@ -351,7 +349,7 @@ async def unharmed_tasks(path: Path, whole: dict[str, list[Record]]) -> int:
 
 
 def sound_prefix(records: list[Record]) -> list[Record]:
-    """What the reader of a journal believes: records that follow each other and fit their digests."""
+    """Return the records that a reader of the journal accepts: those that follow each other and fit their digests."""
     digest, seq = b"", 0
     for number, record in enumerate(records):
         blobs = all(sha256(data).hexdigest() == name for name, data in record.blobs.items())
@@ -366,7 +364,7 @@ def sound_prefix(records: list[Record]) -> list[Record]:
 
 
 @pytest.mark.parametrize("what", ["task", "thread"])
-async def test_words_of_a_deleted_task_or_thread_are_gone_from_the_disk(what: str, tmp_path: Path) -> None:
+async def test_messages_of_a_deleted_task_or_thread_are_gone_from_the_disk(what: str, tmp_path: Path) -> None:
     async with opened(tmp_path / "j.db") as store:
         secret, kept = b"words nobody may find again", b"words that stay"
         owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
@@ -477,7 +475,7 @@ async def test_drivers_that_are_dead_and_own_nothing_are_forgotten(tmp_path: Pat
         await (await Owner.claim(store, "t")).release()
 
 
-async def test_a_process_whose_row_was_forgotten_while_it_slept_owns_tasks_again(tmp_path: Path) -> None:
+async def test_a_process_whose_row_was_deleted_while_it_slept_owns_tasks_again(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     one = SQLiteStore(path, lease_seconds=0.5)
     await one.open()
@@ -560,7 +558,7 @@ asyncio.run(store.close())
 """
 
 
-async def test_a_forked_process_is_told_to_leave_the_file_alone(tmp_path: Path) -> None:
+async def test_a_forked_process_is_refused_a_file_that_its_parent_had_open(tmp_path: Path) -> None:
     assert in_a_process(FORK, tmp_path / "j.db").split() == ["True"] * 4
     async with opened(tmp_path / "j.db") as store:
         assert (await store.row("t")).head == 2

@@ -1,4 +1,4 @@
-"""What a group of items writes to a PostgreSQL schema, taken note of item by item and sent by a few statements."""
+"""The rows that a group of items writes to a PostgreSQL schema: collected item by item, sent by a few statements."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Head:
 
 @mutable
 class Batch:
-    """What is to be written; `send` writes it and forgets it.
+    """Rows to write; `send` writes and drops them.
 
     Args:
-        changed: heads whose rows are to be written, by row.
+        changed: heads whose rows are to be updated, by row.
         moved: new versions of threads.
         joined: new members: thread, version, task, last event, what a summary covers.
-        left: members that go: version that takes them out, thread, their own version.
+        left: members that are taken out: version that takes them out, thread, their own version.
     """
 
     changed: dict[int, Head] = field(default_factory=dict[int, Head])
@@ -79,15 +79,15 @@ class Batch:
 
     @property
     def is_seen(self) -> bool:
-        """Whether a question to the database would miss something."""
+        """Whether a query would miss rows that are not sent yet."""
         return bool(self._records or self.changed or self.joined or self.left)
 
     def create(self, head: Head) -> None:
-        """Take note of a new task."""
+        """Add a new task."""
         self._new.append(head)
 
     def append(self, head: Head, record: Record) -> None:
-        """Take note of a record, which is the task's last from now on."""
+        """Add a record, which is the task's last from now on."""
         seq = record.seq
         row = (head.row, seq, record.count, record.epoch, len(record.blobs), record.digest, record.data)
         self._records.append(row)
@@ -97,19 +97,19 @@ class Batch:
         head.seq, head.digest = seq, record.digest
 
     def take(self, row: int, keys: Iterable[str]) -> None:
-        """Take note of inbox items that are answered."""
+        """Add inbox items that are taken."""
         self._taken += [(row, key) for key in keys]
 
     def post(self, row: int, item: InboxItem) -> None:
-        """Take note of a new inbox item."""
+        """Add a new inbox item."""
         self._posts.append((row, item.item_id, item.kind, item.created, json.dumps(item.data)))
 
     def send(self, connection: BoundedConnection, threads: set[str]) -> None:
-        """Send all that was taken note of; rows that others may insert too go in one order.
+        """Send all rows; those that other processes may insert too are sent in one order.
 
         Args:
             connection: in a transaction, and best in a pipeline.
-            threads: those that have a row; grows by those that get one.
+            threads: the threads that have a row; grows by those that get one.
         """
         run, many = connection.execute, connection.cursor().executemany
         if self._new:
@@ -138,7 +138,7 @@ class Batch:
         self._forget()
 
     def _forget(self) -> None:
-        for noted in (
+        for rows in (
             self.changed,
             self.moved,
             self.joined,
@@ -147,9 +147,9 @@ class Batch:
             self._records,
             self._blobs,
         ):
-            noted.clear()
-        for noted in (self._refs, self._taken, self._posts):
-            noted.clear()
+            rows.clear()
+        for rows in (self._refs, self._taken, self._posts):
+            rows.clear()
 
 
 def _columns(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:

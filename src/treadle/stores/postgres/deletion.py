@@ -1,4 +1,4 @@
-"""Deleting tasks from a PostgreSQL schema: what goes, what stays for forks and threads, what goes with the last."""
+"""Deleting tasks from a PostgreSQL schema, together with all that only they referred to."""
 
 from __future__ import annotations
 
@@ -40,40 +40,42 @@ _DROP_BLOBS: Final = """DELETE FROM blobs b WHERE digest = ANY(%s)
 AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.digest = b.digest)"""
 
 
-def delete(connection: BoundedConnection, key: str, mine: int | None) -> None:
-    """Take a task and its children off the list, then drop all that nobody refers to any more.
+def delete(connection: BoundedConnection, key: str, own_driver: int | None) -> None:
+    """Take a task and its children off the list, then drop all that is no longer referred to.
 
     Args:
         connection: in a transaction that has the store for itself.
         key: the task.
-        mine: the row of this process among the drivers.
+        own_driver: the row of this process in `drivers`.
     """
-    if not _delete(connection, "key", key, mine):
+    if not _delete(connection, "key", key, own_driver):
         raise rules.task_not_found(key)
 
 
-def delete_thread(connection: BoundedConnection, thread: str, mine: int | None) -> None:
-    """Take all tasks of a thread off the list, with their children, then drop all that nobody refers to any more.
+def delete_thread(connection: BoundedConnection, thread: str, own_driver: int | None) -> None:
+    """Take all tasks of a thread off the list, with their children, then drop all that is no longer referred to.
 
     Args:
         connection: in a transaction that has the store for itself.
         thread: the thread.
-        mine: the row of this process among the drivers.
+        own_driver: the row of this process in `drivers`.
     """
     version = connection.execute("SELECT version FROM threads WHERE key = %s", (thread,)).fetchone()
-    if not _delete(connection, "thread", thread, mine) and (version is None or not version[0]):
+    if not _delete(connection, "thread", thread, own_driver) and (version is None or not version[0]):
         raise ThreadNotFound(f"no thread {thread!r} in this store")
 
 
 def _delete(
-    connection: BoundedConnection, root: Literal["key", "thread"], name: str, mine: int | None
+    connection: BoundedConnection, root: Literal["key", "thread"], name: str, own_driver: int | None
 ) -> bool:
     """Delete the tasks whose key or thread is this one; False when none is listed."""
     rows: list[int] = []
     sql = _FAMILY.format(root=root)
     for row, key, driver, *facts in connection.execute(sql, (name,)).fetchall():
-        if driver is not None and (driver == mine or (facts[0] is not None and reading.is_alive(*facts))):
-            raise rules.task_busy(key, facts[2], facts[0], is_own=driver == mine)
+        if driver is not None and (
+            driver == own_driver or (facts[0] is not None and reading.is_alive(*facts))
+        ):
+            raise rules.task_busy(key, facts[2], facts[0], is_own=driver == own_driver)
         rows.append(row)
     threads = {thread for (thread,) in connection.execute(_BASES, (rows,))}
     threads |= {thread for (thread,) in connection.execute(_THREADS, (rows,))}
@@ -88,7 +90,7 @@ def _delete(
 
 
 def _drop_threads(connection: BoundedConnection, threads: set[str]) -> list[int]:
-    """Forget those threads that nobody needs any more; return the rows of those who were members of them."""
+    """Delete those threads that no task needs any more; return the rows of their former members."""
     freed: list[int] = []
     for thread in threads:
         if connection.execute(_THREAD_IN_USE, (thread, thread, thread)).fetchone():
@@ -102,12 +104,12 @@ def _drop_threads(connection: BoundedConnection, threads: set[str]) -> list[int]
 
 
 def _collect(connection: BoundedConnection, waiting: list[int]) -> None:
-    """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
+    """Drop records of deleted tasks that are no longer read, and then those of the tasks kept for them."""
     while waiting:
         row = waiting.pop()
         sql = "SELECT base, thread FROM tasks WHERE id = %s AND deleted"
-        found = connection.execute(sql, (row,)).fetchone()
-        if found is None:
+        task = connection.execute(sql, (row,)).fetchone()
+        if task is None:
             continue
         fork_points = [seq for (seq,) in connection.execute(_FORK_POINTS, (row,)).fetchall()]
         last = rules.last_needed_event(fork_points, _memberships(connection, row))
@@ -116,24 +118,24 @@ def _collect(connection: BoundedConnection, waiting: list[int]) -> None:
             continue
         connection.execute("DELETE FROM members WHERE task = %s", (row,))
         connection.execute("DELETE FROM tasks WHERE id = %s", (row,))
-        base, thread = found
+        base, thread = task
         waiting += [base] if base is not None else []
         waiting += _taken_out_of(connection, {thread})
 
 
 def _memberships(connection: BoundedConnection, row: int) -> list[Membership]:
-    found: list[Membership] = []
+    memberships: list[Membership] = []
     for thread, version, seq, taken_out in connection.execute(_MEMBERSHIPS, (row,)).fetchall():
         below = 0
         if taken_out:
             firsts = connection.execute(_FIRST_VERSIONS, (thread,)).fetchall()
             below = rules.read_below(first for (first,) in firsts)
-        found.append(Membership(version, seq, taken_out, below))
-    return found
+        memberships.append(Membership(version, seq, taken_out, below))
+    return memberships
 
 
 def _taken_out_of(connection: BoundedConnection, threads: set[str]) -> list[int]:
-    """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
+    """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
     return [row for (row,) in connection.execute(_TAKEN_OUT, (list(threads),)).fetchall()]
 
 

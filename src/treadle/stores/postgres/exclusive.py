@@ -1,7 +1,7 @@
-"""What needs a PostgreSQL schema for itself: deleting a task, taking in tasks and threads from elsewhere.
+"""Operations that lock a whole PostgreSQL schema: deletions, and restoring tasks and threads from another store.
 
-Such an operation looks through forks, children and threads, or may fail half-way; it has a transaction of its own,
-waits until no group is being written and lets none begin. It is rare and short.
+Such an operation reads forks, children and threads, or may fail half-way. It has a transaction of its own, waits until
+no group is being written, and lets none begin. It is rare and short.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _THREAD: Final = """INSERT INTO threads VALUES (%s, %s)
 ON CONFLICT (key) DO UPDATE SET version = excluded.version WHERE threads.version = 0 RETURNING key"""
 
 
-def run(connection: BoundedConnection, item: Item, mine: int | None) -> None:
-    """Run an operation; raises what refuses it, and then the transaction is to be rolled back.
+def run(connection: BoundedConnection, item: Item, own_driver: int | None) -> None:
+    """Run an operation; when it raises, the caller rolls the transaction back.
 
     Args:
         connection: in a transaction that has run `LOCK_EXCLUSIVE`.
         item: the operation and its argument.
-        mine: the row of this process among the drivers.
+        own_driver: the row of this process in `drivers`.
     """
     match item.operation:
         case "delete":
-            deletion.delete(connection, item.argument, mine)
+            deletion.delete(connection, item.argument, own_driver)
         case "delete_thread":
-            deletion.delete_thread(connection, item.argument, mine)
+            deletion.delete_thread(connection, item.argument, own_driver)
         case "restore":
             _restore(connection, *item.argument)
         case _:
@@ -59,7 +59,7 @@ def _restore(
 ) -> None:
     if _find(connection, row.task_id) is not None:
         raise rules.task_exists(row.task_id)
-    base = None if row.base is None else _known(connection, row.base)
+    base = None if row.base is None else _existing(connection, row.base)
     if row.base is not None and base is not None:
         rules.check_fork(row.base, row.base_seq, base[1])
     mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
@@ -84,10 +84,10 @@ def _restore(
 def _restore_thread(
     connection: BoundedConnection, key: str, version: int, members: Sequence[ThreadMember]
 ) -> None:
-    known = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
-    if known is not None and known[0]:
-        raise ThreadMoved(known[0])
-    rows = [_known(connection, member.task_id)[0] for member in members]
+    thread = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
+    if thread is not None and thread[0]:
+        raise ThreadMoved(thread[0])
+    rows = [_existing(connection, member.task_id)[0] for member in members]
     connection.execute(_THREAD, (key, version))
     values = [(key, m.version, row, m.seq, m.gone, m.covers) for m, row in zip(members, rows, strict=True)]
     with connection.cursor() as cursor:
@@ -95,12 +95,12 @@ def _restore_thread(
 
 
 def _find(connection: BoundedConnection, key: str) -> Any:
-    """A task's row number and last event, also of a deleted one; None when it is not there."""
+    """Return row, last event and format of a task, also of a deleted one; None without one."""
     return connection.execute(_FIND, (key,)).fetchone()
 
 
-def _known(connection: BoundedConnection, key: str) -> Any:
-    found = _find(connection, key)
-    if found is None:
+def _existing(connection: BoundedConnection, key: str) -> Any:
+    row = _find(connection, key)
+    if row is None:
         raise rules.task_not_found(key)
-    return found
+    return row

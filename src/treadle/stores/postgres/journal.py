@@ -1,7 +1,7 @@
-"""What may be written to a PostgreSQL schema: one group of items, checked in memory, in one transaction.
+"""The writes to a PostgreSQL schema: one group of items, checked in memory, in one transaction.
 
-A transaction locks the threads and tasks it is about, each kind in one order, and only then looks at them; so two
-processes never wait for each other in a circle, and what was looked at stays true until the commit. Every item is
+A transaction locks the threads and tasks that its items are about, each kind in one order, and only then reads them. So
+two processes never wait for each other in a circle, and what was read stays true until the commit. Every item is
 checked before anything of it is written: a refused one harms no other of its group.
 """
 
@@ -41,15 +41,15 @@ WHERE locktype = 'advisory' AND database = a.datid AND objsubid = 1 AND granted
 AND ((classid::bigint << 32) | objid::bigint) = hashtextextended(%s, 0) AND a.wait_event = 'ClientRead'
 AND a.xact_start < clock_timestamp() - %s * interval '1 second'
 AND a.datname = current_database() AND a.usename = current_user AND pid <> pg_backend_pid()"""
-"""Ends transactions on this schema whose writers say nothing for too long: behind a pipeline that was not sent to its
-end a server's clock for idle transactions does not run."""
+"""Ends transactions on this schema whose writers have sent nothing for too long: while a pipeline is not sent to its
+end, the server does not count a transaction as idle."""
 
 AT_MOST: Final = "SET LOCAL transaction_timeout = 30000"
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 LOCK_SHARED: Final = "SELECT pg_advisory_xact_lock_shared(hashtextextended(%s, 0))"
-"""Taken by every group; what needs the store for itself takes it alone."""
+"""The lock that every group takes, shared; operations on the whole schema take it exclusively."""
 
-# Threads that tasks ask for: named ones, and those that rows of tasks name.
+# The threads that tasks enter: those with these keys, and those that the rows of these tasks name.
 _ENTERED: Final = """INSERT INTO threads SELECT key, 0 FROM
 (SELECT unnest(%b::text[]) AS key UNION SELECT thread FROM tasks WHERE key = ANY(%b)) AS entered
 ORDER BY key ON CONFLICT DO NOTHING"""
@@ -82,7 +82,7 @@ _NEWEST: Final = (
     "SELECT version, task FROM members WHERE thread = %s AND gone IS NULL ORDER BY version DESC LIMIT 1"
 )
 _RECORD: Final = "SELECT epoch, digest FROM records WHERE task = %s AND seq = %s"
-_BEAT: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
+_RENEW_LEASE: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
 VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
 ON CONFLICT (key) DO UPDATE SET lease = excluded.lease RETURNING id"""
 # A transaction that makes a driver an owner holds its row, so that the row is not forgotten before the task names it.
@@ -109,33 +109,33 @@ class TaskLocked(TaskBusy):
 
 @mutable
 class LeaseHolder:
-    """A process as it owns tasks, between transactions.
+    """A process as a driver: its lease and the tasks it owns, between transactions.
 
     Args:
-        process: who it is.
-        lease_seconds: how long it is taken for alive after a heartbeat.
+        process: its host, process id and key.
+        lease_seconds: for how many seconds it counts as alive after a heartbeat.
         row: its row of `drivers`; None until it first owns a task.
-        beat: when it last prolonged its lease, by the clock of this machine.
+        renewed_at: when it last renewed its lease, by the clock of this machine.
         held: the tasks it owns.
     """
 
     process: Process
     lease_seconds: float
     row: int | None = None
-    beat: float = 0.0
+    renewed_at: float = 0.0
     held: set[str] = field(default_factory=set[str])
 
     @property
     def is_fresh(self) -> bool:
-        """Whether its lease was begun lately; not so once the clock was set back, or the machine slept."""
-        return 0 <= time.time() - self.beat < self.lease_seconds / HEARTBEATS_PER_LEASE
+        """Whether its lease was renewed lately; not so once the clock was set back, or the machine slept."""
+        return 0 <= time.time() - self.renewed_at < self.lease_seconds / HEARTBEATS_PER_LEASE
 
 
-def beat(connection: BoundedConnection, owner: LeaseHolder) -> int:
-    """Begin a whole lease, and return the row of this process."""
+def renew_lease(connection: BoundedConnection, owner: LeaseHolder) -> int:
+    """Renew the lease of this process, and return its row."""
     p = owner.process
     values = (p.key, p.host, p.boot, p.pid, p.started, owner.lease_seconds)
-    found = connection.execute(_BEAT, values).fetchone()
+    found = connection.execute(_RENEW_LEASE, values).fetchone()
     assert found is not None
     return int(found[0])
 
@@ -146,7 +146,7 @@ def owned_by(connection: BoundedConnection, driver: int) -> set[str]:
 
 
 def forget_dead(connection: BoundedConnection) -> None:
-    """Forget drivers whose lease has passed and who own nothing, in a transaction of its own."""
+    """Delete the rows of drivers whose lease has passed and that own nothing, in a transaction of its own."""
     dead = [driver for (driver,) in connection.execute(_DEAD)]
     if dead:
         with connection.transaction():
@@ -168,7 +168,7 @@ class Group:
         self._owner = owner
         self._channel = channel
         self._driver = owner.row
-        self._beat = owner.beat
+        self._renewed_at = owner.renewed_at
         self._is_fresh = owner.is_fresh
         self._batch = Batch()
         self._heads: dict[str, Head] = {}
@@ -183,20 +183,20 @@ class Group:
         self._dead: set[int] = set()
         self._ownership_changes: list[tuple[str, bool]] = []
         self.urgent = False
-        """whether others should hear of this at once"""
+        """whether other processes are to be notified at once"""
         self.mail = False
-        """whether something was put into an inbox"""
+        """whether an item was put into an inbox"""
 
     # ------------------------------------------------------------------------------------------ beginning
 
     def begin(self, items: list[Item], before: Sequence[Any]) -> None:
-        """Begin the transaction: lock what the items are about, then look at it.
+        """Begin the transaction: lock the rows that the items are about, then read them.
 
-        A task that is only claimed is not waited for: its last driver may have been stopped in the midst of a write.
+        A claim does not wait for the row of its task: the last driver may have been stopped in the middle of a write.
 
         Args:
             items: what is to be written.
-            before: of each item what `apply` gave in a transaction of which nobody knows whether it was committed.
+            before: for each item its result in a transaction that may have been committed; None without one.
         """
         commits: list[Commit] = [item.argument for item in items if item.operation == "commit"]
         claims: list[tuple[str, bool]] = [item.argument for item in items if item.operation == "claim"]
@@ -209,22 +209,24 @@ class Group:
         unwritten += [task for task, _ in claims]
         watchful = [commit.task_id for commit in commits if commit.seal or commit.release]
         creates = sum(commit.create is not None for commit in commits)
-        ask = self._connection.execute
+        execute = self._connection.execute
         with self._connection.pipeline():
-            ask(BEGIN)
+            execute(BEGIN)
             if self._connection.info.server_version >= 17_00_00:
-                ask(AT_MOST)  # whatever it waits for, and with nobody there to end it
-            ask(LOCK_SHARED, (self._channel,))
-            mine = ask(_MINE, (self._driver,)) if creates or claims else None
+                execute(AT_MOST)  # also when it waits for a lock, and no process is there to end it
+            execute(LOCK_SHARED, (self._channel,))
+            mine = execute(_MINE, (self._driver,)) if creates or claims else None
             versions, turns = self._ask_threads(commits, claims)
-            rows = [ask(_TASKS, (waited_for,))] if waited_for else []
-            rows += [ask(_TASKS_AT_HAND, (at_hand,))] if at_hand else []
-            seqs = ask(_HEADS, (tasks,))
-            digests = ask(_DIGESTS, (unwritten,)) if unwritten else None
-            unread = ask(_UNREAD, (watchful,)) if watchful else None
-            posted = ask(_POSTED, ([task for task, _ in posts], [key for _, key in posts])) if posts else None
-            drivers = ask(_DRIVERS, ([task for task, _ in claims],)) if claims else None
-            ids = ask(_IDS, (creates,)) if creates else None
+            rows = [execute(_TASKS, (waited_for,))] if waited_for else []
+            rows += [execute(_TASKS_AT_HAND, (at_hand,))] if at_hand else []
+            seqs = execute(_HEADS, (tasks,))
+            digests = execute(_DIGESTS, (unwritten,)) if unwritten else None
+            unread = execute(_UNREAD, (watchful,)) if watchful else None
+            posted = (
+                execute(_POSTED, ([task for task, _ in posts], [key for _, key in posts])) if posts else None
+            )
+            drivers = execute(_DRIVERS, ([task for task, _ in claims],)) if claims else None
+            ids = execute(_IDS, (creates,)) if creates else None
         if mine is not None and mine.fetchone() is None:
             self._driver = None
         self._take_heads([row for found in rows for row in found.fetchall()], seqs.fetchall())
@@ -244,18 +246,18 @@ class Group:
         self._ids = [number for (number,) in ids.fetchall()] if ids else []
 
     def _ask_threads(self, commits: list[Commit], claims: list[tuple[str, bool]]) -> tuple[Any, Any]:
-        """Lock the threads that change or are entered; ask for their versions, and for who has a place there."""
+        """Lock the threads that change or are entered; query their versions, and the tasks in their queues."""
         changing = {commit.thread.thread_id for commit in commits if commit.thread}
         coming = [commit.create.thread_id for commit in commits if commit.enter and commit.create]
         entering = [commit.task_id for commit in commits if commit.enter and not commit.create]
         entering += [task for task, enter in claims if enter]
-        ask = self._connection.execute
+        execute = self._connection.execute
         if not (coming or entering):
-            return (ask(_THREADS, (list(changing), entering)) if changing else None), None
-        ask(_ENTERED, (coming, entering))
-        # Who enters by a creation that is sent again has a row that names its thread.
-        versions = ask(_THREADS, ([*changing, *coming], entering))
-        return versions, ask(_TURNS, (coming, entering))
+            return (execute(_THREADS, (list(changing), entering)) if changing else None), None
+        execute(_ENTERED, (coming, entering))
+        # A creation that is sent again has a row already, which names its thread.
+        versions = execute(_THREADS, ([*changing, *coming], entering))
+        return versions, execute(_TURNS, (coming, entering))
 
     def _take_heads(self, rows: list[Any], seqs: list[Any]) -> None:
         last: dict[int, int | None] = {row: seq for row, seq, _ in seqs}
@@ -267,12 +269,12 @@ class Group:
         self._locked = {key for _, _, key in seqs if key not in self._heads}
 
     def apply(self, item: Item, before: Any) -> Any:
-        """Check an item and take note of what it writes; return its result, or what refused it.
+        """Check an item and collect what it writes; return its result, or the error that refused it.
 
         Args:
             item: what to write, one of those the transaction began with.
-            before: what this gave in a transaction of which nobody knows whether it was committed; None if there
-                was none. Then the item may be found written, and that is this item's own doing.
+            before: its result in a transaction that may have been committed; None without one. When the item is
+                found written, then that transaction wrote it.
         """
         if item.operation == BARRIER:
             return None
@@ -300,10 +302,10 @@ class Group:
             is_own = head.driver is None or head.driver == self._driver
             if rules.may_be_repeated(commit, head):
                 assert commit.record is not None
-                earlier = self._ask(_RECORD, head.row, commit.record.seq)
+                earlier = self._query_one(_RECORD, head.row, commit.record.seq)
             elif again and commit.record is None and commit.thread is not None:
                 added = (commit.thread.expected + 1, head.row)
-                has_joined = commit.thread.action == "add" and added == self._ask(
+                has_joined = commit.thread.action == "add" and added == self._query_one(
                     _NEWEST, commit.thread.thread_id
                 )
         if not rules.admit(commit, head, earlier, is_own=is_own, is_resent=again, has_joined=has_joined):
@@ -336,10 +338,10 @@ class Group:
         self._unread[head.row].difference_update(commit.taken)
         if commit.thread is not None:
             self._change_thread(head, commit.thread, taken_out)
-        given = self._take_place(head, commit.task_id, place)
+        position = self._take_place(head, commit.task_id, place)
         if commit.state is not None or release or commit.create is not None:
             self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.wanted)
-        return Committed(release, given)
+        return Committed(release, position)
 
     def _set_row(
         self, head: Head, key: str, state: str | None = None, *, release: bool = False, wanted: int = 0
@@ -365,7 +367,7 @@ class Group:
         return head
 
     def _digest(self, head: Head) -> bytes:
-        """The digest of the record that holds a task's last event."""
+        """Return the digest of the record that holds a task's last event."""
         if head.digest is None:
             row = head.row if head.new is None else head.base
             self._flush()
@@ -396,7 +398,7 @@ class Group:
         return self._take_place(head, key, self._entry(head, how))
 
     def _entry(self, head: Head, how: OnBusyThread | None) -> QueueEntry | None:
-        """Return the place in its thread that a task asks for; raises `ThreadBusy`."""
+        """Return the place in the queue that a task asks for; raises `ThreadBusy`."""
         if how is None or (head.new is None and head.driver is None):
             return None
         if how == "parallel":
@@ -407,13 +409,13 @@ class Group:
         return rules.enter_thread(head.thread, version, head.turn, how, others, self._dead)
 
     def _take_place(self, head: Head, key: str, place: QueueEntry | None) -> QueuePosition | None:
-        """Give a task its place, and take the thread from those whose drivers died."""
+        """Give a task its place in the queue, and take the thread from holders whose drivers died."""
         if place is None:
             return None
         for other in place.deposed:
             self._depose(other)
             self._turns[head.thread].pop(other.row, None)
-        if head.turn != place.turn:  # who only asks again writes nothing
+        if head.turn != place.turn:  # the same place again writes nothing
             head.turn = place.turn
             self._batch.changed[head.row] = head
         assert head.driver is not None
@@ -421,7 +423,7 @@ class Group:
         return place.position
 
     def _depose(self, other: QueuedTask) -> None:
-        """Take the thread from a task whose driver died: it stays that driver's, under an epoch it never had."""
+        """Take the thread from a task whose driver died: the task stays that driver's, under a newer epoch."""
         late = self._connection.execute(_LATE, (other.driver,)).fetchone()
         if late is None:
             return
@@ -457,7 +459,7 @@ class Group:
         return Claim(head.epoch, end.seq, end.digest, place, head.wanted)
 
     def _disown(self, key: str, epoch: int) -> None:
-        """Give back a claim nobody waited for."""
+        """Give back a claim that no caller waits for."""
         head = self._heads.get(key)
         if head is not None and head.epoch == epoch:
             self._set_row(head, key, release=True, wanted=head.wanted)
@@ -487,28 +489,28 @@ class Group:
             raise rules.task_busy(key, facts[2], facts[0], is_own=False)
 
     def _driver_row(self) -> int:
-        """The row of this process, with a lease begun lately."""
+        """Return the row of this process, with a lease renewed lately."""
         if self._driver is None or not self._is_fresh:
-            self._beat = time.time()
-            self._driver = beat(self._connection, self._owner)
+            self._renewed_at = time.time()
+            self._driver = renew_lease(self._connection, self._owner)
             self._is_fresh = True
         return self._driver
 
     # ------------------------------------------------------------------------------------------- writing
 
     def write(self) -> None:
-        """Write what was taken note of and commit: all in one go."""
+        """Write all that was collected and commit, in one pipeline."""
         with self._connection.pipeline():
             self._batch.send(self._connection, self._threads)
             self._connection.execute("COMMIT")
-        self._owner.row, self._owner.beat = self._driver, self._beat
+        self._owner.row, self._owner.renewed_at = self._driver, self._renewed_at
         for key, owned in self._ownership_changes:
             (self._owner.held.add if owned else self._owner.held.discard)(key)
 
-    def _ask(self, question: LiteralString, *values: Any) -> Any:
-        """Ask the database, so that the answer counts what was taken note of."""
+    def _query_one(self, query: LiteralString, *values: Any) -> Any:
+        """Run a query that sees all that was collected; return its first row."""
         self._flush()
-        return self._connection.execute(question, values).fetchone()
+        return self._connection.execute(query, values).fetchone()
 
     def _flush(self) -> None:
         if self._batch.is_seen:
@@ -517,7 +519,7 @@ class Group:
 
 
 def _tasks(items: list[Item], before: Sequence[Any]) -> tuple[list[str], list[str]]:
-    """Return the tasks that items are about: those whose rows are waited for, and those that are only claimed."""
+    """Return the tasks of items: those whose rows the group waits for, and those that are only claimed."""
     waited_for: set[str] = set()
     claimed: set[str] = set()
     for item, past in zip(items, before, strict=True):
@@ -527,7 +529,7 @@ def _tasks(items: list[Item], before: Sequence[Any]) -> tuple[list[str], list[st
                 waited_for.add(commit.task_id)
                 if commit.create is not None and commit.create.base is not None:
                     waited_for.add(commit.create.base)
-            case "claim":  # what may be this process's by now is waited for
+            case "claim":  # the group waits for a task that may be this process's by now
                 (waited_for if isinstance(past, Claim) else claimed).add(item.argument[0])
             case "post" | "disown":
                 waited_for.add(item.argument[0])

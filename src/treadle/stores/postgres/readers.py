@@ -1,7 +1,7 @@
 """Threads that read a PostgreSQL schema, each on a session of its own that it closes when it idles.
 
-A lost session is replaced at once, a lost server asked for again after short pauses: psycopg_pool's grow with every
-failure (1, 2, 4 seconds), which would keep tasks from being taken up long after the server is back.
+A lost session is replaced at once. A lost server is tried again after short pauses: those of psycopg_pool grow with
+every failure (1, 2, 4 seconds), and would keep tasks from being adopted long after the server is back.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ T = TypeVar("T")
 READERS: Final = 4
 READER_IDLE_SECONDS: Final = 60.0
 DAMAGE: Final = (ValueError, TypeError, LookupError)
-"""What comes of values that damage has left in a table."""
+"""The errors of values that damage has left in a table."""
 
 
-class _Asked:
-    """A question, and who waits for the answer."""
+class _Request:
+    """A query, and the future of its answer."""
 
-    __slots__ = ("about", "answer", "question")
+    __slots__ = ("answer", "arguments", "query")
 
-    def __init__(self, question: Callable[..., Any], about: tuple[Any, ...]) -> None:
-        self.question = question
-        self.about = about
+    def __init__(self, query: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.query = query
+        self.arguments = arguments
         self.answer: Future[Any] = Future()
 
 
 class Readers:
-    """Up to four threads that put questions to a schema; the one that rested last is asked first.
+    """Up to four threads that run queries on a schema; the one that became idle last gets the next.
 
     Args:
-        to: which schema.
-        patience: how long, in seconds, a lost server is waited for before a question fails.
-        is_given_up: whether who writes has waited for the server for as long in vain: then no question waits again.
+        to: the schema.
+        patience: for how many seconds a query waits for a lost server before it fails.
+        is_given_up: returns whether the writer has waited as long for the server in vain: then no query waits again.
     """
 
     def __init__(self, to: Address, patience: float, is_given_up: Callable[[], bool]) -> None:
@@ -62,26 +62,26 @@ class Readers:
         self._patience = patience
         self._is_given_up = is_given_up
         self._lock = Lock()
-        self._waiting: deque[_Asked] = deque()
-        self._idle: list[SimpleQueue[_Asked | None]] = []
+        self._waiting: deque[_Request] = deque()
+        self._idle: list[SimpleQueue[_Request | None]] = []
         self._threads = 0
         self._closed = False
 
-    def ask(self, question: Callable[..., T], *about: Any) -> Future[T]:
-        """Put a question; put it again when the session is lost."""
-        asked = _Asked(question, about)
+    def run(self, query: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Run a query; run it again when the session is lost."""
+        request = _Request(query, arguments)
         with self._lock:
             if self._idle:
-                self._idle.pop().put(asked)
+                self._idle.pop().put(request)
             elif self._threads < READERS:
                 self._threads += 1
-                Thread(target=self._serve, args=(asked,), name="treadle-reader", daemon=True).start()
+                Thread(target=self._serve, args=(request,), name="treadle-reader", daemon=True).start()
             else:
-                self._waiting.append(asked)
-        return asked.answer
+                self._waiting.append(request)
+        return request.answer
 
     def close(self) -> None:
-        """Close the sessions; what was asked is answered first."""
+        """Close the sessions, once all queries are answered."""
         with self._lock:
             self._closed = True
             for resting in self._idle:
@@ -90,37 +90,37 @@ class Readers:
 
     # ------------------------------------------------------------------------------------- in each thread
 
-    def _serve(self, asked: _Asked | None) -> None:
+    def _serve(self, request: _Request | None) -> None:
         connection: BoundedConnection | None = None
-        mine: SimpleQueue[_Asked | None] = SimpleQueue()
-        while asked is not None:
-            if asked.answer.set_running_or_notify_cancel():
-                connection = self._answer(connection, asked)
-            asked = self._next_request(mine)
+        own_queue: SimpleQueue[_Request | None] = SimpleQueue()
+        while request is not None:
+            if request.answer.set_running_or_notify_cancel():
+                connection = self._answer(connection, request)
+            request = self._next_request(own_queue)
         if connection is not None:
             connection.close()
 
-    def _next_request(self, mine: SimpleQueue[_Asked | None]) -> _Asked | None:
-        """Return what to answer next; None when this thread is to end."""
+    def _next_request(self, own_queue: SimpleQueue[_Request | None]) -> _Request | None:
+        """Return the next query; None when this thread is to end."""
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()
             if self._closed:
                 self._threads -= 1
                 return None
-            self._idle.append(mine)
+            self._idle.append(own_queue)
         try:
-            return mine.get(timeout=READER_IDLE_SECONDS)
+            return own_queue.get(timeout=READER_IDLE_SECONDS)
         except Empty:
             with self._lock:
-                if mine in self._idle:
-                    self._idle.remove(mine)
+                if own_queue in self._idle:
+                    self._idle.remove(own_queue)
                     self._threads -= 1
                     return None
-            return mine.get()  # it was asked just now
+            return own_queue.get()  # a query came just now
 
-    def _answer(self, connection: BoundedConnection | None, asked: _Asked) -> BoundedConnection | None:
-        """Answer a question; return the session to go on with."""
+    def _answer(self, connection: BoundedConnection | None, request: _Request) -> BoundedConnection | None:
+        """Answer a query; return the session for the next one."""
         lost: float | None = None
         while True:
             tried = time.monotonic()
@@ -128,45 +128,47 @@ class Readers:
                 if connection is None:
                     connection = connect(self._to, "treadle reader", for_reading=True)
                     connection.answer_seconds = self._answer_seconds
-                answer = asked.question(connection, *asked.about)
-            except Exception as error:  # noqa: BLE001 (whatever it was, who waits must hear it)
+                answer = request.query(connection, *request.arguments)
+            except Exception as error:  # noqa: BLE001 (the waiting call must get each error)
                 had_one, connection = connection is not None, _usable(connection)
                 lost = tried if lost is None else lost
                 # A session alone is lost more often than its server: the first try on a new one is made at once.
                 away = time.monotonic() - lost
-                if self._is_closing or away > self._patience or not _may_be_asked_again(error):
-                    asked.answer.set_exception(self._typed(error))
+                if self._is_closing or away > self._patience or not _may_run_again(error):
+                    request.answer.set_exception(typed(self._to, error))
                     return connection
                 if not (had_one and connection is None):
                     time.sleep(pause(away))
             else:
-                asked.answer.set_result(answer)
+                request.answer.set_result(answer)
                 return connection
 
     @property
     def _is_closing(self) -> bool:
-        """Whether a question is given up soon."""
+        """Whether queries wait no longer for a lost server."""
         return self._closed or self._is_given_up()
 
     def _answer_seconds(self) -> float:
-        """For how many seconds the server may say nothing now."""
+        """Return for how many seconds the server may leave a query unanswered now."""
         seconds = self._to.answer_seconds
         return min(seconds, CLOSING_SECONDS) if self._is_closing else seconds
 
-    def _typed(self, error: Exception) -> Exception:
-        if isinstance(error, TreadleError) or not isinstance(error, (psycopg.Error, *DAMAGE)):
-            return error
-        typed = unavailable(self._to, error)
-        typed.__cause__ = error
-        return typed
 
-
-def _may_be_asked_again(error: Exception) -> bool:
+def _may_run_again(error: Exception) -> bool:
     return isinstance(error, (psycopg.OperationalError, StoreUnavailable))
 
 
+def typed(to: Address, error: Exception) -> Exception:
+    """Return the error of the port for one that a query raised."""
+    if isinstance(error, TreadleError) or not isinstance(error, (psycopg.Error, *DAMAGE)):
+        return error
+    converted = unavailable(to, error)
+    converted.__cause__ = error
+    return converted
+
+
 def _usable(connection: BoundedConnection | None) -> BoundedConnection | None:
-    """Bring a session out of its transaction; None when it is lost."""
+    """Roll back the transaction of a session; return None when the session is lost."""
     if connection is not None:
         with suppress(psycopg.Error):
             connection.rollback()

@@ -1,6 +1,6 @@
-"""What is read from a PostgreSQL schema: statements and rows. Nothing here writes.
+"""The queries of a PostgreSQL schema. Nothing here writes.
 
-A question of several statements puts them in a transaction, so that they see one state.
+A query of several statements runs in a transaction, so that they all see one state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ORPHANS: Final = """ WHERE NOT t.deleted AND t.key > %s AND t.id IN (
   WHERE NOT i.taken AND o.driver IS NULL AND o.state <> ALL(%s)) ORDER BY t.key LIMIT %s"""
 _DRIVERS: Final = "SELECT id, host, boot, pid, started, lease > clock_timestamp() FROM drivers"
 _FILTERS: Final[dict[str, LiteralString]] = {
-    "state": "(t.driver IS NOT NULL OR t.state = %s)",  # an owned task's word is known when its row is read
+    "state": "(t.driver IS NOT NULL OR t.state = %s)",  # the word of an owned task is known once its row is read
     "agent": "t.agent = %s",
     "thread_id": "t.thread = %s",
     "parent": "t.parent = %s",
@@ -61,7 +61,7 @@ _DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORD
 
 @contextmanager
 def one_state(connection: BoundedConnection) -> Generator[None]:
-    """Let all statements of a block see the same state, as those of a snapshot do; who meets an error rolls back."""
+    """Let all statements of a block see the same state, as those of a snapshot do; the caller rolls back on error."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         yield
         return
@@ -180,32 +180,32 @@ def rows(connection: BoundedConnection, wanted: TaskFilter) -> list[TaskRow]:
         term: value for name, term in _FILTERS.items() if (value := getattr(wanted, name)) is not None
     }
     with one_state(connection):
-        return _fitting(connection, wanted, terms)
+        return _matching_rows(connection, wanted, terms)
 
 
-def _fitting(
+def _matching_rows(
     connection: BoundedConnection, wanted: TaskFilter, terms: dict[LiteralString, Any]
 ) -> list[TaskRow]:
-    fitting: list[TaskRow] = []
+    matching: list[TaskRow] = []
     limit = max(wanted.limit, 0)
-    # An owned task's word is known only here, so a page of the database may hold fewer that fit.
+    # The word of an owned task is known only here, so fewer rows of a page may match.
     asked = limit if wanted.state is None else max(limit, 100)
     query: LiteralString = " AND ".join(
         [_COLUMNS + " WHERE NOT t.deleted", *terms, "(%s::text IS NULL OR t.key < %s)"]
     )
     query += " ORDER BY t.key DESC LIMIT %s"
     last: str | None = None
-    while len(fitting) < limit:
+    while len(matching) < limit:
         page = connection.execute(query, (*terms.values(), last, last, asked)).fetchall()
-        fitting += [row for row in map(_row, page) if wanted.state in (None, row.word)]
+        matching += [row for row in map(_row, page) if wanted.state in (None, row.word)]
         if len(page) < asked:
             break
         last = page[-1][0]
-    return fitting[:limit]
+    return matching[:limit]
 
 
 def orphans(connection: BoundedConnection, limit: int, after: str | None, until: int) -> list[TaskRow]:
-    """Return the tasks that nobody drives and somebody should, by id upward."""
+    """Return the tasks that a driver is to adopt, by ascending id."""
     ends = list(END_STATES)
     with one_state(connection):
         dead = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
@@ -237,12 +237,12 @@ def _row(found: Any) -> TaskRow:
 
 
 def is_alive(host: str, boot: str, pid: int, started: int, lasts: bool) -> bool:
-    """Whether a driver holds what it owns; `lasts`: its lease has not passed by the clock of the database."""
+    """Return whether a driver is alive; `lasts`: its lease has not passed by the clock of the database."""
     return alive(host, boot, pid, started, _FAR if lasts else 0)
 
 
 def inbox(connection: BoundedConnection, key: str) -> list[InboxItem]:
-    """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
+    """Return a task's items that are not taken yet, in order of arrival; raises `TaskNotFound`."""
     found = connection.execute(_INBOX, (key,)).fetchall()
     if not found:
         raise rules.task_not_found(key)
@@ -250,7 +250,7 @@ def inbox(connection: BoundedConnection, key: str) -> list[InboxItem]:
 
 
 def tasks_with_mail(connection: BoundedConnection) -> tuple[str, ...]:
-    """Return the ids of the tasks whose inbox holds something not yet taken."""
+    """Return the ids of the tasks whose inbox holds an item not taken."""
     found = connection.execute(
         "SELECT key FROM tasks WHERE id IN (SELECT task FROM inbox WHERE NOT taken) AND NOT deleted"
     )
@@ -260,7 +260,7 @@ def tasks_with_mail(connection: BoundedConnection) -> tuple[str, ...]:
 def thread(
     connection: BoundedConnection, key: str, version: int | None, since: int = 0
 ) -> tuple[int, list[ThreadMember]]:
-    """Return a thread's version and the members added since another, now or at an earlier version."""
+    """Return a thread's version and the members added since version `since`, now or at an earlier version."""
     with one_state(connection):
         found = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
         at = 0 if found is None else found[0] if version is None else min(version, found[0])
@@ -269,5 +269,5 @@ def thread(
 
 
 def threads(connection: BoundedConnection, limit: int, after: str | None) -> list[ThreadRow]:
-    """Return the threads that have a version, by id upward."""
+    """Return the threads that have a version, by ascending id."""
     return [ThreadRow(*found) for found in connection.execute(_LISTED, (after or "", max(limit, 0)))]

@@ -1,6 +1,6 @@
-"""Opening a schema of a PostgreSQL database: address, session settings, format, migrations. No query of a journal.
+"""Opening a schema of a PostgreSQL database: address, session settings, format, migrations. No journal is read here.
 
-A password is kept in the connection parameters alone: neither an address as text nor an error shows it.
+A password is in the connection parameters alone: neither an address as text nor an error shows it.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ V = TypeVar("V")
 SCHEMES: Final = ("postgresql", "postgres")
 SCHEMA: Final = "treadle"
 LOCK_SECONDS: Final = (0.1, 10.0)
-"""For how long a statement waits for a lock, at least and at most: as long as heartbeats may wait behind it."""
+"""For how many seconds a statement waits for a lock, at least and at most: a heartbeat may have to wait for it."""
 
 IDLE_SECONDS: Final = (0.5, 30.0)
-"""After how long, at least and at most, the server ends a transaction whose writer says nothing."""
+"""After how many seconds, at least and at most, the server ends a transaction whose writer sends nothing."""
 
 ANSWER_SECONDS: Final = 30.0
-"""For how long a server may say nothing to a statement, unless the URL says otherwise."""
+"""For how many seconds a server may leave a statement unanswered, unless the URL says otherwise."""
 
 CLOSING_SECONDS: Final = 5.0
 """The same once the store is being closed."""
 
 LONG: Final = 10
-"""How many times as long deletions, imports and migrations may take."""
+"""By which factor deletions, imports and migrations may take longer."""
 
 MIGRATE_SECONDS: Final = 30.0
-"""For how long to try to make or to migrate tables that other processes are making too."""
+"""For how many seconds to try to make or to migrate tables that other processes are making too."""
 
 AWAY_SECONDS: Final = (0.05, 1.0)
-"""How long, at least and at most, to leave a server alone that did not answer."""
+"""Seconds between two tries to reach a server that does not answer, at least and at most."""
 
 DEFAULTS: Final = {
     "connect_timeout": "5",
@@ -75,18 +75,18 @@ _PASSING: Final = (
 
 
 _CROWDED: Final = ("40001", "40P01", "23505", "42P06", "42P07", "55P03", "57014")
-"""What a migration meets while others migrate: serialization, deadlock, twins, locks and waiting for them too long."""
+"""The errors of a migration beside another one: serialization, deadlock, duplicates, locks, and waits for them."""
 
 
 class Unanswered(psycopg.OperationalError):
-    """A server said nothing for too long; the session is closed."""
+    """The server left a statement unanswered for too long; the session is closed."""
 
 
 class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A session that waits for each answer for a bounded time: a network may drop everything without a word.
+    """A session that waits for each answer for a bounded time: a network may drop everything without an error.
 
-    `silence` returns for how many seconds the server may say nothing now. Past it the statement ends with `Unanswered`
-    and the session is closed: what the server makes of the statement is not known.
+    `answer_seconds` returns for how many seconds the server may leave a statement unanswered now. After that the
+    statement ends with `Unanswered` and the session is closed: the outcome of the statement is not known.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -123,14 +123,14 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 @frozen
 class Address:
-    """Which database and schema, and how to get there.
+    """A database and a schema in it, and how to connect.
 
     Args:
         url: the address without secrets.
         schema: the schema that holds the tables.
-        lease_seconds: how long a driver is taken for alive after a heartbeat.
-        answer_seconds: for how long the server may say nothing to a statement.
-        parameters: what libpq wants, the password included.
+        lease_seconds: for how many seconds a driver counts as alive after a heartbeat.
+        answer_seconds: for how many seconds the server may leave a statement unanswered.
+        parameters: connection parameters of libpq, the password included.
     """
 
     url: str
@@ -140,22 +140,22 @@ class Address:
     parameters: dict[str, Any] = field(repr=False)
 
     def conninfo(self, name: str) -> str:
-        """Return what a session of this name is opened with, the password included."""
+        """Return the connection string of a session of this name, the password included."""
         return make_conninfo(**{**self.parameters, "application_name": name})
 
     @property
     def lock_seconds(self) -> float:
-        """For how long to wait for a lock before the heartbeat is seen to."""
+        """For how many seconds to wait for a lock before a heartbeat is due."""
         return _within(LOCK_SECONDS, self.lease_seconds / HEARTBEATS_PER_LEASE)
 
     @property
     def idle_seconds(self) -> float:
-        """For how long a transaction may lie idle: what it holds locked is free before others take over its tasks."""
+        """For how many seconds a transaction may idle: its locks are free before other drivers take over its tasks."""
         return _within(IDLE_SECONDS, self.lease_seconds / 2)
 
     @property
     def channel(self) -> str:
-        """On which writers of this schema notify each other."""
+        """The channel on which the writers of this schema notify each other."""
         return f"treadle {self.schema}"
 
 
@@ -221,7 +221,7 @@ def _join(netloc: str, path: str, query: list[tuple[str, str]]) -> str:
 
 
 def connect(to: Address, name: str, *, for_reading: bool = False) -> BoundedConnection:
-    """Open a session with all settings that a store relies on.
+    """Open a session with all settings that a store needs.
 
     Raises:
         StoreUnavailable: the server is not reached, refuses, or would lose acknowledged commits.
@@ -240,8 +240,8 @@ def connect(to: Address, name: str, *, for_reading: bool = False) -> BoundedConn
 
 
 def settle(to: Address, connection: BoundedConnection, *, for_reading: bool = False) -> None:
-    """Set what a session relies on, and check what the server says of itself."""
-    idle = IDLE_SECONDS[1] if for_reading else to.idle_seconds  # who reads keeps nobody waiting
+    """Set what a session needs, and check the settings of the server."""
+    idle = IDLE_SECONDS[1] if for_reading else to.idle_seconds  # a reader holds no locks that a writer needs
     settings = {
         "search_path": f'"{to.schema}"',
         "client_encoding": "UTF8",
@@ -273,7 +273,7 @@ def settle(to: Address, connection: BoundedConnection, *, for_reading: bool = Fa
 
 
 def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
-    """Say which database failed and why."""
+    """Return the error of a database that failed, with the reason, without secrets."""
     text = re.sub(r"\s*\n\s*", " ", str(error)).strip() or type(error).__name__
     for name in _SECRET:
         if secret := to.parameters.get(name):
@@ -284,7 +284,7 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
 
 
 def _owning(to: Address) -> str:
-    """Say what a role needs that may not do what a store does."""
+    """Return what to do for a role that may not write."""
     return (
         "the store is read-only for this role; to write, the schema must belong to it: "
         f"CREATE SCHEMA {to.schema} AUTHORIZATION ..."
@@ -292,7 +292,7 @@ def _owning(to: Address) -> str:
 
 
 def pause(away: float) -> float:
-    """Return for how many seconds to leave a server alone that has been away for `away` seconds: about a tenth."""
+    """Return the pause before the next try, for a server that was lost `away` seconds ago: about a tenth of that."""
     return _within(AWAY_SECONDS, away / 10) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
@@ -301,14 +301,14 @@ def _within(bounds: tuple[float, float], value: float) -> float:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether a server that was reached could not serve just now; without a code it says so in words alone."""
+    """Whether an error passes by itself, such as that of a server that is starting; some have a text but no code."""
     return isinstance(error, psycopg.Error) and (
-        error.sqlstate in SESSION_FAULTS or any(words in str(error) for words in _PASSING)
+        error.sqlstate in SESSION_FAULTS or any(text in str(error) for text in _PASSING)
     )
 
 
 def look(url: str) -> dict[str, Any]:
-    """Return what a server and a store in it are like, without changing anything; raises `StoreError`."""
+    """Return the settings of a server and of a store in it, without changing anything; raises `StoreError`."""
     to = address(url)
     connection = connect(to, "treadle doctor", for_reading=True)
     try:
@@ -373,10 +373,10 @@ def _migrate(to: Address, connection: BoundedConnection) -> None:
         _check_not_newer(to, connection, version)
         return
     with connection.transaction():
-        # Whatever the database's default: what others committed while a lock was waited for must be seen.
+        # Not the default of the database: commits of others during a wait for a lock must be seen.
         connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         take_long(to, connection)
-        # Who makes a store may take longer than a lock of its tasks is waited for; nobody here has one yet.
+        # Another process that makes the store may take long; this process owns no task yet that needs a heartbeat.
         connection.execute("SET LOCAL lock_timeout = '30s'")
         # Held to the end of the transaction: of several processes that open a fresh store, one makes it.
         connection.execute(
@@ -398,7 +398,7 @@ def take_long(to: Address, connection: BoundedConnection) -> None:
 
 
 def _statement_timeout(to: Address, times: int = 1) -> str:
-    """Return after how many milliseconds the server ends a statement by itself: before it is taken for silent."""
+    """Return after how many milliseconds the server ends a statement by itself: before the session gives up."""
     return str(round(0.8 * times * to.answer_seconds * 1_000))
 
 
@@ -428,7 +428,7 @@ def _format(to: Address, connection: BoundedConnection) -> int:
         raise StoreFormatError(
             f"{to.url}: schema {to.schema} holds tables of another program: name another one with ?schema=..."
         )
-    # By its full name, so that a schema this role may not look into is refused, and not said to be empty.
+    # By its full name, so that a schema which this role may not read is refused, and not taken for an empty one.
     table = sql.Identifier(to.schema, "treadle_format")
     version = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
     return 0 if version is None else int(version[0])

@@ -11,46 +11,45 @@ from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
 
-from treadle.errors import TreadleError
-from treadle.stores.postgres.readers import DAMAGE
-from treadle.stores.postgres.schema import Address, BoundedConnection, connect, unavailable
+from treadle.stores.postgres.readers import typed
+from treadle.stores.postgres.schema import Address, BoundedConnection, connect
 
 T = TypeVar("T")
 
 _BEGIN: Final[tuple[LiteralString, ...]] = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    # A snapshot that is asked nothing for so long is ended: what the server keeps of the past for it takes up room.
+    # A snapshot without a query for so long is ended: the old rows that the server keeps for it take up room.
     "SET LOCAL idle_in_transaction_session_timeout = '10min'",
-    "SELECT 1 FROM tasks LIMIT 1",  # only now it stands still
+    "SELECT 1 FROM tasks LIMIT 1",  # the first query fixes the moment
 )
 
 
 class SnapshotSession:
-    """One transaction that only reads; `begun` is done once its moment is fixed, or says why it could not begin.
+    """One transaction that only reads; `begun` is done once its moment is fixed, or has the error of its begin.
 
     A lost session is not replaced: another would see another moment.
 
     Args:
-        to: which schema.
+        to: the schema.
     """
 
     def __init__(self, to: Address) -> None:
         self._to = to
-        self._asked: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Future[Any]] | None] = (
+        self._requests: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Future[Any]] | None] = (
             SimpleQueue()
         )
         self.begun: Future[None] = Future()
         Thread(target=self._serve, name="treadle-snapshot", daemon=True).start()
 
-    def ask(self, question: Callable[..., T], *about: Any) -> Future[T]:
-        """Put a question, once; a session that is lost fails this and all that follow with `StoreUnavailable`."""
+    def run(self, query: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Run a query, once; when the session is lost, this and all later ones fail with `StoreUnavailable`."""
         answer: Future[T] = Future()
-        self._asked.put((question, about, answer))
+        self._requests.put((query, arguments, answer))
         return answer
 
     def close(self) -> None:
-        """End the transaction, after what was asked."""
-        self._asked.put(None)
+        """End the transaction, once all queries are answered."""
+        self._requests.put(None)
 
     def _serve(self) -> None:
         connection: BoundedConnection | None = None
@@ -58,12 +57,12 @@ class SnapshotSession:
             connection = connect(self._to, "treadle snapshot", for_reading=True)
             for statement in _BEGIN:
                 connection.execute(statement)
-        except Exception as error:  # noqa: BLE001  whatever it was, who waits must hear it
-            self.begun.set_exception(self._typed(error))
+        except Exception as error:  # noqa: BLE001  (the waiting call must get each error)
+            self.begun.set_exception(typed(self._to, error))
         else:
             self.begun.set_result(None)
-            while (asked := self._asked.get()) is not None:
-                self._answer(connection, *asked)
+            while (request := self._requests.get()) is not None:
+                self._answer(connection, *request)
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
@@ -71,22 +70,15 @@ class SnapshotSession:
     def _answer(
         self,
         connection: BoundedConnection,
-        question: Callable[..., Any],
-        about: tuple[Any, ...],
+        query: Callable[..., Any],
+        arguments: tuple[Any, ...],
         answer: Future[Any],
     ) -> None:
         if not answer.set_running_or_notify_cancel():
             return
         try:
-            found = question(connection, *about)
-        except Exception as error:  # noqa: BLE001  as above
-            answer.set_exception(self._typed(error))
+            result = query(connection, *arguments)
+        except Exception as error:  # noqa: BLE001  (as above)
+            answer.set_exception(typed(self._to, error))
         else:
-            answer.set_result(found)
-
-    def _typed(self, error: Exception) -> Exception:
-        if isinstance(error, TreadleError) or not isinstance(error, (psycopg.Error, *DAMAGE)):
-            return error
-        typed = unavailable(self._to, error)
-        typed.__cause__ = error
-        return typed
+            answer.set_result(result)

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 PATIENCE: Final = 30.0
 CLAIM_SECONDS: Final = 0.5
-"""For how long a task is asked for whose row another transaction holds; a finder comes again."""
+"""For how many seconds a claim waits for a task whose row another transaction holds; an adopter comes again."""
 
 
 class PostgresSnapshot(QueryReader):
@@ -47,7 +47,7 @@ class PostgresSnapshot(QueryReader):
         self._session = session
 
     async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.wrap_future(self._session.ask(function, *arguments))
+        return await asyncio.wrap_future(self._session.run(function, *arguments))
 
 
 class PostgresStore(WriteBehindStore[PostgresWriter]):
@@ -56,9 +56,9 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
     Args:
         url: `postgresql://user:password@host:port/database`, with libpq's parameters; `?schema=name` names the schema.
         schema: which schema holds the tables, instead of the URL's; `treadle` by default; made if need be.
-        lease_seconds: how long, after its last heartbeat, this process is taken for alive by processes that cannot see
-            whether it ended; 0.5 to 86,400; instead of the URL's `lease=`.
-        patience: how long, in seconds, a lost server is waited for before what waits fails with `StoreUnavailable`.
+        lease_seconds: for how many seconds after its last heartbeat this process counts as alive for processes that
+            cannot see whether it ended; 0.5 to 86,400; instead of the URL's `lease=`.
+        patience: for how many seconds calls wait for a lost server before they fail with `StoreUnavailable`.
 
     A process uses one session to write and to listen, and up to four to read, which it closes when they idle.
     """
@@ -85,7 +85,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
 
     @property
     def lease_seconds(self) -> float:
-        """How long this process is taken for alive after a heartbeat."""
+        """For how many seconds this process counts as alive after a heartbeat."""
         return self._to.lease_seconds
 
     @property
@@ -109,7 +109,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner; see `JournalStore.claim`.
 
-        A task whose row another transaction holds is asked for again, a few times: nothing else waits behind it.
+        A claim of a task whose row another transaction holds is tried again, a few times: nothing else waits for it.
         """
         began = time.monotonic()
         while True:
@@ -125,7 +125,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
-        """Lend a reader of one moment; see `JournalStore.snapshot`."""
+        """Return a reader of one moment; see `JournalStore.snapshot`."""
         await self._wait_for_queue()
         session = SnapshotSession(self._to)
         try:
@@ -143,4 +143,4 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
             readers = self._readers = Readers(self._to, self._patience, self._is_given_up)
-        return await asyncio.wrap_future(readers.ask(function, *arguments))
+        return await asyncio.wrap_future(readers.run(function, *arguments))

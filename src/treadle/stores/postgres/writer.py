@@ -84,9 +84,9 @@ from treadle.stores.postgres.journal import (
     Group,
     LeaseHolder,
     TaskLocked,
-    beat,
     forget_dead,
     owned_by,
+    renew_lease,
 )
 from treadle.stores.postgres.schema import (
     CLOSING_SECONDS,
@@ -212,7 +212,7 @@ class PostgresWriter(WriterThread):
         elif self._unanswered:
             due.append(self._next_disown)
         if self._owner.held:
-            since = max(0.0, time.time() - self._owner.beat)  # the clock may have been set back
+            since = max(0.0, time.time() - self._owner.renewed_at)  # the clock may have been set back
             due.append(time.monotonic() - since + self._owner.lease_seconds / HEARTBEATS_PER_LEASE)
             if self._watchers:
                 due.append(self._looked_at + MAIL_CHECK_SECONDS)
@@ -256,7 +256,7 @@ class PostgresWriter(WriterThread):
         if not owner.held or owner.is_fresh:
             return
         now = time.time()
-        owner.row, owner.beat = beat(connection, owner), now
+        owner.row, owner.renewed_at = renew_lease(connection, owner), now
         # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
         owner.held &= owned_by(connection, owner.row)
         forget_dead(connection)

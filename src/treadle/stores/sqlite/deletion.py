@@ -1,4 +1,4 @@
-"""Deleting tasks from a journal file: what goes, what stays for forks and threads, what goes with the last of them."""
+"""Deleting tasks from a journal file, together with all that only they referred to."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class FamilyTask:
 
 
 def family(connection: Connection, row: int) -> list[FamilyTask]:
-    """Return a task, its listed children, theirs, and so on."""
+    """Return a task, its listed children, the children of those, and so on."""
     sql = _FAMILY.format(roots="VALUES (?)")
-    return [FamilyTask(*found) for found in connection.execute(sql, (row,))]
+    return [FamilyTask(*row) for row in connection.execute(sql, (row,))]
 
 
 def family_of_thread(connection: Connection, thread: str) -> list[FamilyTask]:
-    """Return the listed tasks of a thread, their listed children, theirs, and so on."""
+    """Return the listed tasks of a thread, their listed children, the children of those, and so on."""
     sql = _FAMILY.format(roots="SELECT id FROM tasks WHERE thread = ? AND deleted = 0")
-    return [FamilyTask(*found) for found in connection.execute(sql, (thread,))]
+    return [FamilyTask(*row) for row in connection.execute(sql, (thread,))]
 
 
 def delete(connection: Connection, members: list[FamilyTask], thread: str | None = None) -> None:
-    """Take tasks off the list, then drop all that nobody refers to any more; also of a thread that is to go."""
+    """Take tasks off the list, then drop all that is no longer referred to; also that of a `thread` to delete."""
     threads = {key for m in members for (key,) in connection.execute(_BASES, (m.row,))}
     for member in members:
         connection.execute("DELETE FROM inbox WHERE task = ?", (member.row,))
@@ -68,28 +68,28 @@ def delete(connection: Connection, members: list[FamilyTask], thread: str | None
 
 
 def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
-    """Forget those threads that nobody needs any more; return the rows of those who were members of them."""
+    """Delete those threads that no task needs any more; return the rows of their former members."""
     freed: list[int] = []
     for key in threads:
         if connection.execute(_THREAD_IN_USE, (key,)).fetchone():
             continue
-        found = connection.execute("SELECT id FROM threads WHERE key = ?", (key,)).fetchone()
-        if found:
+        thread = connection.execute("SELECT id FROM threads WHERE key = ?", (key,)).fetchone()
+        if thread:
             freed += [
-                row for (row,) in connection.execute("SELECT task FROM members WHERE thread = ?", found)
+                row for (row,) in connection.execute("SELECT task FROM members WHERE thread = ?", thread)
             ]
-            connection.execute("DELETE FROM members WHERE thread = ?", found)
-            connection.execute("DELETE FROM threads WHERE id = ?", found)
+            connection.execute("DELETE FROM members WHERE thread = ?", thread)
+            connection.execute("DELETE FROM threads WHERE id = ?", thread)
     return freed
 
 
 def _collect(connection: Connection, waiting: list[int]) -> None:
-    """Drop what is not read any more of deleted tasks, and then of the tasks that were kept for them."""
+    """Drop records of deleted tasks that are no longer read, and then those of the tasks kept for them."""
     while waiting:
         row = waiting.pop()
         sql = "SELECT base, thread FROM tasks WHERE id = ? AND deleted = 1"
-        found = connection.execute(sql, (row,)).fetchone()
-        if found is None:
+        task = connection.execute(sql, (row,)).fetchone()
+        if task is None:
             continue
         fork_points = [seq for (seq,) in connection.execute(_FORK_POINTS, (row,)).fetchall()]
         last = rules.last_needed_event(fork_points, _memberships(connection, row))
@@ -98,24 +98,24 @@ def _collect(connection: Connection, waiting: list[int]) -> None:
             continue
         connection.execute("DELETE FROM members WHERE task = ?", (row,))
         connection.execute("DELETE FROM tasks WHERE id = ?", (row,))
-        base, thread = found
+        base, thread = task
         waiting += [base] if base is not None else []
         waiting += _taken_out_of(connection, {thread})
 
 
 def _memberships(connection: Connection, row: int) -> list[Membership]:
-    found: list[Membership] = []
+    memberships: list[Membership] = []
     for thread, key, version, seq, taken_out in connection.execute(_MEMBERSHIPS, (row,)).fetchall():
         below = 0
         if taken_out:
             firsts = connection.execute(_FIRST_VERSIONS, (thread, key)).fetchall()
             below = rules.read_below(first for (first,) in firsts)
-        found.append(Membership(version, seq, bool(taken_out), below))
-    return found
+        memberships.append(Membership(version, seq, bool(taken_out), below))
+    return memberships
 
 
 def _taken_out_of(connection: Connection, threads: set[str]) -> list[int]:
-    """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
+    """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
     return [row for key in threads for (row,) in connection.execute(_TAKEN_OUT, (key,)).fetchall()]
 
 

@@ -1,4 +1,4 @@
-"""What is written to a journal file: checks and statements of one item, inside a transaction the writer began.
+"""The writes to a journal file: the checks and statements of one item, in a transaction that the writer began.
 
 Every item is checked before its first write, so a refused one needs no savepoint and harms no other of its group.
 """
@@ -46,20 +46,20 @@ _SINCE_NEWEST = """SELECT version, covers FROM members WHERE thread = ?1 AND gon
 AND version >= (SELECT max(version) FROM members WHERE thread = ?1 AND task = ?2 AND gone IS NULL) ORDER BY version"""
 _FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
 _SET_TURN = (
-    "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # who only asks again writes nothing
+    "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # the same place again writes nothing
 )
 _WANTED = "SELECT wanted FROM tasks WHERE id = ?"
 _CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ?, wanted = ?
 WHERE id = ?"""
 _OWNED = "SELECT key FROM tasks WHERE driver = ?"
-# The newest row stays, so that no id is given twice: a process may not have noticed yet that its row is gone.
+# The newest row stays, so that no id is used twice: a process may not have noticed yet that its row is gone.
 _FORGET_DEAD = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 
 
 @mutable
 class _Head:
-    """Where a task stands. `row` is 0 for a task that is about to be created."""
+    """Where a task stands, cached. `row` is 0 for a task that is about to be created."""
 
     row: int
     epoch: int
@@ -76,7 +76,7 @@ class _Head:
 class Journal:
     """The write side of one file, for one process; used by the writer thread alone.
 
-    Remembers where tasks stand until another connection writes: `forget` is called then, and after a rollback.
+    It caches where tasks stand until another connection writes: `forget` is called then, and after a rollback.
     """
 
     def __init__(
@@ -87,52 +87,52 @@ class Journal:
         self._lease_seconds = lease_seconds
         self._heads: dict[str, _Head] = {}
         self._driver: int | None = None
-        self._driver_doubtful = False
-        """whether its row has to be looked up again; not where a transaction is given up, for there nothing may fail"""
+        self._driver_is_stale = False
+        """whether its row must be read again: at the next begin, since nothing may fail in a rollback"""
 
-        self._beat = 0.0
+        self._renewed_at = 0.0
         self._ownership_changes: list[tuple[str, bool]] = []
         self.held: set[str] = set()
 
     def forget(self) -> None:
-        """Look tasks up again, for another connection has written."""
+        """Drop cached heads: another connection has written."""
         self._heads.clear()
 
     def tasks_with_mail(self) -> tuple[str, ...]:
-        """Return the ids of the tasks whose inbox holds something not yet taken."""
-        found = self._connection.execute(
+        """Return the ids of the tasks whose inbox holds an item not taken."""
+        rows = self._connection.execute(
             "SELECT DISTINCT tasks.key FROM inbox JOIN tasks ON tasks.id = inbox.task WHERE inbox.taken = 0"
         )
-        return tuple([str(key) for (key,) in found])
+        return tuple([str(key) for (key,) in rows])
 
     def committed(self) -> None:
-        """Take note of what this transaction did to ownership."""
+        """Apply the changes of ownership of a committed transaction to `held`."""
         for key, owned in self._ownership_changes:
             (self.held.add if owned else self.held.discard)(key)
         self._ownership_changes.clear()
 
     def rolled_back(self) -> None:
-        """Forget what this transaction did."""
+        """Drop all that a rolled-back transaction cached."""
         self._heads.clear()
         self._ownership_changes.clear()
-        self._driver_doubtful, self._beat = True, 0.0
+        self._driver_is_stale, self._renewed_at = True, 0.0
 
     def begun(self) -> None:
-        """Find out, in a transaction that has begun, what the one given up before left of this process's row."""
-        if self._driver_doubtful:
-            self._driver, self._driver_doubtful = self._find_driver_row(), False
+        """Read this process's row again, if a rollback may have removed it; called when a transaction has begun."""
+        if self._driver_is_stale:
+            self._driver, self._driver_is_stale = self._find_driver_row(), False
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to prolong the lease of this process."""
+        """Whether it is time to renew the lease of this process."""
         return bool(self.held) and not self._is_fresh()
 
     def _is_fresh(self) -> bool:
-        # By the clock that leases go by, also when it was set back, or the machine slept.
-        return 0 <= time.time() - self._beat < self._lease_seconds / HEARTBEATS_PER_LEASE
+        # By the clock of leases, so that it holds also when the clock was set back, or the machine slept.
+        return 0 <= time.time() - self._renewed_at < self._lease_seconds / HEARTBEATS_PER_LEASE
 
     def heartbeat(self) -> None:
-        """Prolong this process's lease, and forget the dead that own nothing."""
+        """Renew the lease of this process, and delete the rows of dead drivers that own nothing."""
         now = time.time()
         self._run(
             "UPDATE drivers SET lease = ? WHERE key = ?",
@@ -140,23 +140,25 @@ class Journal:
             self._process.key,
         )
         if self._connection.changes() == 0:
-            self._driver = None  # its lease had passed, others took over all it owned, and its row went
-        # What others took over meanwhile is held no more, whether or not anybody here hears of that.
+            self._driver = (
+                None  # its lease had passed, other drivers took over its tasks, and its row was deleted
+            )
+        # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
         owned = {key for (key,) in self._connection.execute(_OWNED, (self._driver,))}
         self._ownership_changes.extend((key, False) for key in self.held - owned)
         self._run(_FORGET_DEAD, int(now * 1_000_000))
-        self._beat = now
+        self._renewed_at = now
 
     def end_lease(self) -> None:
-        """Say that this process drives no longer; its row stays while a task names it."""
+        """End the lease of this process; its row stays while a task names it."""
         if self._driver is not None:
             self._run("UPDATE drivers SET lease = 0 WHERE key = ?", self._process.key)
             sql = "DELETE FROM drivers WHERE key = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE driver = drivers.id)"
             self._run(sql, self._process.key)
 
     def _find_driver_row(self) -> int | None:
-        mine = self._one("SELECT id FROM drivers WHERE key = ?", self._process.key)
-        return mine[0] if mine else None
+        row = self._one("SELECT id FROM drivers WHERE key = ?", self._process.key)
+        return row[0] if row else None
 
     # ---------------------------------------------------------------------------------------- committing
 
@@ -179,7 +181,7 @@ class Journal:
         return self._write(head, commit, thread, entry, release=released)
 
     def _answer_again(self, head: _Head, commit: Commit) -> Committed:
-        """Answer a commit that was written before, and may have been told of a place that has changed since."""
+        """Answer a commit that was written before; its place in the queue may have changed since."""
         if head.driver is None or head.epoch != commit.epoch:
             return Committed(released=True)
         entry = self._entry(head, commit)
@@ -232,7 +234,7 @@ class Journal:
         release: bool = False,
         wanted: int | None = None,
     ) -> None:
-        """Write a task's row, and with it where its journal ends; without `wanted`, who wants it stays as it is."""
+        """Write a task's row, and with it where its journal ends; without `wanted`, that column stays as it is."""
         sql = "UPDATE tasks SET mark_seq = ?, mark_digest = ?"
         values: list[Any] = [head.seq, self._digest(head)]
         if state is not None:
@@ -247,7 +249,7 @@ class Journal:
         self._run(f"{sql} WHERE id = ?", *values, head.row)
 
     def _digest(self, head: _Head) -> bytes:
-        """The digest of the record that holds a task's last event."""
+        """Return the digest of the record that holds a task's last event."""
         if head.digest is None:
             head.digest = reading.digest_at(self._connection, head.row, head.seq)
         return head.digest
@@ -318,8 +320,10 @@ class Journal:
         """Return the row of a commit's thread, None if it has none yet, and the version of the member to take out."""
         change = commit.thread
         assert change is not None
-        found = self._one("SELECT id, version FROM threads WHERE key = ?", change.thread_id)
-        row, version = found or (None, 0)
+        row, version = self._one("SELECT id, version FROM threads WHERE key = ?", change.thread_id) or (
+            None,
+            0,
+        )
         members = self._all(_SINCE_NEWEST, row, head.row) if change.action == "remove" else ()
         return row, rules.check_thread(commit, version, members)
 
@@ -336,7 +340,7 @@ class Journal:
             self._run(sql, version, row, taken_out)
 
     def _entry(self, head: _Head, commit: Commit) -> QueueEntry | None:
-        """Return the place the commit asks for; raises `ThreadBusy`."""
+        """Return the place in the queue that a commit asks for; raises `ThreadBusy`."""
         if commit.enter is None or (head.row and head.driver is None):
             return None
         if commit.enter == "parallel":
@@ -348,7 +352,7 @@ class Journal:
         return thread_queue.enter(self._connection, thread, head.row, turn, commit.enter, self._is_living)
 
     def _depose(self, entry: QueueEntry) -> QueuePosition | None:
-        """Take the thread from those whose drivers died, for a task that now has it; return its place."""
+        """Take the thread from holders whose drivers died; return the position of the task that now has it."""
         for other in entry.deposed:
             thread_queue.depose(self._connection, other)
             self._heads.pop(other.task_id, None)
@@ -383,7 +387,7 @@ class Journal:
         return Claim(head.epoch, end.seq, end.digest, place, wanted)
 
     def disown(self, unwanted: tuple[str, int]) -> None:
-        """Give back a claim nobody waited for; `unwanted` is the task and its epoch."""
+        """Give back a claim that no caller waits for; `unwanted` is the task and its epoch."""
         key, epoch = unwanted
         head = self._head(key)
         if head is not None and head.epoch == epoch:
@@ -411,7 +415,7 @@ class Journal:
             raise rules.task_not_found(row.base)
         if row.base is not None and base is not None:
             rules.check_fork(row.base, row.base_seq, base.seq)
-        # The records come from outside and may fail half-way: only here something is written before all is checked.
+        # The records come from outside and may fail half-way: here alone rows are written before all is checked.
         self._run("SAVEPOINT restoring")
         try:
             needs = max(row.format, 1 if base is None else base.format)
@@ -439,15 +443,15 @@ class Journal:
     def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:
         """Insert a thread; see `JournalStore.restore_thread`."""
         key, version, members = restored
-        known = self._one("SELECT version FROM threads WHERE key = ?", key)
-        if known is not None:
-            raise ThreadMoved(known[0])
-        rows = [self._head(member.task_id) for member in members]
-        for member, head in zip(members, rows, strict=True):
+        thread_row = self._one("SELECT version FROM threads WHERE key = ?", key)
+        if thread_row is not None:
+            raise ThreadMoved(thread_row[0])
+        heads = [self._head(member.task_id) for member in members]
+        for member, head in zip(members, heads, strict=True):
             if head is None:
                 raise rules.task_not_found(member.task_id)
         thread = self._insert("INSERT INTO threads(key, version) VALUES (?, ?)", key, version)
-        for member, head in zip(members, rows, strict=True):
+        for member, head in zip(members, heads, strict=True):
             assert head is not None
             values = (thread, member.version, head.row, member.seq, member.gone, member.covers)
             self._run("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", *values)
@@ -482,13 +486,13 @@ class Journal:
             raise rules.task_busy(key, row[2], row[0], is_own=driver == self._driver)
 
     def _driver_row(self) -> int:
-        """The row of this process, with a lease begun lately; inserted when it first owns a task."""
+        """Return the row of this process, with a lease renewed lately; inserted when it first owns a task."""
         if self._driver is not None and not self._is_fresh():
             self.heartbeat()
         if self._driver is None:
             p = self._process
-            self._beat = time.time()
-            self._run(_FORGET_DEAD, int(self._beat * 1_000_000))
+            self._renewed_at = time.time()
+            self._run(_FORGET_DEAD, int(self._renewed_at * 1_000_000))
             self._driver = self._insert(
                 "INSERT INTO drivers(key, host, boot, pid, started, lease) VALUES (?, ?, ?, ?, ?, ?)",
                 *(p.key, p.host, p.boot, p.pid, p.started, lease_from_now(self._lease_seconds)),

@@ -1,4 +1,4 @@
-"""What is read from a journal file: statements and rows. Nothing here writes."""
+"""The queries of a journal file. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHERE wanted BETWEEN 1 AND ? AND driver IS NULL AND state NOT IN (SELECT value F
 UNION SELECT t.id FROM inbox i JOIN tasks t ON t.id = i.task
 WHERE i.taken = 0 AND t.driver IS NULL AND t.state NOT IN (SELECT value FROM json_each(?))"""
 _FILTERS = {
-    "state": "(t.driver IS NOT NULL OR t.state = ?)",  # an owned task's word is known when its row is read
+    "state": "(t.driver IS NOT NULL OR t.state = ?)",  # the word of an owned task is known once its row is read
     "agent": "t.agent = ?",
     "thread_id": "t.thread = ?",
     "parent": "t.parent = ?",
@@ -145,7 +145,7 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
 
 
 def orphans(connection: Connection, limit: int, after: str | None, until: int) -> list[TaskRow]:
-    """Return the tasks that nobody drives and somebody should, by id upward."""
+    """Return the tasks that a driver is to adopt, by ascending id."""
     drivers = connection.execute("SELECT id, host, boot, pid, started, lease FROM drivers").fetchall()
     dead = [driver for driver, *process in drivers if not alive(*process)]
     sql = f"{_ROWS} WHERE t.deleted = 0 AND t.key > ? AND t.id IN ({_ORPHANS}) ORDER BY t.key LIMIT ?"
@@ -183,7 +183,7 @@ def _row(found: Any) -> TaskRow:
 
 
 def inbox(connection: Connection, key: str) -> list[InboxItem]:
-    """Return a task's items not yet taken, in order of arrival; raises `TaskNotFound`."""
+    """Return a task's items that are not taken yet, in order of arrival; raises `TaskNotFound`."""
     task = connection.execute("SELECT id FROM tasks WHERE key = ? AND deleted = 0", (key,)).fetchone()
     if task is None:
         raise rules.task_not_found(key)
@@ -196,7 +196,7 @@ def inbox(connection: Connection, key: str) -> list[InboxItem]:
 def thread(
     connection: Connection, key: str, version: int | None, since: int = 0
 ) -> tuple[int, list[ThreadMember]]:
-    """Return a thread's version and the members added since another, now or at an earlier version."""
+    """Return a thread's version and the members added since version `since`, now or at an earlier version."""
     found = connection.execute("SELECT id, version FROM threads WHERE key = ?", (key,)).fetchone()
     if found is None:
         return 0, []
@@ -207,7 +207,7 @@ def thread(
 
 
 def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:
-    """Return the threads that have a version, by id upward."""
+    """Return the threads that have a version, by ascending id."""
     sql = """SELECT key, version, (SELECT count(*) FROM members m WHERE m.thread = h.id AND gone IS NULL AND covers = 0)
     FROM threads h WHERE key > ? ORDER BY key LIMIT ?"""
     return [ThreadRow(*found) for found in connection.execute(sql, (after or "", max(limit, 0)))]

@@ -1,4 +1,4 @@
-"""Opening a journal file: connection settings, file modes, format check, migrations. No query of a journal is here."""
+"""Opening a journal file: connection settings, file modes, format check, migrations. No journal is read here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What is used of `apsw.Connection`, whose own types leave values half unknown."""
+    """The used part of `apsw.Connection`, whose own types leave values half unknown."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -71,10 +71,10 @@ def connect_writer(path: Path) -> Connection:
 
 
 def connect_reader(path: Path) -> Connection:
-    """Open a connection that cannot write; `is_fixed` says of it whether it sees what others write."""
+    """Open a connection that cannot write; `is_fixed` says whether it misses what other connections write."""
     connection = _connect(path)
     if not _is_readable(connection) and not Path(f"{path}-wal").exists():
-        # Nothing may be made beside the file, not even what its readers share; and no process writes just now.
+        # No file may be made beside it, not even the one that readers share; and no process writes just now.
         connection.close(True)
         connection = _connect_fixed(path)
     pragma(connection, "query_only", 1)
@@ -87,12 +87,12 @@ def is_read_only(connection: Connection) -> bool:
 
 
 def is_fixed(connection: Connection) -> bool:
-    """Whether a connection takes its file for one that never changes: it is not to be kept."""
+    """Whether a connection treats its file as one that never changes: it is not to be used again."""
     return isinstance(connection, _FixedConnection)
 
 
 def read_only(path: Path) -> StoreUnavailable:
-    """Return the error of who writes to a file that may only be read."""
+    """Return the error for a write to a file that may only be read."""
     return StoreUnavailable(
         f"{path} may only be read by this process: the store is read-only here. To write to it, make the file and "
         "its folder writable for this user"
@@ -100,7 +100,7 @@ def read_only(path: Path) -> StoreUnavailable:
 
 
 def _is_readable(connection: Connection) -> bool:
-    """Whether what a file holds can be read just like that: what is wrong beside that is told later."""
+    """Whether a file can be read with this connection; any other error is reported by the next step."""
     try:
         pragma(connection, "user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
@@ -118,7 +118,7 @@ def pragma(connection: Connection, name: str, value: object = None) -> Any:
 
 
 def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
-    """Say which file failed and why."""
+    """Return the error of a file that failed, with the reason."""
     return StoreUnavailable(f"{path}: {error or type(error).__name__}")
 
 
@@ -138,7 +138,7 @@ def _make_file(path: Path) -> None:
 
 
 class _FixedConnection(apsw.Connection):
-    """A connection to a file that it takes for one that never changes."""
+    """A connection that treats its file as one that never changes."""
 
 
 def _connect_fixed(path: Path) -> Connection:
@@ -175,7 +175,7 @@ def _patiently(path: Path, step: Callable[[], None]) -> None:
 
 
 def _check_format(connection: Connection, path: Path) -> None:
-    """Refuse a file of someone else before anything in it is changed."""
+    """Refuse a file of another program before anything in it is changed."""
     found = pragma(connection, "application_id")
     fresh = found == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
     if found != APPLICATION_ID and not fresh:

@@ -72,9 +72,9 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     Args:
         path: the file; it and its folder are made if need be, for the owner only.
-        lease_seconds: how long, after its last heartbeat, this process is taken for alive by processes that cannot see
-            whether it ended (those of another host or container), and by all if it is stopped; 0.5 to 86,400. A
-            heartbeat is written six times in that while, as long as the process owns a task.
+        lease_seconds: for how many seconds after its last heartbeat this process counts as alive for processes that
+            cannot see whether it ended (those of another host or container), and for all if it is stopped; 0.5 to
+            86,400. Six heartbeats are written in that time, as long as the process owns a task.
 
     Do not open the same file with the standard library's `sqlite3` in a process that holds it through this store:
     closing one drops the other's locks.
@@ -125,14 +125,16 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
-        """Lend a reader of one moment; see `JournalStore.snapshot`."""
+        """Return a reader of one moment; see `JournalStore.snapshot`."""
         await self._wait_for_queue()
         with _typed_errors(self._path):
             connection = connect_reader(self._path)
         try:
             with _typed_errors(self._path):
                 connection.execute("BEGIN")
-                connection.execute("SELECT 1 FROM tasks LIMIT 1").fetchall()  # only now it stands still
+                connection.execute(
+                    "SELECT 1 FROM tasks LIMIT 1"
+                ).fetchall()  # the first query fixes the moment
             yield SQLiteSnapshot(self._path, connection)
         finally:
             connection.close()
@@ -144,7 +146,7 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     @contextmanager
     def _reader(self) -> Generator[Connection]:
-        """Lend a connection; each reader at work has its own."""
+        """Lend a connection for the length of a block; each running read has its own."""
         try:
             connection = self._readers.pop()
         except IndexError:

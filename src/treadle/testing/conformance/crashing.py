@@ -2,8 +2,8 @@
 
     crash K        make the first K scripted calls, acknowledge each, queue the next, die by SIGKILL
     hold TASK      become the owner of TASK and enter its thread, acknowledge, wait for the end of standard input
-    stall TASK     become the owner of TASK, acknowledge, wait for a line; write a record and claim TASK, say what came
-                   of both and how many commits were refused
+    stall TASK     become the owner of TASK, acknowledge, wait for a line; write a record, claim TASK, write the result
+                   of each and how many commits were fenced
     write TASK N   create TASK and append N records, acknowledge each
 
 An acknowledgement is a line on standard output. `FACTORY` is `module:callable`: called with `ADDRESS`, it returns
@@ -41,8 +41,8 @@ def script(store: JournalStore) -> list[Call]:
         lambda: one.write(create=new_task("one", thread_id="talk")),
         lambda: one.write(3, blobs={"big": b"b" * 20_000}, state="running"),
         lambda: two.write(create=new_task("two", parent="one"), release=True),
-        lambda: store.post("one", item("hello", text="words")),
-        lambda: store.post("two", item("later", text="words")),
+        lambda: store.post("one", item("hello", text="hello")),
+        lambda: store.post("two", item("later", text="hello")),
         lambda: one.write(2, taken=("hello",)),
         claim_two,
         lambda: one.write(thread=ThreadChange("add", "talk", 0), state="completed", seal=True, release=True),
@@ -57,7 +57,7 @@ def script(store: JournalStore) -> list[Call]:
 
 
 def acknowledge(what: int | str) -> None:
-    """Tell the suite what is durable, or what happened."""
+    """Write a line for the suite: what is durable, or what happened."""
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
 
@@ -78,7 +78,7 @@ async def crash(store: JournalStore, after: int) -> None:
 
 
 async def hold(store: JournalStore, task_id: str) -> None:
-    """Own a task until told to end, without giving it back."""
+    """Own a task until standard input ends, without releasing it."""
     await store.open()
     claim = await store.claim(task_id, enter=True)
     acknowledge(claim.epoch)
@@ -86,7 +86,7 @@ async def hold(store: JournalStore, task_id: str) -> None:
 
 
 async def stall(store: JournalStore, task_id: str) -> None:
-    """Own a task; when told, go on as if nothing had happened meanwhile, and say how that went."""
+    """Own a task; after a line on standard input go on as if it were still owned, and write the results."""
     await store.open()
     claim = await store.claim(task_id)
     acknowledge(claim.epoch)

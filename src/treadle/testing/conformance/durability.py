@@ -58,7 +58,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
     factory: ClassVar[str] = ""
 
     def address(self, place: Path) -> str:
-        """Return what `factory` is called with to open the store whose data is in `place`."""
+        """Return the argument of `factory` that opens the store whose data is in `place`."""
         raise NotImplementedError
 
     def leased_address(self, place: Path, seconds: float) -> str:
@@ -140,7 +140,9 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
                 assert output.split() == [str(seq) for seq in range(2, 102)]
             assert [row.head for row in await store.rows(TaskFilter())] == [101] * 3
 
-    async def test_a_watcher_whose_loop_is_closed_is_forgotten_and_harms_nobody(self, tmp_path: Path) -> None:
+    async def test_a_watcher_whose_event_loop_is_closed_is_dropped_and_harms_no_other(
+        self, tmp_path: Path
+    ) -> None:
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
             loop, woken, tried = asyncio.get_running_loop(), asyncio.Event(), list[int]()
 
@@ -165,7 +167,9 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
             loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
-            await Owner.create(one, "driven")  # whoever drives tasks hears as soon as who only watches
+            await Owner.create(
+                one, "driven"
+            )  # a process that drives tasks is woken as soon as one that only watches
             mail: list[Sequence[str]] = []
 
             def wake(task_ids: Sequence[str]) -> None:
@@ -213,7 +217,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             assert await store.rows(TaskFilter(state=row.state)) == []
             assert (await store.claim("t")).epoch == 3
 
-    async def test_a_killed_process_loses_its_thread_to_the_next_in_line_and_its_epoch_with_it(
+    async def test_a_killed_process_loses_its_thread_and_its_epoch_to_the_next_task_in_the_queue(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
@@ -241,7 +245,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             assert claim.place is not None
             assert claim.place.holders == ("u",)
 
-    async def test_a_process_that_was_killed_in_line_keeps_nobody_waiting(self, tmp_path: Path) -> None:
+    async def test_no_task_waits_for_one_whose_process_was_killed_in_the_queue(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             await (await Owner.create(store, "t", thread_id="talk")).release()
             first = await Owner.create(store, "u", thread_id="talk")
@@ -282,7 +286,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
                 )
             assert [row.driver for row in await one.rows(TaskFilter())] == [None] * 20
 
-    async def test_a_stopped_process_is_succeeded_once_its_lease_has_passed_and_is_fenced_when_it_wakes(
+    async def test_a_stopped_process_loses_its_task_once_its_lease_has_passed_and_is_fenced_when_it_wakes(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
@@ -293,7 +297,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             await asyncio.sleep(1.3)
             row = await store.row("t")
             assert row.driver is not None
-            assert row.driver.alive, "its heartbeats prolong its lease"
+            assert row.driver.alive, "its heartbeats renew its lease"
             child.send_signal(signal.SIGSTOP)
             with pytest.raises(TaskBusy, match=str(child.pid)):
                 await store.claim("t")
@@ -312,7 +316,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             await owner.write()
             row = await store.row("t")
             assert row.driver is not None
-            assert row.driver.alive, "a late heartbeat takes nothing back"
+            assert row.driver.alive, "a late heartbeat does not take the task back"
             assert (row.epoch, row.head) == (3, 2)
 
     async def test_closing_gives_up_what_the_instance_owned(self, tmp_path: Path) -> None:
@@ -339,13 +343,13 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             async def is_whole() -> bool:
                 return await dump(store, ["talk"], TASKS) in allowed
 
-            await until(is_whole)  # a server may write that call just while it is looked for
+            await until(is_whole)  # a server may write that call during this read
             for row in await store.rows(TaskFilter()):
                 claim = await store.claim(row.task_id)
                 assert (claim.epoch, claim.head) == (row.epoch + 1, row.head)
                 await Owner.of(store, row.task_id, claim).write()
 
-    async def test_a_creation_that_another_instance_made_is_not_this_ones(self, tmp_path: Path) -> None:
+    async def test_a_creation_by_another_instance_is_not_taken_for_an_own_one(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as one, self.opened(tmp_path) as two:
             owner = Owner(one, "t")
             made = owner.commit(owner.record(), create=new_task("t"))
@@ -382,7 +386,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             await (await Owner.claim(store, "a")).write()
 
     @pytest.mark.parametrize("share", [0.25, 0.5, 0.75, 0.95])
-    async def test_a_file_that_lost_its_tail_never_shows_wrong_words(
+    async def test_a_file_that_lost_its_tail_never_shows_wrong_records(
         self, tmp_path: Path, share: float
     ) -> None:
         async with self.opened(tmp_path) as store:
@@ -425,7 +429,7 @@ async def _is_orphan(store: JournalStore, task_id: str) -> bool:
 
 
 async def _reference(calls: int) -> dict[str, Any]:
-    """What a store shows after some calls of the script."""
+    """Return all that a store shows after some calls of the script."""
     store = MemoryStore()
     for call in script(store)[:calls]:
         await call()
@@ -433,7 +437,7 @@ async def _reference(calls: int) -> dict[str, Any]:
 
 
 def _sound_prefix(records: list[Record]) -> list[Record]:
-    """The records up to the first whose digest does not fit, as the reader of a journal would see it."""
+    """Return the records before the first whose digest is wrong, as a reader of the journal would see them."""
     digest = b""
     for number, record in enumerate(records):
         if sha256(digest + record.data).digest() != record.digest:

@@ -1,4 +1,4 @@
-"""What every model has to keep. Run each of `CHECKS` against your own:
+"""The conformance suite of a `Model`. Run each of `CHECKS` against your own:
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
     @pytest.mark.anyio
@@ -58,7 +58,7 @@ PNG = bytes.fromhex(
 )
 """A picture of one pixel."""
 PROMPT_SECONDS = 1.0
-"""How long a cancelled model may take to end."""
+"""Seconds that a cancelled model may take to end."""
 
 # ---------------------------------------------------------------------------------------------- asking
 
@@ -89,7 +89,7 @@ async def ask(model: Model, asked: ModelRequest) -> tuple[list[ModelDelta], Mode
 
 
 def identified(message: Message, step: int = 1) -> Message:
-    """Return an answer as the core keeps it: each call under an id of our own, made of its place."""
+    """Return an answer as the core stores it: each call under an id of our own, made of its place."""
     calls = count()
     parts = (
         replace(part, id=f"s{step}.c{next(calls)}") if isinstance(part, ToolCall) else part
@@ -107,7 +107,7 @@ def results(message: Message, *seen: Content) -> Message:
 
 
 async def deltas_join_to_the_answer(scripted: Scripted) -> None:
-    """The words streamed are the words answered, and the answer comes once, last."""
+    """The streamed text is the text of the answer, and the answer comes once, last."""
     words = "One two three, 你好, naïve 🎉; and so on.\n\nThe end."
     with scripted([text(words, chunk=4)]) as model:
         deltas, answer = await ask(model, request())
@@ -117,14 +117,14 @@ async def deltas_join_to_the_answer(scripted: Scripted) -> None:
 
 
 async def words_come_in_pieces(scripted: Scripted) -> None:
-    """What is said can be shown before all of it is."""
+    """Text can be shown before all of it has arrived."""
     with scripted([text("One two three, and so on.", chunk=4)]) as model:
         deltas, _ = await ask(model, request())
     assert sum(isinstance(delta, TextDelta) for delta in deltas) > 1
 
 
 async def parallel_calls_come_in_order(scripted: Scripted) -> None:
-    """Several calls of one answer keep their order, arguments and words before them."""
+    """Several calls of one answer keep their order, their arguments and the text before them."""
     with scripted([turn("Let me see.", [call("add", a=n, b=[n]) for n in range(5)])]) as model:
         deltas, answer = await ask(model, request())
     assert [asked.arguments for asked in answer.message.tool_calls] == [{"a": n, "b": [n]} for n in range(5)]
@@ -165,7 +165,7 @@ async def what_is_no_object_never_runs(scripted: Scripted) -> None:
 
 
 async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
-    """Whatever is no complete JSON object is kept as written, and its siblings go on."""
+    """Arguments that are no complete JSON object are kept as written, and the other calls go on."""
     wrong = [*_NO_OBJECT, '"{}"', '{"a": 1, "a": 2}']
     with scripted([turn(calls=[call("add", a=1, b=2), *(call_raw("add", raw) for raw in wrong)])]) as model:
         _, answer = await ask(model, request())
@@ -197,7 +197,7 @@ async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
 
 
 async def reasoning_comes_back(scripted: Scripted) -> None:
-    """Thinking is streamed, kept apart from the words, plain JSON in `meta`, and accepted back."""
+    """Thinking is streamed, kept apart from the text, plain JSON in `meta`, and accepted back."""
     asked = turn("I will add.", call("add", a=1, b=2), reasoning="They want a sum.")
     with scripted([asked, text("Three.")]) as model:
         deltas, answer = await ask(model, request())
@@ -264,13 +264,13 @@ async def a_failure_is_told_by_its_kind(scripted: Scripted) -> None:
 
 
 async def a_stream_that_breaks_off_is_no_answer(scripted: Scripted) -> None:
-    """Words, then nothing: an error of kind connection."""
+    """Text, then nothing: an error of kind connection."""
     error = await _failing(scripted, fail(kind="connection", after="Half of what I wanted to"))
     assert error.kind == "connection"
 
 
 async def it_makes_one_attempt(scripted: Scripted) -> None:
-    """A failure is raised, not tried again in secret; the next attempt gets the next item of the script."""
+    """A failure is raised and not retried inside the model; the next attempt gets the next item of the script."""
     with scripted([fail(500), fail(503), text("At last.")]) as model:
         failures = [await _error(model, attempt) for attempt in (1, 2)]
         _, answer = await ask(model, request(attempt=3))
@@ -327,9 +327,9 @@ PIECEWISE = frozenset(
         leaving_early_ends_it_at_once,
     )
 )
-"""What only a model keeps that answers in pieces."""
+"""The checks for models that answer in pieces."""
 AS_TEXT = frozenset((unparsable_arguments_are_marked,))
-"""What only a model keeps that gets the arguments of calls as text."""
+"""The checks for models that get the arguments of calls as text."""
 CHECKS: tuple[Check, ...] = (
     deltas_join_to_the_answer,
     words_come_in_pieces,

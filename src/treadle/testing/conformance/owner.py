@@ -1,4 +1,4 @@
-"""An owner of a task as stores see one: it appends chained records under an epoch. What the store suite drives with."""
+"""An owner of a task as stores see it: it appends chained records under an epoch. The store suite drives with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def send(store: JournalStore, commit: Commit) -> asyncio.Future[Committed]:
 
 
 def new_task(task_id: str, **fields: Any) -> NewTask:
-    """Build a task row with what most tests do not care about filled in."""
+    """Build a task row, with defaults for fields that most tests do not care about."""
     return replace(NewTask(task_id, "agent", f"thread-of-{task_id}", 1_700_000_000_000_000), **fields)
 
 
@@ -57,7 +57,7 @@ def remove(thread: str = "talk") -> ThreadChange:
 
 
 def spans(records: list[Record]) -> list[tuple[int, int, int | None]]:
-    """First and last event of each record, and where a fork cuts it."""
+    """Return the first and last event of each record, and its `upto`."""
     return [(r.seq - r.count + 1, r.seq, r.upto) for r in records]
 
 
@@ -92,7 +92,7 @@ class Owner:
 
     @classmethod
     async def claim(cls, store: JournalStore, task_id: str) -> Owner:
-        """Become the owner of a task that is there."""
+        """Become the owner of an existing task."""
         return cls.of(store, task_id, await store.claim(task_id))
 
     @classmethod
@@ -112,7 +112,7 @@ class Owner:
         return Commit(self.task_id, self.epoch, record, **fields)
 
     async def send(self, record: Record | None = None, **fields: Any) -> Committed:
-        """Write a commit; raise what refused it. After that this owner stands where the record ends."""
+        """Write a commit; raise the error that refused it. Afterwards this owner is at the end of the record."""
         committed = await send(self.store, self.commit(record, **fields))
         if record is not None:
             self.seq, self.digest = record.seq, record.digest
@@ -130,15 +130,15 @@ class Owner:
 
 
 async def last_of(*deeds: Awaitable[Any]) -> Any:
-    """Ask for several things at once, in this order, and return what came of the last.
+    """Await several calls that begin in this order, and return the result of the last.
 
-    What is queued while the first is written is written as one group.
+    Those queued while the first is written are written as one group.
     """
     return (await asyncio.gather(*deeds))[-1]
 
 
 async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    """Wait until something another thread or process does has happened."""
+    """Wait until a condition holds that another thread or process brings about."""
     async with asyncio.timeout(seconds):
         while not await holds():  # noqa: ASYNC110 (there is nothing to be woken by)
             await asyncio.sleep(0.01)
@@ -147,7 +147,7 @@ async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> 
 async def dump(store: JournalStore, threads: Iterable[str] = (), tasks: Iterable[str] = ()) -> dict[str, Any]:
     """Return all that a store shows of its tasks, of the named threads, and of named tasks that are not listed.
 
-    Who owns a task is left out: it differs between processes.
+    Owners are left out: they differ between processes.
     """
     shown: dict[str, Any] = {}
     for row in await store.rows(TaskFilter(limit=1_000)):

@@ -1,4 +1,4 @@
-"""What every `JournalStore` must do, as tests that any store can inherit.
+"""The conformance suite of a `JournalStore`, as tests that any store can inherit.
 
     from treadle.testing.conformance.store import StoreConformance
 
@@ -42,11 +42,11 @@ class StoreConformance(
     RestoringConformance,
     SnapshotConformance,
 ):
-    """The contract of `JournalStore`, one rule a test. Inherit, and say how to `make` a store."""
+    """The contract of `JournalStore`, one rule a test. Inherit, and define how to `make` a store."""
 
     # ------------------------------------------------------------------------------------------------ listing
 
-    async def test_rows_are_filtered_by_all_given_fields(self, tmp_path: Path) -> None:
+    async def test_rows_are_filtered_by_all_fields_that_are_set(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             made: dict[str, dict[str, Any]] = {
                 "a": {"agent": "x", "thread_id": "one", "created": 10},
@@ -63,7 +63,7 @@ class StoreConformance(
                 ({"thread_id": "one"}, "dba"),
                 ({"parent": "a"}, "cb"),
                 ({"base": "a"}, "d"),
-                ({"base": "nobody"}, ""),
+                ({"base": "missing"}, ""),
                 ({"state": "paused"}, "db"),
                 ({"since": 20}, "dcb"),
                 ({"cursor": "c"}, "ba"),
@@ -98,7 +98,7 @@ class StoreConformance(
 
     # ---------------------------------------------------------------------------------------------- orphans
 
-    async def test_orphans_are_tasks_at_rest_that_are_wanted_or_have_mail_and_have_not_ended(
+    async def test_orphans_are_tasks_without_an_owner_that_are_wanted_or_have_inbox_items_and_have_not_ended(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
@@ -144,14 +144,14 @@ class StoreConformance(
             await store.restore(row, await store.read("t"))
             assert (await store.row("u")).wanted == due
 
-    async def test_a_wanted_task_is_no_orphan_while_it_is_driven_nor_when_it_was_given_back_as_done(
+    async def test_a_wanted_task_is_no_orphan_while_it_is_driven_nor_when_it_was_released_unwanted(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
             await (await Owner.create(store, "t")).send(release=True, wanted=1)
             claim = await store.claim("t")
             assert claim.wanted
-            assert (await store.row("t")).wanted, "until it is given back"
+            assert (await store.row("t")).wanted, "until it is released"
             assert await store.orphans(10) == []
             await Owner.of(store, "t", claim).release()
             assert await store.orphans(10) == []
@@ -196,14 +196,16 @@ class StoreConformance(
         await (await Owner.claim(store, "t")).write()
         await store.close()
 
-    async def test_what_was_driven_when_its_store_was_closed_is_to_be_driven_on(self, tmp_path: Path) -> None:
+    async def test_tasks_that_were_owned_when_their_store_was_closed_are_orphans(
+        self, tmp_path: Path
+    ) -> None:
         store = self.make(tmp_path)
         await store.open()
         await Owner.create(store, "t")
         await (await Owner.create(store, "rest")).release()
         await store.close()
         await store.open()
-        assert [row.task_id for row in await store.orphans(10)] == ["t"], "and nothing that was at rest"
+        assert [row.task_id for row in await store.orphans(10)] == ["t"], "but no task at rest"
         await store.close()
 
     async def test_a_thread_is_free_once_the_store_of_its_holder_was_closed(self, tmp_path: Path) -> None:
@@ -258,12 +260,14 @@ class StoreConformance(
             assert ":" in store.url
             assert "\n" not in store.url
 
-    async def test_all_who_watch_one_store_are_woken_by_a_release_and_by_mail(self, tmp_path: Path) -> None:
+    async def test_all_watchers_of_a_store_are_woken_by_a_release_and_by_an_inbox_item(
+        self, tmp_path: Path
+    ) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             one, two = list[str](), list[str]()
             ends = [store.watch(lambda mail, heard=heard: heard.extend(["", *mail])) for heard in (one, two)]
-            await asyncio.sleep(0.2)  # a store may look around when somebody begins to watch
+            await asyncio.sleep(0.2)  # a store may wake a new watcher once
             one.clear()
             two.clear()
             await owner.release()

@@ -1,4 +1,4 @@
-"""How every `JournalStore` treats commits: order, ownership, refusals, groups."""
+"""Conformance of a `JournalStore`: commits, their order, ownership, refusals and groups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from treadle.testing.conformance.store_subject import StoreSubject
 
 
 class CommitConformance(StoreSubject):
-    """What a commit may do, who may make it, and that a refused one leaves no trace."""
+    """What a commit may do, which owner may make it, and that a refused one leaves no trace."""
 
     # ---------------------------------------------------------------------------------------- append and read
 
@@ -102,7 +102,7 @@ class CommitConformance(StoreSubject):
             await asyncio.sleep(0)
             assert called == [(n, threading.get_ident()) for n in range(20)]
 
-    async def test_a_row_tells_what_the_task_was_created_with_and_what_changed(self, tmp_path: Path) -> None:
+    async def test_a_row_shows_the_values_of_the_creation_and_later_changes(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             await Owner.create(store, "p")
             owner = await Owner.create(
@@ -133,19 +133,19 @@ class CommitConformance(StoreSubject):
             row = await store.row("t")
             assert (row.state, row.driver, row.head) == ("interrupted", None, 1)
 
-    async def test_an_unknown_task_is_said_to_be_unknown(self, tmp_path: Path) -> None:
+    async def test_an_unknown_task_is_not_found(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             for ask in (store.row, store.read, store.claim, store.inbox, store.delete):
-                with pytest.raises(TaskNotFound, match="nobody"):
-                    await ask("nobody")
-            with pytest.raises(TaskNotFound, match="nobody"):
-                await store.post("nobody", item("i"))
-            with pytest.raises(Fenced, match="nobody"):
-                await send(store, Commit("nobody", 1, state="running"))
+                with pytest.raises(TaskNotFound, match="missing"):
+                    await ask("missing")
+            with pytest.raises(TaskNotFound, match="missing"):
+                await store.post("missing", item("i"))
+            with pytest.raises(Fenced, match="missing"):
+                await send(store, Commit("missing", 1, state="running"))
 
     # ---------------------------------------------------------------------------------- ownership and fencing
 
-    async def test_a_claim_raises_the_epoch_and_tells_where_the_journal_ends(self, tmp_path: Path) -> None:
+    async def test_a_claim_raises_the_epoch_and_returns_the_end_of_the_journal(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             await owner.write(4)
@@ -179,7 +179,7 @@ class CommitConformance(StoreSubject):
                 await until(lambda: self.is_free(store, "t"))
                 await store.claim("t")
 
-    async def test_a_task_whose_claim_was_cancelled_is_wanted_as_much_as_before(self, tmp_path: Path) -> None:
+    async def test_a_cancelled_claim_leaves_the_time_of_adoption_as_it_was(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             for name in ("wanted", "rest"):
                 await (await Owner.create(store, name)).send(release=True, wanted=int(name == "wanted"))
@@ -187,7 +187,7 @@ class CommitConformance(StoreSubject):
                 await asyncio.sleep(0)
                 claiming.cancel()
                 ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
-                if isinstance(ended, Exception):  # the store failed: nobody knows who owns it
+                if isinstance(ended, Exception):  # the store failed: the owner is not known
                     raise ended
                 if isinstance(ended, Claim):  # it was over before it could be cancelled
                     await Owner.of(store, name, ended).send(release=True, wanted=ended.wanted)
@@ -195,7 +195,7 @@ class CommitConformance(StoreSubject):
             assert [row.task_id for row in await store.orphans(10)] == ["wanted"]
 
     async def is_free(self, store: JournalStore, task_id: str) -> bool:
-        """Whether nobody owns a task."""
+        """Return whether a task has no owner."""
         return (await store.row(task_id)).driver is None
 
     async def test_an_earlier_owner_is_fenced(self, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ class CommitConformance(StoreSubject):
             await owner.write()
             assert [r.epoch for r in await store.read("t")] == [1, 2]
 
-    async def test_an_epoch_that_was_never_given_is_fenced(self, tmp_path: Path) -> None:
+    async def test_an_unknown_epoch_is_fenced(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             with pytest.raises(Fenced):
@@ -281,7 +281,7 @@ class CommitConformance(StoreSubject):
                 await twin.write(2, b"second")
             assert (await store.read("t"))[1].data == b"first"
 
-    async def test_release_is_refused_while_the_inbox_holds_unread_items(self, tmp_path: Path) -> None:
+    async def test_ownership_stays_while_the_inbox_holds_unread_items(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             await store.post("t", item("i"))
@@ -317,7 +317,9 @@ class CommitConformance(StoreSubject):
 
     # ------------------------------------------------------------------------------------- the end of a journal
 
-    async def test_a_row_knows_where_its_journal_ended_when_it_was_last_written(self, tmp_path: Path) -> None:
+    async def test_a_row_holds_the_end_that_its_journal_had_when_it_was_last_written(
+        self, tmp_path: Path
+    ) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             marks = [JournalEnd(1, owner.digest)]
@@ -390,7 +392,7 @@ class CommitConformance(StoreSubject):
                 pytest.skip("there is no way to make this store lose a record")
             assert spans(await store.read("t")) == [(1, 1, None), (2, 4, None)]
 
-    async def test_forks_and_deleted_tasks_know_their_own_ends_alone(self, tmp_path: Path) -> None:
+    async def test_forks_and_deleted_tasks_hold_only_their_own_ends(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             base = await Owner.create(store, "t")
             await base.write(4, release=True)
@@ -411,7 +413,7 @@ class CommitConformance(StoreSubject):
             await other.write(thread=add(0), release=True)
             before = await dump(store, ["talk", "new"])
             everything: dict[str, Any] = {"state": "completed", "release": True}
-            new = new_task("v", base="nobody", base_seq=1)
+            new = new_task("v", base="missing", base_seq=1)
             cases: list[tuple[type[Exception], Commit]] = [
                 (Fenced, replace(owner, epoch=7).commit(with_blob(owner), taken=("i",), **everything)),
                 (Fenced, owner.commit(with_blob(replace(owner, seq=9)), taken=("i",), **everything)),

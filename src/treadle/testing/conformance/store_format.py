@@ -66,7 +66,7 @@ class FormatConformance(StoreSubject):
             assert (await store.row("t")).format == 1
             assert (await Owner.claim(store, "t")).epoch == 2
 
-    async def test_a_commit_that_only_gives_the_task_back_may_raise_the_format(self, tmp_path: Path) -> None:
+    async def test_a_commit_that_only_releases_the_task_may_raise_the_format(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             await owner.send(release=True, format=NEWER)

@@ -40,7 +40,7 @@ class RestoringConformance(StoreSubject):
                 assert (taken_up.seq, taken_up.epoch) == (head, (await one.row(name)).epoch + 1)
                 await taken_up.write()
 
-    async def test_a_task_that_is_there_is_not_restored_over(self, tmp_path: Path) -> None:
+    async def test_an_existing_task_is_not_overwritten_by_a_restored_one(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = await Owner.create(store, "t")
             await owner.release()
@@ -73,11 +73,11 @@ class RestoringConformance(StoreSubject):
             fork = replace(row, task_id="f", base="t", base_seq=99)
             with pytest.raises(Fenced):
                 await store.restore(fork, [])
-            with pytest.raises(TaskNotFound, match="nobody"):
-                await store.restore(replace(fork, base="nobody", base_seq=1), [])
+            with pytest.raises(TaskNotFound, match="missing"):
+                await store.restore(replace(fork, base="missing", base_seq=1), [])
             assert [found.task_id for found in await store.rows(TaskFilter())] == ["t"]
 
-    async def test_a_deleted_task_that_others_need_is_restored_as_deleted(self, tmp_path: Path) -> None:
+    async def test_a_deleted_task_that_forks_need_is_restored_as_deleted(self, tmp_path: Path) -> None:
         (tmp_path / "one").mkdir()
         (tmp_path / "two").mkdir()
         async with self.opened(tmp_path / "one") as one, self.opened(tmp_path / "two") as two:
@@ -86,7 +86,7 @@ class RestoringConformance(StoreSubject):
             assert (await one.row("t", deleted=True)).deleted is False
             await one.delete("t")
             with pytest.raises(TaskNotFound):
-                await one.row("nobody", deleted=True)
+                await one.row("missing", deleted=True)
             row = await one.row("t", deleted=True)
             assert (row.deleted, row.mark) == (True, None)
             await two.restore(row, await one.read("t"))
@@ -99,7 +99,7 @@ class RestoringConformance(StoreSubject):
             with pytest.raises(TaskNotFound):
                 await two.row("t", deleted=True)
 
-    async def test_a_restored_task_that_ends_with_another_record_than_its_row_knows_of_is_not_claimed(
+    async def test_a_restored_task_that_ends_with_another_record_than_its_row_says_is_not_claimed(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:

@@ -56,7 +56,7 @@ class SharingConformance(StoreSubject):
             await other.release()
             assert (await store.row("u")).driver is not None
 
-    async def test_anyone_may_post_to_a_task_nobody_owns(self, tmp_path: Path) -> None:
+    async def test_any_process_may_post_to_a_task_without_an_owner(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             await (await Owner.create(store, "t")).release()
             data: Any = {"text": "ü\n", "n": [1, 2.5, None, {"x": True}]}
@@ -305,7 +305,7 @@ class SharingConformance(StoreSubject):
             assert await self.bytes_of_blob(store, "b") == b"fresh"
 
     async def bytes_of_blob(self, store: JournalStore, digest: str) -> bytes:
-        """What a store gives for a digest when it is offered `fresh` bytes: those, unless it still holds others."""
+        """Return what a store returns for a digest after `fresh` bytes were written: those, unless it holds others."""
         probe = await Owner.create(store, "probe")
         await probe.write(blobs={digest: b"fresh"}, release=True)
         found = (await store.read("probe"))[-1].blobs[digest]

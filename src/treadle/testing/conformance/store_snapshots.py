@@ -1,4 +1,4 @@
-"""How every `JournalStore` is read as it stood at one moment, while others write."""
+"""Conformance of a `JournalStore`: snapshots, read while other calls write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from treadle.errors import TaskNotFound
 from treadle.ports import JournalReader, TaskFilter
 from treadle.testing.conformance.owner import Owner, item
 from treadle.testing.conformance.store_subject import StoreSubject
-from treadle.testing.conformance.store_threads import again, talking
+from treadle.testing.conformance.store_threads import claim_again, make_members
 
 
 async def all_of(reader: JournalReader) -> list[Any]:
@@ -30,27 +30,27 @@ async def all_of(reader: JournalReader) -> list[Any]:
 
 
 class SnapshotConformance(StoreSubject):
-    """A snapshot shows all of the store as it stood when it was lent, and keeps no writer waiting."""
+    """A snapshot shows the whole store as it was at one moment, and no writer waits for it."""
 
     async def test_a_snapshot_shows_nothing_of_what_is_written_after_it(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t", "u", "v")
+            await make_members(store, "t", "u", "v")
             fork = await Owner.create(store, "fork", base="t", base_seq=3)
             await fork.write(2, release=True)
             await store.post("u", item("first"))
             before = await all_of(store)
             async with store.snapshot() as snapshot:
-                owner = await again(store, "t")
-                async with asyncio.timeout(10):  # nobody is kept waiting
+                owner = await claim_again(store, "t")
+                async with asyncio.timeout(10):  # no write waits for the snapshot
                     await owner.write(2, state="failed", release=True)
                     await store.post("u", item("second"))
-                    await talking(store, "w", "x")
-                    await talking(store, "y", thread="other")
+                    await make_members(store, "w", "x")
+                    await make_members(store, "y", thread="other")
                     await store.delete("v")
                 assert await all_of(snapshot) == before
                 with pytest.raises(TaskNotFound):
                     await snapshot.row("w")
-                assert await all_of(snapshot) == before, "a question without an answer ends nothing"
+                assert await all_of(snapshot) == before, "a query that fails does not end the snapshot"
             after = await all_of(store)
             assert [row.task_id for row in after[0]] == ["y", "x", "w", "u", "t", "fork"]
             async with store.snapshot() as snapshot:

@@ -1,4 +1,4 @@
-"""What the parts of the store suite have in common: how a store is made and opened."""
+"""The common base of the parts of the store suite: how a store is made and opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StoreSubject:
         raise NotImplementedError
 
     def many(self, number: int) -> int:
-        """Return how many a test makes of what it makes many of; fewer where each test runs very often."""
+        """Return how many items a test makes that makes many; fewer where each test runs very often."""
         return number
 
     async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:

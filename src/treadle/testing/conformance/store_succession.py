@@ -1,4 +1,4 @@
-"""How a store that processes share treats one that was silent for longer than its lease, and wakes."""
+"""Conformance of a shared `JournalStore`: a process that was silent for longer than its lease, and wakes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from treadle.errors import Fenced, TaskBusy
 from treadle.ports import Claim, JournalStore
 from treadle.testing.conformance.owner import Owner, item, last_of, until
 from treadle.testing.conformance.store_subject import StoreSubject
-from treadle.testing.conformance.store_turns import asked, entering
+from treadle.testing.conformance.store_turns import create_in_queue, request_thread
 
 LEASE = 0.5
 """Seconds: the shortest, so that a heartbeat is soon seen."""
 
 
 class SuccessionConformance(StoreSubject):
-    """What a driver loses with its lease, and what it keeps or gets back when it wakes."""
+    """What a driver loses with its lease, and what it keeps or claims again when it wakes."""
 
     def leased(self, place: Path, seconds: float) -> JournalStore:
         """Return a store like `make`, whose leases last so many seconds."""
@@ -45,7 +45,7 @@ class SuccessionConformance(StoreSubject):
             await one.close()
             await two.close()
 
-    async def taken_over(self, place: Path, store: JournalStore, task_id: str) -> Owner:
+    async def take_over(self, place: Path, store: JournalStore, task_id: str) -> Owner:
         """Claim a task whose driver misses its heartbeats."""
         while True:
             await self.let_leases_pass(place)
@@ -54,12 +54,12 @@ class SuccessionConformance(StoreSubject):
             except TaskBusy:  # a heartbeat came in between
                 continue
 
-    async def test_who_lost_a_task_and_has_it_again_keeps_it_though_its_former_self_is_refused(
+    async def test_a_driver_that_lost_a_task_and_claimed_it_again_keeps_it_though_its_old_epoch_is_fenced(
         self, tmp_path: Path
     ) -> None:
         async with self.one_and_two(tmp_path) as (one, two):
             former = await Owner.create(one, "t")
-            await (await self.taken_over(tmp_path, two, "t")).release()
+            await (await self.take_over(tmp_path, two, "t")).release()
             present = await Owner.claim(one, "t")
             with pytest.raises(Fenced):
                 await former.write()
@@ -79,7 +79,7 @@ class SuccessionConformance(StoreSubject):
         async with self.one_and_two(tmp_path) as (one, two):
             await (await Owner.create(one, "t")).release()
             if forgotten:
-                await Owner.create(two, "u")  # with its heartbeats go those who are dead and own nothing
+                await Owner.create(two, "u")  # its heartbeats delete dead drivers that own nothing
             await self.let_leases_pass(tmp_path)
             await asyncio.sleep(LEASE / 2)
             await one.claim("t")
@@ -101,18 +101,18 @@ class SuccessionConformance(StoreSubject):
 
             await until(is_another)
 
-    async def test_a_task_that_lost_its_thread_is_taken_up_though_its_driver_wakes(
+    async def test_a_task_that_lost_its_thread_can_be_claimed_though_its_driver_wakes(
         self, tmp_path: Path
     ) -> None:
         async with self.one_and_two(tmp_path) as (one, two):
-            holders = [(await entering(one, name, "enqueue", name))[0] for name in ("a", "b")]
+            holders = [(await create_in_queue(one, name, "enqueue", name))[0] for name in ("a", "b")]
             await two.post("a", item("looked at before"))
             for name in ("a", "b"):
-                next_one, place = await entering(two, f"{name}2", "enqueue", name)
+                next_one, place = await create_in_queue(two, f"{name}2", "enqueue", name)
                 while not place.held:
                     await self.let_leases_pass(tmp_path)
                     posted = two.post(name, item("posted meanwhile"))
-                    place = await last_of(next_one.write(), posted, asked(next_one))
+                    place = await last_of(next_one.write(), posted, request_thread(next_one))
             await Owner.create(one, "awake")
 
             async def is_awake(task_id: str) -> bool:
@@ -127,9 +127,7 @@ class SuccessionConformance(StoreSubject):
                 with pytest.raises(Fenced):
                     await holder.write()
 
-    async def test_a_claim_of_a_dead_drivers_task_that_is_cancelled_leaves_it_wanted(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_cancelled_claim_of_a_dead_drivers_task_leaves_it_wanted(self, tmp_path: Path) -> None:
         async with self.one_and_two(tmp_path, 60) as (one, two):
             await Owner.create(one, "t")
             await self.let_leases_pass(tmp_path)
@@ -146,31 +144,29 @@ class SuccessionConformance(StoreSubject):
             await until(is_free)
             assert [row.task_id for row in await two.orphans(10)] == ["t"]
 
-    async def test_who_claims_the_task_of_a_dead_driver_does_not_get_its_thread_by_that(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_claim_of_a_dead_drivers_task_does_not_get_its_thread(self, tmp_path: Path) -> None:
         async with self.one_and_two(tmp_path, 60) as (one, two):
-            await entering(one, "t", "enqueue")
+            await create_in_queue(one, "t", "enqueue")
             await self.let_leases_pass(tmp_path)
             assert (await two.claim("t")).place is None
-            _, place = await entering(two, "u", "enqueue")
+            _, place = await create_in_queue(two, "u", "enqueue")
             assert place.held
 
-    async def test_a_process_takes_nothing_from_itself_however_late_its_heartbeat_is(
+    async def test_a_process_cannot_claim_its_own_task_however_late_its_heartbeat_is(
         self, tmp_path: Path
     ) -> None:
         async with self.one_and_two(tmp_path, 60) as (one, _):
-            owner, _ = await entering(one, "t", "enqueue")
+            owner, _ = await create_in_queue(one, "t", "enqueue")
             await self.let_leases_pass(tmp_path)
             with pytest.raises(TaskBusy):
                 await one.claim("t")
             with pytest.raises(TaskBusy):
                 await one.delete("t")
-            _, place = await entering(one, "u", "enqueue")
+            _, place = await create_in_queue(one, "u", "enqueue")
             assert (place.held, place.holders) == (False, ("t",))
             await owner.write()
 
-    async def test_an_ended_task_is_an_orphan_if_its_driver_died_before_it_gave_it_back(
+    async def test_an_ended_task_is_an_orphan_if_its_driver_died_before_it_released_it(
         self, tmp_path: Path
     ) -> None:
         async with self.one_and_two(tmp_path, 60) as (one, two):
@@ -181,7 +177,7 @@ class SuccessionConformance(StoreSubject):
 
 
 async def lease(store: JournalStore, task_id: str) -> int:
-    """When the lease of a task's driver ends."""
+    """Return when the lease of a task's driver ends."""
     driver = (await store.row(task_id)).driver
     assert driver is not None
     assert driver.lease is not None

@@ -1,4 +1,4 @@
-"""How every `JournalStore` keeps threads beyond their members: summaries, lists, and deletion as a whole."""
+"""Conformance of a `JournalStore`: summaries of threads, lists of threads, and deletion of whole threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from treadle.testing.conformance.owner import Owner, add, remove
 from treadle.testing.conformance.store_subject import StoreSubject
 
 
-async def talking(store: JournalStore, *names: str, thread: str = "talk") -> list[Owner]:
-    """Create tasks that are members of a thread, in this order, and give them back."""
+async def make_members(store: JournalStore, *names: str, thread: str = "talk") -> list[Owner]:
+    """Create tasks that are members of a thread, in this order, and release them."""
     owners: list[Owner] = []
     for name in names:
         owner = await Owner.create(store, name, thread_id=thread)
@@ -25,7 +25,7 @@ async def talking(store: JournalStore, *names: str, thread: str = "talk") -> lis
     return owners
 
 
-async def again(store: JournalStore, name: str) -> Owner:
+async def claim_again(store: JournalStore, name: str) -> Owner:
     """Own a task again."""
     return await Owner.claim(store, name)
 
@@ -36,11 +36,11 @@ def summary(expected: int, covers: int) -> ThreadChange:
 
 
 class ThreadConformance(StoreSubject):
-    """Summaries stand beside the members they cover; a thread goes as a whole, and not while others need it."""
+    """Summaries stand beside the members they cover; a thread is deleted as a whole, and not while forks need it."""
 
     async def test_a_summary_stands_beside_the_members_it_covers(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t", "u", "v")
+            await make_members(store, "t", "u", "v")
             made = await Owner.create(store, "s", thread_id="talk")
             with pytest.raises(ThreadMoved):
                 await made.write(thread=summary(2, 2))
@@ -55,12 +55,12 @@ class ThreadConformance(StoreSubject):
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t", "u", "v")
+            await make_members(store, "t", "u", "v")
             made = await Owner.create(store, "s", thread_id="talk")
             await made.write(thread=summary(3, 2))
-            await (await again(store, "v")).write(thread=remove())
+            await (await claim_again(store, "v")).write(thread=remove())
             for covered in ("u", "t"):
-                owner = await again(store, covered)
+                owner = await claim_again(store, covered)
                 with pytest.raises(AlreadyFinalized):
                     await owner.write(thread=remove())
             await made.write(thread=remove())
@@ -68,9 +68,9 @@ class ThreadConformance(StoreSubject):
 
     async def test_members_can_be_read_from_a_version_on(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t", "u", "v")
-            await (await again(store, "v")).write(thread=remove(), release=True)
-            await talking(store, "w")
+            await make_members(store, "t", "u", "v")
+            await (await claim_again(store, "v")).write(thread=remove(), release=True)
+            await make_members(store, "w")
             for version in (None, 1, 2, 3, 4, 5, 9):
                 at, members = await store.thread("talk", version=version)
                 for since in range(7):
@@ -81,7 +81,7 @@ class ThreadConformance(StoreSubject):
     async def test_threads_are_listed_in_pages(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             for name in ("c", "a", "b"):
-                await talking(store, f"{name}1", f"{name}2", thread=name)
+                await make_members(store, f"{name}1", f"{name}2", thread=name)
             await Owner.create(store, "unfinished", thread_id="d")
             assert await store.threads(2) == [ThreadRow("a", 2, 2), ThreadRow("b", 2, 2)]
             assert await store.threads(2, after="b") == [ThreadRow("c", 2, 2)]
@@ -89,8 +89,8 @@ class ThreadConformance(StoreSubject):
 
     async def test_a_thread_is_deleted_with_all_its_tasks(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t", "u")
-            await talking(store, "x", thread="other")
+            await make_members(store, "t", "u")
+            await make_members(store, "x", thread="other")
             for name, fields in (("unfinished", {"thread_id": "talk"}), ("child", {"parent": "t"})):
                 await (await Owner.create(store, name, **fields)).release()
             await store.delete_thread("talk")
@@ -100,15 +100,15 @@ class ThreadConformance(StoreSubject):
             for name in ("t", "u", "unfinished", "child"):
                 with pytest.raises(TaskNotFound):
                     await store.read(name)
-            for name in ("talk", "nobody's"):
+            for name in ("talk", "missing"):
                 with pytest.raises(ThreadNotFound):
                     await store.delete_thread(name)
-            await talking(store, "t")
+            await make_members(store, "t")
             assert (await store.thread("talk"))[0] == 1
 
     async def test_a_thread_is_not_deleted_while_a_task_of_it_is_driven(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t")
+            await make_members(store, "t")
             busy = await Owner.create(store, "u", thread_id="talk")
             before = await store.thread("talk")
             with pytest.raises(TaskBusy) as refused:
@@ -125,7 +125,7 @@ class ThreadConformance(StoreSubject):
         self, tmp_path: Path, one_by_one: bool
     ) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t", "u", "v")
+            await make_members(store, "t", "u", "v")
             for name, base in (("f", "u"), ("g", "f")):
                 await (await Owner.create(store, name, base=base, base_seq=2)).release()
             thread, shared = await store.thread("talk"), await store.read("g")
@@ -147,11 +147,11 @@ class ThreadConformance(StoreSubject):
                 with pytest.raises(TaskNotFound):
                     await store.read(name)
 
-    async def test_the_words_a_fork_began_with_go_with_it_also_when_it_has_words_in_its_own_thread(
+    async def test_the_messages_a_fork_began_with_go_with_it_also_when_it_has_messages_in_its_own_thread(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t")
+            await make_members(store, "t")
             before = "t"
             for name in ("f", "g", "h"):
                 fork = await Owner.create(store, name, thread_id=f"of {name}", base=before, base_seq=2)
@@ -169,17 +169,17 @@ class ThreadConformance(StoreSubject):
         self, tmp_path: Path, forked: bool
     ) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "t")
+            await make_members(store, "t")
             await (await Owner.create(store, "u", thread_id="talk")).release()
             if forked:
                 await (await Owner.create(store, "f", base="t", base_seq=1)).release()
             before, words = await store.thread("talk"), await store.read("t")
-            await (await again(store, "t")).write(2, thread=remove(), release=True)
+            await (await claim_again(store, "t")).write(2, thread=remove(), release=True)
             await store.delete("t")
             assert await store.thread("talk", version=1) == before
             assert await store.read("t", upto=3) == words
-            await (await again(store, "u")).write(thread=add(2), release=True)
-            assert await store.thread("talk", version=1) == before, "a member reads on what it began with"
+            await (await claim_again(store, "u")).write(thread=add(2), release=True)
+            assert await store.thread("talk", version=1) == before, "a member reads the version it began with"
             assert await store.read("t", upto=3) == words
             await store.delete("u")
             if forked:
@@ -190,14 +190,14 @@ class ThreadConformance(StoreSubject):
                     await store.read(name)
             assert await store.thread("talk") == (0, [])
 
-    async def test_a_member_that_no_task_began_with_goes_with_the_last_that_may_have(
+    async def test_a_member_that_no_task_began_with_is_deleted_with_the_last_task_that_may_have(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            await talking(store, "one", "two")
+            await make_members(store, "one", "two")
             for name in ("three", "four"):
                 await (await Owner.create(store, name, thread_id="talk")).release()
-            await (await again(store, "two")).write(thread=remove(), release=True)
+            await (await claim_again(store, "two")).write(thread=remove(), release=True)
             await store.delete("two")
             for name in ("three", "four"):
                 assert (await store.read("two", upto=3))[-1].seq == 3

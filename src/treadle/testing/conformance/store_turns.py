@@ -1,4 +1,4 @@
-"""How every `JournalStore` gives out a thread to the tasks that are driven in it: one after the other, in order."""
+"""Conformance of a `JournalStore`: the queue of a thread, which one driven task has at a time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from treadle.testing.conformance.owner import Owner, add, item, last_of, new_tas
 from treadle.testing.conformance.store_subject import StoreSubject
 
 
-async def entering(store: JournalStore, task_id: str, enter: OnBusyThread, thread: str = "talk") -> Any:
+async def create_in_queue(
+    store: JournalStore, task_id: str, enter: OnBusyThread, thread: str = "talk"
+) -> Any:
     """Create a task that asks for its thread in the same commit; return its owner and its place."""
     owner = Owner(store, task_id)
     committed = await owner.write(create=new_task(task_id, thread_id=thread), enter=enter)
     return owner, committed.place
 
 
-async def asked(owner: Owner, enter: OnBusyThread = "enqueue") -> QueuePosition:
+async def request_thread(owner: Owner, enter: OnBusyThread = "enqueue") -> QueuePosition:
     """Ask (again) for the task's thread."""
     place = (await owner.send(enter=enter)).place
     assert place is not None
@@ -39,114 +41,126 @@ async def asked(owner: Owner, enter: OnBusyThread = "enqueue") -> QueuePosition:
 
 
 class TurnConformance(StoreSubject):
-    """Who has a thread, who waits for it, and when the next one's turn comes."""
+    """Which task has a thread, which tasks wait for it, and when the next one gets it."""
 
-    async def test_the_first_has_the_thread_and_others_wait_in_the_order_of_their_arrival(
+    async def test_the_first_task_has_the_thread_and_later_ones_wait_in_the_order_of_arrival(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            one, place = await entering(store, "t", "enqueue")
+            one, place = await create_in_queue(store, "t", "enqueue")
             assert place == QueuePosition(True, 0)
-            two, waits = await entering(store, "u", "enqueue")
-            three, waits_too = await entering(store, "v", "enqueue")
+            two, waits = await create_in_queue(store, "u", "enqueue")
+            three, waits_too = await create_in_queue(store, "v", "enqueue")
             assert (waits.held, waits.holders) == (False, ("t",))
             assert 0 < waits.number < waits_too.number
-            assert await asked(one) == QueuePosition(True, 0), "who has it keeps it"
+            assert await request_thread(one) == QueuePosition(True, 0), "the holder keeps it"
             await one.write(thread=add(0))
             await one.release()
-            assert await asked(three) == replace(waits_too, version=1, holders=()), "it is not its turn"
-            assert await asked(two) == QueuePosition(True, 1)
-            assert await asked(three) == replace(waits_too, version=1, holders=("u",))
-            assert (await last_of(three.write(), two.release(), asked(three))).held
+            assert await request_thread(three) == replace(waits_too, version=1, holders=()), (
+                "it is not its turn"
+            )
+            assert await request_thread(two) == QueuePosition(True, 1)
+            assert await request_thread(three) == replace(waits_too, version=1, holders=("u",))
+            assert (await last_of(three.write(), two.release(), request_thread(three))).held
 
-    async def test_a_thread_is_given_to_one_of_many_who_ask_at_once(self, tmp_path: Path) -> None:
+    async def test_one_of_many_tasks_that_ask_at_once_gets_the_thread(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            entered = await asyncio.gather(*(entering(store, f"t{n:02}", "enqueue") for n in range(20)))
+            entered = await asyncio.gather(
+                *(create_in_queue(store, f"t{n:02}", "enqueue") for n in range(20))
+            )
             assert sum(place.held for _, place in entered) == 1
             waiting = sorted(entered, key=lambda pair: pair[1].number)
             for owner, _ in waiting:
-                places = await asyncio.gather(*(asked(other) for other, _ in waiting))
+                places = await asyncio.gather(*(request_thread(other) for other, _ in waiting))
                 assert [o.task_id for (o, _), p in zip(waiting, places, strict=True) if p.held] == [
                     owner.task_id
                 ]
                 await owner.release()
                 waiting = [pair for pair in waiting if pair[0] is not owner]
 
-    async def test_who_rejects_a_busy_thread_is_refused_and_leaves_no_trace(self, tmp_path: Path) -> None:
+    async def test_a_task_that_rejects_a_busy_thread_is_refused_and_leaves_no_trace(
+        self, tmp_path: Path
+    ) -> None:
         async with self.opened(tmp_path) as store:
-            one, place = await entering(store, "t", "reject")
+            one, place = await create_in_queue(store, "t", "reject")
             assert place == QueuePosition(True, 0)
             with pytest.raises(ThreadBusy) as refused:
-                await entering(store, "u", "reject")
+                await create_in_queue(store, "u", "reject")
             assert (refused.value.task_id, refused.value.thread_id) == ("t", "talk")
             with pytest.raises(TaskNotFound):
                 await store.row("u")
             older = await Owner.create(store, "waits", thread_id="elsewhere")
-            await entering(store, "holds", "enqueue", "elsewhere")
-            await asked(older)
+            await create_in_queue(store, "holds", "enqueue", "elsewhere")
+            await request_thread(older)
             with pytest.raises(ThreadBusy, match="held by task holds"):
-                await entering(store, "u", "reject", "elsewhere")
+                await create_in_queue(store, "u", "reject", "elsewhere")
             two = await Owner.create(store, "u", thread_id="talk")
             before = await store.row("u")
             with pytest.raises(ThreadBusy):
                 await two.write(2, blobs={"b": b"x"}, state="paused", enter="reject")
             assert await store.row("u") == before
-            assert (await asked(one, "reject")).held, "who has it is not refused"
-            three, _ = await entering(store, "v", "enqueue")
-            assert (await asked(one, "reject")).held, "nor when others wait for it"
+            assert (await request_thread(one, "reject")).held, "the holder is not refused"
+            three, _ = await create_in_queue(store, "v", "enqueue")
+            assert (await request_thread(one, "reject")).held, "nor when other tasks wait for it"
             await three.release()
             await one.release()
-            assert (await asked(two, "reject")).held
+            assert (await request_thread(two, "reject")).held
 
-    async def test_who_interrupts_stands_before_those_who_wait(self, tmp_path: Path) -> None:
+    async def test_an_interrupting_task_stands_before_waiting_ones(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await entering(store, "t", "enqueue")
-            two, _ = await entering(store, "u", "enqueue")
-            three, place = await entering(store, "v", "interrupt")
+            one, _ = await create_in_queue(store, "t", "enqueue")
+            two, _ = await create_in_queue(store, "u", "enqueue")
+            three, place = await create_in_queue(store, "v", "interrupt")
             assert (place.held, place.holders) == (False, ("t",))
-            assert (await asked(three, "interrupt")) == place
-            four, before = await entering(store, "w", "interrupt")
+            assert (await request_thread(three, "interrupt")) == place
+            four, before = await create_in_queue(store, "w", "interrupt")
             assert before.number < place.number
-            assert (await asked(three, "interrupt")) == place, "who asks again keeps its place"
+            assert (await request_thread(three, "interrupt")) == place, (
+                "a task that asks again keeps its place"
+            )
             await four.release()
             await one.release()
-            assert not (await asked(two)).held
-            assert (await asked(three)).held
+            assert not (await request_thread(two)).held
+            assert (await request_thread(three)).held
             await three.release()
-            assert (await asked(two)).held
+            assert (await request_thread(two)).held
 
-    async def test_who_waits_and_then_interrupts_stands_before_those_who_wait(self, tmp_path: Path) -> None:
+    async def test_a_waiting_task_that_interrupts_moves_to_the_front_of_the_queue(
+        self, tmp_path: Path
+    ) -> None:
         async with self.opened(tmp_path) as store:
-            await entering(store, "t", "enqueue")
-            (first, ahead), (later, _) = [await entering(store, name, "enqueue") for name in ("u", "v")]
-            place = await asked(later, "interrupt")
+            await create_in_queue(store, "t", "enqueue")
+            (first, ahead), (later, _) = [
+                await create_in_queue(store, name, "enqueue") for name in ("u", "v")
+            ]
+            place = await request_thread(later, "interrupt")
             assert (place.held, place.holders) == (False, ("t",))
             assert place.number < ahead.number
-            assert place.number < (await asked(first)).number
+            assert place.number < (await request_thread(first)).number
 
-    async def test_who_comes_beside_others_keeps_those_waiting_who_come_after(self, tmp_path: Path) -> None:
+    async def test_later_tasks_wait_for_one_that_entered_in_parallel(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await entering(store, "t", "enqueue")
-            two, place = await entering(store, "u", "parallel")
+            one, _ = await create_in_queue(store, "t", "enqueue")
+            two, place = await create_in_queue(store, "u", "parallel")
             assert place is None
-            three, waits = await entering(store, "v", "enqueue")
+            three, waits = await create_in_queue(store, "v", "enqueue")
             assert sorted(waits.holders) == ["t", "u"]
             await one.release()
-            assert (await asked(three)).holders == ("u",)
+            assert (await request_thread(three)).holders == ("u",)
             await two.release()
-            assert (await asked(three)).held
+            assert (await request_thread(three)).held
 
     async def test_only_owned_tasks_that_asked_hold_a_thread(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             made = await Owner.create(store, "made", thread_id="talk")
-            parked, _ = await entering(store, "parked", "enqueue")
+            parked, _ = await create_in_queue(store, "parked", "enqueue")
             await parked.release()
-            _, elsewhere = await entering(store, "x", "enqueue", "another thread")
+            _, elsewhere = await create_in_queue(store, "x", "enqueue", "another thread")
             assert elsewhere.held
-            one, place = await entering(store, "t", "enqueue")
+            one, place = await create_in_queue(store, "t", "enqueue")
             assert place == QueuePosition(True, 0), "created, parked and other threads' tasks hold nothing"
             await one.write(thread=add(0), release=True)
-            assert await asked(made) == QueuePosition(True, 1)
+            assert await request_thread(made) == QueuePosition(True, 1)
 
     async def test_a_claim_enters_the_thread_if_it_is_asked_to(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -159,33 +173,33 @@ class TurnConformance(StoreSubject):
             assert waits.place is not None
             assert (waits.place.held, waits.place.holders) == (False, ("u",))
             await Owner.of(store, "u", claim).release()
-            assert (await asked(Owner.of(store, "v", waits))).held
+            assert (await request_thread(Owner.of(store, "v", waits))).held
 
     async def test_a_task_kept_for_its_inbox_keeps_its_thread(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await entering(store, "t", "enqueue")
-            two, _ = await entering(store, "u", "enqueue")
+            one, _ = await create_in_queue(store, "t", "enqueue")
+            two, _ = await create_in_queue(store, "u", "enqueue")
             await store.post("t", item("i"))
             await one.release()
-            assert (await asked(two)).holders == ("t",)
+            assert (await request_thread(two)).holders == ("t",)
             await one.send(release=True, taken=("i",))
-            assert (await asked(two)).held
+            assert (await request_thread(two)).held
 
-    async def test_a_task_given_back_is_in_nobodys_way_and_gets_no_place(self, tmp_path: Path) -> None:
+    async def test_a_released_task_has_no_place_and_no_task_waits_for_it(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await entering(store, "t", "enqueue")
+            one, _ = await create_in_queue(store, "t", "enqueue")
             await one.release()
             assert (await send(store, Commit("t", 1, None, enter="enqueue"))).place is None
             await store.delete("t")
-            two, place = await entering(store, "u", "enqueue")
+            two, place = await create_in_queue(store, "u", "enqueue")
             assert place.held
             await two.release()
-            assert (await entering(store, "v", "enqueue"))[1].held
-            assert (await store.row("u")).epoch == two.epoch, "nobody took it since"
+            assert (await create_in_queue(store, "v", "enqueue"))[1].held
+            assert (await store.row("u")).epoch == two.epoch, "no other task took it since"
 
     async def test_a_thread_that_was_only_entered_has_no_version_yet(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await entering(store, "t", "enqueue")
+            one, _ = await create_in_queue(store, "t", "enqueue")
             await one.release()
             with pytest.raises(TaskExists):
                 await Owner(store, "t").write(2, create=new_task("t", thread_id="other"), enter="enqueue")
@@ -195,7 +209,7 @@ class TurnConformance(StoreSubject):
             await store.restore_thread("talk", 2, [ThreadMember(2, "t", 1)])
             assert await store.threads(10) == [ThreadRow("talk", 2, 1)]
 
-    async def test_the_same_commit_again_is_told_its_place(self, tmp_path: Path) -> None:
+    async def test_the_same_commit_again_is_answered_with_its_place(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             owner = Owner(store, "t")
             record = owner.record()
@@ -205,12 +219,12 @@ class TurnConformance(StoreSubject):
             assert first.place == QueuePosition(True, 0)
             assert len(await store.rows(TaskFilter())) == 1
 
-    async def test_the_same_commit_again_is_told_a_place_that_is_kept(self, tmp_path: Path) -> None:
+    async def test_the_same_commit_again_is_answered_with_a_place_that_it_keeps(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            one, _ = await entering(store, "t", "enqueue")
+            one, _ = await create_in_queue(store, "t", "enqueue")
             owner = Owner(store, "u")
             lost = owner.commit(owner.record(), create=new_task("u", thread_id="talk"), enter="enqueue")
             assert (await send(store, lost)).place == QueuePosition(False, 0, ("t",), 1)
             await one.release()
             assert (await send(store, lost)).place == QueuePosition(True, 0)
-            assert (await entering(store, "v", "enqueue"))[1].holders == ("u",)
+            assert (await create_in_queue(store, "v", "enqueue"))[1].holders == ("u",)
