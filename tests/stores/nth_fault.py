@@ -394,7 +394,7 @@ def cases() -> Iterator[Case]:
 
 APART = {
     "test_a_restored_task_that_ends_with_another_record_than_its_row_says_is_not_claimed": "it leaves a task "
-    "that nobody can take up, as it says",
+    "that no driver can claim, as the test says",
     "test_a_thread_is_free_once_the_store_of_its_holder_was_closed": "the next owner may, or need not, count on the "
     "epoch of the holder that it finds gone",
 }

@@ -50,7 +50,7 @@ class Proxy:
     def cut(self, moment: Moment, *, shut: bool = False, twice: bool = False, silent: bool = False) -> None:
         """Cut the next session that commits: before the server gets the COMMIT, or after it, with the answer lost.
 
-        With `shut`, no client gets in after that until `reopen`; with `twice`, the session after it is cut as it begins;
+        With `shut`, no client gets in after that until `reopen`; with `twice`, the next session is cut as it begins;
         with `silent`, the server does not hear that it was, as when a cable is cut.
         """
         self.is_silent = silent

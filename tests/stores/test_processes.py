@@ -83,7 +83,7 @@ def test_elsewhere_only_the_lease_can_tell() -> None:
     for elsewhere in ({"host": "elsewhere"}, {"boot": "earlier"}):
         assert alive(*row(**elsewhere))
         assert alive(*row(**elsewhere, pid=2**22 + 1, started=1)), (
-            "here nobody has that id, and there who knows"
+            "no process here has that id; one there may"
         )
     assert not alive(*row(host="elsewhere", lease=1))
 

@@ -669,10 +669,10 @@ async def test_opening_a_store_waits_for_another_process_that_is_making_it(
     postgres: PostgresServer, schema: str
 ) -> None:
     url = f"{postgres.in_schema(schema)}&lease=0.5"
-    with psycopg.connect(postgres.url) as somebody:
+    with psycopg.connect(postgres.url) as other:
         channel = postgres_schema.address(url).channel
-        somebody.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {channel}",))
-        asyncio.get_running_loop().call_later(0.4, somebody.rollback)
+        other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {channel}",))
+        asyncio.get_running_loop().call_later(0.4, other.rollback)
         async with opened(url) as store:
             assert await store.rows(TaskFilter()) == []
 
@@ -867,7 +867,7 @@ async def test_deletions_and_writes_wait_for_each_other_without_a_deadlock(url: 
         assert await one.rows(TaskFilter()) == []
 
 
-def _locking(url: str, schema: str, key: str, name: str = "somebody") -> psycopg.Connection[Any]:
+def _locking(url: str, schema: str, key: str, name: str = "other") -> psycopg.Connection[Any]:
     """Return a session that holds the row of a task and sends nothing."""
     connection = psycopg.connect(url.partition("&schema")[0], application_name=name)
     connection.execute(f'SET search_path = "{schema}"'.encode())

@@ -366,7 +366,7 @@ def sound_prefix(records: list[Record]) -> list[Record]:
 @pytest.mark.parametrize("what", ["task", "thread"])
 async def test_messages_of_a_deleted_task_or_thread_are_gone_from_the_disk(what: str, tmp_path: Path) -> None:
     async with opened(tmp_path / "j.db") as store:
-        secret, kept = b"words nobody may find again", b"words that stay"
+        secret, kept = b"a message that must be gone", b"a message that stays"
         owner, other = await Owner.create(store, "t"), await Owner.create(store, "u")
         await owner.write(1, secret * 5, {"b": secret * 1_000}, release=True)
         await other.write(1, kept)
