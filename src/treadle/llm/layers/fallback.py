@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from treadle.core.model import FailedAttempt, ModelAnswer, ModelDelta, ModelRequest
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.errors import ELSEWHERE
 from treadle.llm.layers.checks import kinds, number
-from treadle.llm.layers.layer import (
-    Layer,
-    close,
-    common_mode,
-    inner_model,
-    limit_waits,
-    no_answer,
-    prepare,
-    ready_in,
-    require,
-)
+from treadle.llm.layers.layer import Layer, close, no_answer, ready_in
 from treadle.ports import Model
 
 
@@ -49,30 +39,12 @@ class Fallback(Layer):
         value: Any = models
         if isinstance(value, str) or not isinstance(value, Sequence) or len(cast("Sequence[Any]", value)) < 2:
             raise ConfigurationError(f"Fallback: models must be a list of at least two, got {value!r}")
-        self.models = tuple([inner_model("Fallback", model) for model in models])
-        self.model = self.models[0]
+        super().__init__(*models)
         self.on = kinds("Fallback", on)
         self.patience = number("Fallback", "patience", patience, least=0.0)
 
-    @property
-    def output_mode(self) -> Literal["native", "tool", "prompt"]:
-        """The output mode that all of the models support."""
-        return common_mode(self.models)
-
-    def require(self) -> None:
-        for model in self.models:
-            require(model)
-
-    async def prepare(self) -> None:
-        for model in self.models:
-            await prepare(model)
-
     def ready_in(self) -> float:
         return min(map(ready_in, self.models))
-
-    def limit_waits(self, connect: float | None, silence: float | None) -> None:
-        for model in self.models:
-            limit_waits(model, connect, silence)
 
     def __repr__(self) -> str:
         return f"Fallback({', '.join([repr(list(self.models)), *self._shown()])})"

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Literal
 
 from treadle.core.messages import Message, Text
 from treadle.core.model import (
@@ -24,7 +23,7 @@ from treadle.core.tokens import estimated_usage
 from treadle.errors import ModelError
 from treadle.llm.layers.cancel_scope import CancelScope
 from treadle.llm.layers.checks import number
-from treadle.llm.layers.layer import Layer, close, common_mode, inner_model, limit_waits, require
+from treadle.llm.layers.layer import Layer, close
 from treadle.ports import Model
 
 
@@ -43,24 +42,9 @@ class Hedge(Layer):
     numbers = ("after",)
 
     def __init__(self, model: Model | str, *, after: float, other: Model | str | None = None) -> None:
-        super().__init__(model)
+        super().__init__(model, *(() if other is None else (other,)))
         self.after = number("Hedge", "after", after)
-        self.other = None if other is None else inner_model("Hedge", other)
-
-    @property
-    def output_mode(self) -> Literal["native", "tool", "prompt"]:
-        """The output mode that both models support."""
-        return common_mode([self.model] if self.other is None else [self.model, self.other])
-
-    def require(self) -> None:
-        super().require()
-        if self.other is not None:
-            require(self.other)
-
-    def limit_waits(self, connect: float | None, silence: float | None) -> None:
-        super().limit_waits(connect, silence)
-        if self.other is not None:
-            limit_waits(self.other, connect, silence)
+        self.other = None if other is None else self.models[1]
 
     def _shown(self) -> list[str]:
         return super()._shown() + ([] if self.other is None else [f"other={self.other!r}"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from treadle.errors import ConfigurationError, ModelError
@@ -17,17 +16,18 @@ if TYPE_CHECKING:
 
 
 class Layer:
-    """A model around a model.
+    """A model around a model, or around several, of which the first stands for all.
 
     Args:
-        model: the model inside: a model object, or `provider:model` for the provider's model without layers.
+        models: the models inside; each a model object, or `provider:model` for the provider's model without layers.
     """
 
     numbers: ClassVar[tuple[str, ...]] = ()
     """the arguments that `repr` shows, by name"""
 
-    def __init__(self, model: Model | str) -> None:
-        self.model = inner_model(type(self).__name__, model)
+    def __init__(self, *models: Model | str) -> None:
+        self.models = tuple([_inner_model(type(self).__name__, model) for model in models])
+        self.model = self.models[0]
 
     @property
     def name(self) -> str:
@@ -36,8 +36,9 @@ class Layer:
 
     @property
     def output_mode(self) -> Literal["native", "tool", "prompt"]:
-        """How the model inside should be asked for a typed answer."""
-        return output_mode_of(self.model)
+        """The output mode that all models inside support."""
+        modes = {output_mode_of(model) for model in self.models}
+        return "prompt" if "prompt" in modes else "tool" if "tool" in modes else "native"
 
     @property
     def service(self) -> str:
@@ -50,16 +51,21 @@ class Layer:
         return account_of(self.model)
 
     def require(self) -> None:
-        """Raise `MissingExtra` if packages that the model inside needs are not installed."""
-        require(self.model)
+        """Raise `MissingExtra` if packages that a model inside needs are not installed."""
+        for model in self.models:
+            if (check := getattr(model, "require", None)) is not None:
+                check()
 
     def preload(self) -> None:
         """Begin to load the packages of the first request; returns at once."""
-        preload(self.model)
+        if (begin := getattr(self.model, "preload", None)) is not None:
+            begin()
 
     async def prepare(self) -> None:
         """Load the packages of the first request, so that it does not wait for them."""
-        await prepare(self.model)
+        for model in self.models:
+            if (load := getattr(model, "prepare", None)) is not None:
+                await load()
 
     def ready_in(self) -> float:
         """Return after how many seconds the model would take a request; 0 if it takes one now."""
@@ -67,7 +73,9 @@ class Layer:
 
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
         """Limit how long a connection may take and an answer may be silent, in seconds, for clients made inside."""
-        limit_waits(self.model, connect, silence)
+        for model in self.models:
+            if (limit := getattr(model, "limit_waits", None)) is not None:
+                limit(connect, silence)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join([repr(self.model), *self._shown()])})"
@@ -76,7 +84,7 @@ class Layer:
         return [f"{name}={_figure(getattr(self, name))}" for name in self.numbers]
 
 
-def inner_model(layer: str, model: Any) -> Model:
+def _inner_model(layer: str, model: Any) -> Model:
     """Return the model that a layer goes around; raises `ConfigurationError` if it is not a model."""
     try:
         return bare_model(model)
@@ -100,36 +108,6 @@ def ready_in(model: Model) -> float:
     """Return after how many seconds a model would take a request; 0 for a model without limits."""
     ready = getattr(model, "ready_in", None)
     return 0.0 if ready is None else ready()
-
-
-def require(model: Model) -> None:
-    """Raise `MissingExtra` if packages that a model needs are not installed."""
-    if (check := getattr(model, "require", None)) is not None:
-        check()
-
-
-def preload(model: Model) -> None:
-    """Begin to load the packages of the first request to a model; returns at once."""
-    if (begin := getattr(model, "preload", None)) is not None:
-        begin()
-
-
-async def prepare(model: Model) -> None:
-    """Load the packages of the first request to a model."""
-    if (load := getattr(model, "prepare", None)) is not None:
-        await load()
-
-
-def limit_waits(model: Model, connect: float | None, silence: float | None) -> None:
-    """Limit how long the clients that a model makes may wait, in seconds."""
-    if (limit := getattr(model, "limit_waits", None)) is not None:
-        limit(connect, silence)
-
-
-def common_mode(models: Iterable[Model]) -> Literal["native", "tool", "prompt"]:
-    """Return the output mode that all of these models support."""
-    modes = {output_mode_of(model) for model in models}
-    return "prompt" if "prompt" in modes else "tool" if "tool" in modes else "native"
 
 
 def no_answer(name: str) -> ModelError:

@@ -9,7 +9,7 @@ from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tokens import estimated_usage
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.layers.checks import count, function, number
-from treadle.llm.layers.layer import Layer, close, prepare, ready_in
+from treadle.llm.layers.layer import Layer, close, ready_in
 from treadle.llm.layers.rate_window import RateWindow, rate_window_of
 from treadle.ports import Model
 
@@ -68,7 +68,7 @@ class RateLimit(Layer):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         if not self._is_prepared:  # loading packages after the request was let through would delay it
-            await prepare(self.model)
+            await self.prepare()
             self._is_prepared = True
         if (wait := ready_in(self.model)) > 0.0:
             message = f"not sent: {self.name} takes no requests for {wait:.1f} s more"
