@@ -59,4 +59,4 @@ def test_lists_and_results_hold_the_cost_of_tasks(treadle: Any) -> None:
     assert [step["usage"]["cost"] for step in shown["steps"]] == [None, None]
     ended = treadle("run", "math", "1 + 2?", "--max-cost", "1")
     assert ended.code == 2
-    assert "nobody knows that of 'scripted'" in ended.err
+    assert "that of 'scripted' is unknown" in ended.err

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from treadle.core.events import Delta
-from treadle.engine.broadcast import BUFFER, REST, Channel, Stopped
+from treadle.engine.broadcast import BUFFER, COALESCE_SECONDS, Channel, Stopped
 
 pytestmark = pytest.mark.anyio
 
@@ -74,12 +74,12 @@ async def test_many_watchers_are_woken_for_deltas_now_and_then_and_for_events_at
     following = [asyncio.ensure_future(follow()) for _ in range(watchers)]
     await asyncio.sleep(0)
     began = time.monotonic()
-    while time.monotonic() - began < watchers * REST * 4:
+    while time.monotonic() - began < watchers * COALESCE_SECONDS * 4:
         channel.tell(piece())
         await asyncio.sleep(0)
     for_deltas = len(woken) / watchers
     assert 1 <= for_deltas <= 5
-    await asyncio.sleep(watchers * REST * 2)
+    await asyncio.sleep(watchers * COALESCE_SECONDS * 2)
     channel.tell(piece())
     await asyncio.sleep(0.001)
     channel.tell(piece())

@@ -371,7 +371,7 @@ async def test_agents_that_may_be_called_need_a_price_too(store: Any) -> None:
         task = (await runner.run(chief, "go")).task_id
         await runner.undo_step(task)
     async with Runner(store, agents=[chief], prices={**DOLLAR_A_CALL, "other": Price(1, 1)}) as later:
-        with pytest.raises(PriceUnknown, match="'other' cost"):
+        with pytest.raises(PriceUnknown, match="from 'other' is unknown"):
             await later.resume(task, options=limited)
 
 

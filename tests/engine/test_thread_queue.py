@@ -78,7 +78,7 @@ async def test_who_stands_in_line_asks_once_more_since_the_thread_may_be_free_by
     line = ThreadQueue()
     entrance = ArgumentChecks(FREE).entrance("enqueue", BUSY, line)
     assert not await entrance.enter(lambda: None)
-    assert entrance.stirred
+    assert entrance.recheck_wanted
     assert entrance.is_first
     assert await entrance.enter(lambda: None)
     assert not line.is_first("talk", "t"), "it stands in line no longer"
@@ -89,10 +89,10 @@ async def test_who_is_woken_is_to_ask_again_and_looks_after_who_keeps_it_waiting
     entrance = door.entrance("enqueue", BUSY, line)
     await entrance.enter(lambda: woken.append(1))
     await entrance.enter(lambda: woken.append(1))
-    assert not entrance.stirred
+    assert not entrance.recheck_wanted
     assert door.done == [e.ThreadAwaited(("h",)), "look after h", "look after h"]
     line.wake_next("talk")
-    assert (entrance.stirred, woken) == (True, [1])
+    assert (entrance.recheck_wanted, woken) == (True, [1])
 
 
 async def test_who_interrupts_stops_the_holder_once() -> None:

@@ -377,7 +377,7 @@ class Adopter:
                 return  # its inbox was unread, or its end is to stay as it is: releasing it does that
             due = state.next_due()
             if overdue and due is not None:
-                writer.not_before(due)
+                writer.advance_to(due)
             lost = writer.epoch - 1 - state.progress
             if lost and row.driver is None and row.epoch == writer.epoch - 1:
                 writer.record(e.DriverSurvived(row.epoch))  # it released the task

@@ -1,8 +1,9 @@
 """Watching tasks: events go to any number of watchers once they are durable, deltas as they come.
 
-All watchers of a task read one log, each from its own place, and those of one event loop that wait are woken together:
-what it costs to publish does not depend on how many watch, and one that stalls costs nothing. The log is bounded. Who
-falls behind it loses deltas and reads the events it missed from the journal: watching never slows or stops a task.
+All watchers of a task read one log, each from its own position, and those of one event loop that wait are woken
+together. So the cost of publishing does not depend on the number of watchers, and a watcher that stalls costs nothing.
+The log is bounded. A watcher that falls behind it loses deltas, and reads the events it missed from the journal:
+watching never slows or stops a task.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ from typing import Final, Protocol, TypeAlias
 from treadle.core.events import Ephemeral, Event
 
 BUFFER: Final = 4_096
-"""How many items the log of a task holds at most; its older half goes when there are more."""
+"""How many items the log of a task holds at most; its older half is dropped when there are more."""
 
-
-REST: Final = 0.0004
-"""Seconds between two times that watchers are woken for deltas, for each that is: about fifty times what it takes."""
+COALESCE_SECONDS: Final = 0.0004
+"""Seconds between two wake-ups for deltas, for each watcher that is woken: about fifty times what waking it takes."""
 
 
 class Stopped:
-    """Marks in a log that the task was laid down here; `seq` is its last event, None if there may be later ones."""
+    """Marks in a log that this process released the task; `seq` is its last event, None if there may be later ones."""
 
     __slots__ = ("seq",)
 
@@ -36,109 +36,109 @@ Item: TypeAlias = Event | Ephemeral | Stopped
 
 
 class Wakeup:
-    """The watchers of one event loop that want the same: they are woken together, once for all that came meanwhile.
+    """Wakes the watchers of one event loop together, once for all items that were published meanwhile.
 
-    Events wake them at once. After deltas the bell rests for as long as its watchers are many, so that watching never
-    takes more than two or three hundredths of its loop's time.
+    Events wake them at once. Deltas wake them again only after a pause that grows with the number of watchers, so that
+    watching never takes more than two or three hundredths of the loop's time.
     """
 
-    __slots__ = ("_later", "_rested", "_rung", "_touched", "deltas", "loop", "waiting", "watchers")
+    __slots__ = ("_later", "_notified", "_quiet_until", "_scheduled", "deltas", "loop", "waiting", "watchers")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, deltas: bool) -> None:
         self.loop = loop
         self.deltas = deltas
         self.watchers = 0
         self.waiting: dict[Watcher, asyncio.Future[None]] = {}
-        self._rung = self._touched = False
-        self._rested = 0.0
+        self._notified = self._scheduled = False
+        self._quiet_until = 0.0
         self._later: asyncio.TimerHandle | None = None
 
     def notify_all(self) -> None:
-        """Wake who waits; from any thread."""
-        if self.waiting and not self._rung:
-            self._rung = True
-            _call_in(self.loop, self._wake)
+        """Wake the watchers that wait; from any thread."""
+        if self.waiting and not self._notified:
+            self._notified = True
+            _call_in_loop(self.loop, self._wake)
 
-    def touch(self) -> None:
-        """Wake who waits once the bell has rested; from any thread."""
-        if self.waiting and not self._rung and not self._touched:
-            self._touched = True
-            _call_in(self.loop, self._wake_rested)
+    def notify_later(self) -> None:
+        """Wake the watchers that wait, once the pause is over; from any thread."""
+        if self.waiting and not self._notified and not self._scheduled:
+            self._scheduled = True
+            _call_in_loop(self.loop, self._wake_after_quiet)
 
-    def _wake_rested(self) -> None:
-        if self.loop.time() < self._rested:
-            self._later = self.loop.call_at(self._rested, self._wake)
+    def _wake_after_quiet(self) -> None:
+        if self.loop.time() < self._quiet_until:
+            self._later = self.loop.call_at(self._quiet_until, self._wake)
         else:
             self._wake()
 
     def _wake(self) -> None:
-        self._rung = self._touched = False
+        self._notified = self._scheduled = False
         if self._later is not None:
             self._later.cancel()
             self._later = None
         waiting, self.waiting = self.waiting, {}
-        self._rested = self.loop.time() + len(waiting) * REST
-        for one in waiting.values():
-            if not one.done():
-                one.set_result(None)
+        self._quiet_until = self.loop.time() + len(waiting) * COALESCE_SECONDS
+        for waiter in waiting.values():
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Watcher:
-    """One consumer of a task's events, in the event loop it was made in; of what is published from then on."""
+    """One consumer of a task's events, in the event loop it was made in; it sees what is published from then on."""
 
-    __slots__ = ("_channel", "_place", "bell", "look", "missed", "raw")
+    __slots__ = ("_channel", "_position", "look", "missed", "raw", "wakeup")
 
-    def __init__(self, channel: Channel, bell: Wakeup, *, raw: bool = False) -> None:
-        self.bell = bell
+    def __init__(self, channel: Channel, wakeup: Wakeup, *, raw: bool = False) -> None:
+        self.wakeup = wakeup
         self.raw = raw
         self._channel = channel
-        self._place = channel.end
+        self._position = channel.end
         self.look = True
-        """whether how the task stands is to be found out anew"""
+        """whether the consumer is to read the state of the task anew"""
 
         self.missed = False
         """whether the journal holds events that this watcher will not be shown"""
 
     def take(self) -> Sequence[Item]:
-        """Return what was published since the last time; nothing, and `missed`, if the log does not hold all of it."""
-        found, self._place = self._channel.since(self._place)
-        if found is None:
+        """Return what was published since the last time; nothing, and set `missed`, if the log does not hold all."""
+        items, self._position = self._channel.since(self._position)
+        if items is None:
             self.missed = self.look = True
             return ()
-        return found
+        return items
 
     def skip(self) -> None:
         """Pass over what was published until now."""
         self.look = self.missed = False
-        self._place = self._channel.end
+        self._position = self._channel.end
 
-    def stir(self) -> None:
-        """Have the consumer look how the task stands; from any thread."""
+    def look_again(self) -> None:
+        """Have the consumer read the state of the task anew; from any thread."""
         self.look = True
-        _call_in(self.bell.loop, self._wake)
+        _call_in_loop(self.wakeup.loop, self._wake)
 
     def _wake(self) -> None:
-        waiting = self.bell.waiting.pop(self, None)
+        waiting = self.wakeup.waiting.pop(self, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
     async def wait(self, at_most: float | None = None) -> None:
-        """Return when there is something to take or to look at; after `at_most` seconds there is."""
-        loop, waiting = self.bell.loop, self.bell.waiting
-        # Who publishes looks for waiters after it has written, so who waits looks for items after it has said so.
-        waiting[self] = told = loop.create_future()
-        timer = loop.call_later(at_most, self.stir) if at_most is not None else None
+        """Return when there is something to take or to look at, and after `at_most` seconds in any case."""
+        loop, waiting = self.wakeup.loop, self.wakeup.waiting
+        # A publisher looks for waiters after it has appended, so a watcher looks for items after it has registered.
+        waiting[self] = woken = loop.create_future()
+        timer = loop.call_later(at_most, self.look_again) if at_most is not None else None
         try:
-            if self._place == self._channel.end and not self.look:
-                await told
+            if self._position == self._channel.end and not self.look:
+                await woken
         finally:
-            self.bell.waiting.pop(self, None)
+            self.wakeup.waiting.pop(self, None)
             if timer is not None:
                 timer.cancel()
 
 
 class Sink(Protocol):
-    """Receives what happens in a task, beside its watchers: its observers, or the watchers of its parent."""
+    """Receives the events and deltas of a task, beside its watchers: for observers, or for watchers of the parent."""
 
     deltas: bool
     """Whether deltas are wanted too."""
@@ -151,13 +151,13 @@ class Sink(Protocol):
 
 
 class Channel:
-    """The log of one task in this process, and who watches it."""
+    """The log of one task in this process, and its watchers."""
 
     __slots__ = (
-        "_bells",
         "_first",
         "_items",
         "_lock",
+        "_wakeups",
         "driven",
         "end",
         "listeners",
@@ -169,22 +169,22 @@ class Channel:
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._first = 0
-        self._bells: tuple[Wakeup, ...] = ()
+        self._wakeups: tuple[Wakeup, ...] = ()
         self._lock = Lock()
         self.end = 0
         """how many items were published"""
 
         self.watchers: dict[Watcher, None] = {}
-        """who watches, in the order in which they came and are woken"""
+        """the watchers, in the order in which they joined and are woken"""
 
         self.listeners = False
-        """whether somebody wants deltas"""
+        """whether a watcher or an observer wants deltas"""
 
         self.raw = False
-        """whether somebody wants what the provider sends too"""
+        """whether a watcher wants the raw chunks of the provider too"""
 
         self.observed: Sink | None = None
-        """how observers are told of the task, if there are any"""
+        """the sink of the observers, if there are any"""
 
         self.driven = False
         """whether a driver in this process publishes to it"""
@@ -195,11 +195,11 @@ class Channel:
             self.observed.publish(items)
         if self.watchers:
             self._append(items)
-            for bell in self._bells:
-                bell.notify_all()
+            for wakeup in self._wakeups:
+                wakeup.notify_all()
 
     def tell(self, item: Ephemeral) -> None:
-        """Hand a delta to those that want deltas; from any thread."""
+        """Hand a delta to the watchers and observers that want deltas; from any thread."""
         if self.observed is not None and self.observed.deltas:
             self.observed.tell(item)
         self.tell_watchers(item)
@@ -209,9 +209,9 @@ class Channel:
         if not self.watchers:
             return
         self._append((item,))
-        for bell in self._bells:
-            if bell.deltas:
-                bell.touch()
+        for wakeup in self._wakeups:
+            if wakeup.deltas:
+                wakeup.notify_later()
 
     def _append(self, items: Sequence[Item]) -> None:
         with self._lock:
@@ -222,46 +222,48 @@ class Channel:
                 self._first += gone
             self.end = self._first + len(self._items)
 
-    def since(self, place: int) -> tuple[Sequence[Item] | None, int]:
-        """Return the items from a place on, None if it does not hold them all any more, and the place behind them."""
+    def since(self, position: int) -> tuple[Sequence[Item] | None, int]:
+        """Return the items from a position on, None if some of them were dropped, and the position behind them."""
         with self._lock:
-            return (self._items[place - self._first :] if place >= self._first else None), self.end
+            return (self._items[position - self._first :] if position >= self._first else None), self.end
 
     def join(self, *, deltas: bool, raw: bool = False) -> Watcher:
         """Return a new watcher."""
         loop = asyncio.get_running_loop()
-        bell = next((bell for bell in self._bells if bell.loop is loop and bell.deltas == deltas), None)
-        if bell is None:
-            bell = Wakeup(loop, deltas=deltas)
-            self._bells = (*self._bells, bell)
-        bell.watchers += 1
-        watcher = Watcher(self, bell, raw=raw)
+        wakeup = next(
+            (wakeup for wakeup in self._wakeups if wakeup.loop is loop and wakeup.deltas == deltas), None
+        )
+        if wakeup is None:
+            wakeup = Wakeup(loop, deltas=deltas)
+            self._wakeups = (*self._wakeups, wakeup)
+        wakeup.watchers += 1
+        watcher = Watcher(self, wakeup, raw=raw)
         self.watchers[watcher] = None
-        self._look_for_listeners()
+        self._update_listeners()
         return watcher
 
     def observe(self, observed: Sink | None) -> None:
-        """Have observers told of the task from now on; None ends that."""
+        """Set the sink of the observers; None removes it."""
         with self._lock:
             self.observed = observed
-            self._look_for_listeners()
+            self._update_listeners()
 
-    def _look_for_listeners(self) -> None:
-        self.listeners = any(bell.deltas for bell in self._bells) or (
+    def _update_listeners(self) -> None:
+        self.listeners = any(wakeup.deltas for wakeup in self._wakeups) or (
             self.observed is not None and self.observed.deltas
         )
         self.raw = any(watcher.raw for watcher in self.watchers)
 
     def leave(self, watcher: Watcher) -> None:
-        """Forget a watcher, if it is there; of what nobody watches nothing is kept."""
+        """Remove a watcher, if it is there; without watchers the log is emptied."""
         if watcher not in self.watchers:
             return
         del self.watchers[watcher]
-        watcher.bell.watchers -= 1
-        if not watcher.bell.watchers:
-            self._bells = tuple(bell for bell in self._bells if bell is not watcher.bell)
-        if not watcher.bell.watchers or watcher.raw:
-            self._look_for_listeners()
+        watcher.wakeup.watchers -= 1
+        if not watcher.wakeup.watchers:
+            self._wakeups = tuple(wakeup for wakeup in self._wakeups if wakeup is not watcher.wakeup)
+        if not watcher.wakeup.watchers or watcher.raw:
+            self._update_listeners()
         if not self.watchers:
             with self._lock:
                 self._items.clear()
@@ -276,20 +278,20 @@ class Channels:
         self._lock = Lock()
 
     def of(self, task_id: str) -> Channel:
-        """Return the channel a driver of the task publishes to, until it says `drop`."""
+        """Return the channel that a driver of the task publishes to, until it calls `drop`."""
         with self._lock:
             channel = self._channels.setdefault(task_id, Channel())
             channel.driven = True
             return channel
 
     def subscribe(self, task_id: str, *, deltas: bool = True, raw: bool = False) -> Watcher:
-        """Return a new watcher; what is published from now on reaches it, deltas only if it wants them."""
+        """Return a new watcher of what is published from now on, with or without deltas."""
         with self._lock:
             channel = self._channels.setdefault(task_id, Channel())
             return channel.join(deltas=deltas, raw=raw)
 
     def unsubscribe(self, task_id: str, watcher: Watcher) -> None:
-        """Forget a watcher."""
+        """Remove a watcher."""
         with self._lock:
             channel = self._channels.get(task_id)
             if channel is not None:
@@ -297,7 +299,7 @@ class Channels:
                 self._forget_unused(task_id, channel)
 
     def drop(self, task_id: str) -> None:
-        """Take note that the task has no driver here any more."""
+        """Note that the task has no driver here any more."""
         with self._lock:
             channel = self._channels.get(task_id)
             if channel is not None:
@@ -309,16 +311,16 @@ class Channels:
             del self._channels[task_id]
 
     def wake_all(self, besides: Container[str]) -> None:
-        """Let the watchers of all tasks but those driven here look again: another process may have written."""
+        """Have the watchers of all tasks but those driven here look again: another process may have written."""
         with self._lock:
             channels = [channel for task_id, channel in self._channels.items() if task_id not in besides]
             watchers = [watcher for channel in channels for watcher in channel.watchers]
         for watcher in watchers:
             watcher.missed = True
-            watcher.stir()
+            watcher.look_again()
 
 
-def _call_in(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+def _call_in_loop(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
@@ -326,5 +328,5 @@ def _call_in(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
     if running is loop:
         loop.call_soon(wake)
     else:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+        with suppress(RuntimeError):  # the loop is closed, and with it its watchers
             loop.call_soon_threadsafe(wake)

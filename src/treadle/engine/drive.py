@@ -273,7 +273,7 @@ class DriveLoop:
         if self._deadline is not None and self._deadline.is_reached:
             self._deadline.record(self._writer)
         if self._step_requests is not None:
-            self._step_requests.take_down(self._record)
+            self._step_requests.record_all(self._record)
         if self._interruption.is_due():
             # The request stands: a resume that arrives now does not keep alive what is about to end.
             self._interruption.record(self._writer)
@@ -318,7 +318,7 @@ class DriveLoop:
             self._admission = None
             if self._deadline is not None:
                 self._deadline.start(self._loop_task.wake)
-        elif not admission.stirred and not self._is_called():
+        elif not admission.recheck_wanted and not self._is_called():
             await self._loop_task.wait(RECHECK_SECONDS if admission.is_first else None)
 
     async def _end_task(self, event: e.TaskEnded) -> bool:

@@ -4,7 +4,7 @@ An effect is what the core wants done; an *effect in flight* is this process doi
 class, and all classes have the same few methods:
 
     begin        journal that it begins, and return True; or journal its end and return False, if it must not start
-    run          do it and return its end, whatever the code it calls does
+    run          do it and return its end, also if the code it calls raises
     name         how people call it
     cut_off      its end when it cannot tell one: cancelled before it ran, or abandoned because it does not stop
     broken       its end when `run` raised what it should not, or stopped itself

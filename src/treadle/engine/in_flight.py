@@ -19,11 +19,10 @@ to cancel. So a cancelled task, a deadline, a reached budget and an undo all sto
 longer wanted.
 
 A cancelled effect still tells its end, if it can. If it ignores two cancellations it is *abandoned*: its end is what
-its class returns from `cut_off`, it is listed in the registry of abandoned calls, and whatever it returns later is
-dropped.
+its class returns from `cut_off`, it is listed in the registry of abandoned calls, and what it returns later is dropped.
 
-Invariant: every effect that began contributes exactly one end, in `finished` or inline, whatever its code does. `ends`
-is set once; a second end finds it set.
+Invariant: every effect that began contributes exactly one end, in `finished` or inline, even if its code misbehaves.
+`ends` is set once; a second end finds it set.
 
 Example: two tool calls of one answer, and the limit on time is reached while they run.
 
@@ -335,7 +334,7 @@ def _never() -> bool:
 def in_own_context(
     work: Coroutine[Any, Any, T], on_wait: Callable[[], None] | None
 ) -> Generator[Any, Any, T]:
-    """Await a coroutine in this task, but in a copy of its context: what it sets there reaches nobody else.
+    """Await a coroutine in this task, but in a copy of its context: what it sets there stays there.
 
     `on_wait` is called when the coroutine first waits for something, if it does.
     """

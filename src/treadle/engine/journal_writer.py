@@ -62,25 +62,25 @@ from treadle.ports import (
 
 
 class Recorder(Protocol):
-    """Takes an event down in the journal, and what follows from it."""
+    """Journals an event, and what follows from it."""
 
     def __call__(self, event: Event, inbox: str | None = None) -> None: ...
 
 
 @mutable
 class Lease:
-    """Under which epoch a task is written, and the digest its next record follows."""
+    """The epoch under which a task is written, and the digest that its next record follows."""
 
     epoch: int
     digest: bytes
     create: NewTask | None = None
-    """the task's row, if it is still to be made with the first commit"""
+    """the row of the task, if the first commit is to create it"""
 
     enter: OnBusyThread | None = None
-    """how it comes into its thread with that commit"""
+    """how the task enters its thread with that commit"""
 
     wanted: int = 0
-    """from when the task was to be driven on, by the system's clock; 0 or `AT_ONCE` if it waited for no timer"""
+    """from when on the task was to be driven again, by the system's clock; 0 or `AT_ONCE` if it waited for no timer"""
 
 
 TOLERANCE: Final = 1_000_000
@@ -104,14 +104,14 @@ class JournalWriter:
         self.loop = asyncio.get_running_loop()
         self._time, self._began_at = self.loop.time, self.loop.time()
         self._system = clock
-        self._began = _time_to_go_on_from(state, own.wanted, clock())
+        self._began = _time_at_start(state, own.wanted, clock())
         self.epoch = own.epoch
         self.digest = own.digest
         self._create = own.create
         self._is_made = own.create is None
         self._enter: OnBusyThread | None = own.enter
         self.place: QueuePosition | None = None
-        """in its thread, as the first commit found it"""
+        """the position of the task in its thread, as the first commit found it"""
 
         self._state_word: str | None = "running"
         self.pending: list[Event] = []
@@ -120,7 +120,7 @@ class JournalWriter:
         self._taken: list[str] = []
         self._in_flight: deque[list[Event]] = deque()
         self._more = False
-        """what waits is to go out as soon as the commit in flight is done"""
+        """whether `pending` is to be submitted as soon as the commit in flight is done"""
 
         self._waiters: list[asyncio.Future[None]] = []
         self.failure: Exception | None = None
@@ -132,23 +132,23 @@ class JournalWriter:
         """Return the time of this task, in microseconds since 1970, UTC: that of its events and timers.
 
         It begins where the system's clock stands, but not before the journal's last event, and goes on by the monotonic
-        clock. So a wait is as long as it was meant to be, and driven time is counted right, whatever the system's clock
-        is set to meanwhile.
+        clock. So a wait is as long as it was meant to be, and driven time is counted right, even if the system's clock
+        is set meanwhile.
         """
         return self._began + round((self._time() - self._began_at) * 1e6)
 
-    def by_the_system(self, time: int) -> int:
+    def to_system_time(self, time: int) -> int:
         """Return what the system's clock will show at a time of this task, if it is not set again until then."""
         ahead = self._system() - self.clock()
         return time if abs(ahead) < TOLERANCE else time + ahead
 
-    def not_before(self, time: int) -> None:
+    def advance_to(self, time: int) -> None:
         """Let this task's time go on from `time`, if it is not that late yet."""
         self._began += max(0, time - self.clock())
 
     @property
     def is_new(self) -> bool:
-        """Whether the task is not known to be in the store yet, so that nobody can have written to it."""
+        """Whether the task may not be in the store yet, so that no other process can have written to it."""
         return not self._is_made
 
     def record(self, event: Event, inbox: str | None = None) -> None:
@@ -236,14 +236,14 @@ class JournalWriter:
             raise self.failure
 
     def check(self) -> None:
-        """Have the store say whether this process still owns the task: if not, writing has failed from then on."""
+        """Ask the store whether this process still owns the task; if not, the writer has failed from then on."""
 
         def done(verdict: Committed | Exception) -> None:
             if isinstance(verdict, Fenced):
                 self._fail(verdict)
 
         if self.failure is None and not self.released:
-            with suppress(StoreUnavailable):  # it cannot say; what is recorded next will hear it too
+            with suppress(StoreUnavailable):  # the next commit will learn it
                 self._store.commit(Commit(self._state.task_id, self.epoch), done)
 
     async def commit_alone(
@@ -293,7 +293,7 @@ class JournalWriter:
         try:
             verdict = answer.result()
         except StoreUnavailable as error:
-            # It may be written and only its acknowledgement lost: nobody may write on from what is known here.
+            # It may be written and only its acknowledgement lost: nothing may be written on the state known here.
             self._fail(error)
             raise
         except Exception as error:
@@ -325,8 +325,8 @@ class JournalWriter:
         return answer
 
 
-def _time_to_go_on_from(state: TaskState, wanted: int, system: int) -> int:
-    """Return the time of a task at which a drive begins: if it waited for a timer, as late as the store says it is."""
+def _time_at_start(state: TaskState, wanted: int, system: int) -> int:
+    """Return the time of a task at which a drive begins: if it waited for a timer, not before the timer is due."""
     due = state.next_due() if wanted > AT_ONCE else None
     if due is None:
         return max(state.time, system)

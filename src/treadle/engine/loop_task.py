@@ -84,7 +84,7 @@ class LoopTask:
         """Let a new loop task go on with the drive; the one before, if any, is left to its effect."""
         if self._drive is None:
             return
-        # Made like this it never begins before it has a name here, whatever task factory the loop has.
+        # Made like this it never begins before it has a name here, even if the loop has an eager task factory.
         self.task = asyncio.Task(self._run(self._drive), loop=self._loop, context=self._variables)
         self.task.add_done_callback(self._on_done)
 

@@ -1,6 +1,6 @@
-"""What a request came to, worked out once, when it has ended: tokens where a model does not say, and dollars.
+"""What a request cost, computed once, when it has ended: tokens where a model does not report them, and dollars.
 
-It is journalled then and read from there ever after, whatever becomes of prices: a price that changes changes no past.
+The cost is journalled then, and read from the journal ever after: a price that changes later changes no past cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from treadle.core.tools import ToolSpec
 from treadle.errors import PriceUnknown
 
 Pricing: TypeAlias = Callable[[str, Usage], Decimal | None]
-"""From a model's name and the tokens of one answer of it to US dollars; None: nobody knows."""
+"""From a model's name and the tokens of one answer of it to US dollars; None if the price is unknown."""
 
 _A_TOKEN = Usage(1, 1)
 
@@ -31,7 +31,7 @@ def no_price(model: str, usage: Usage) -> Decimal | None:
 
 
 def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
-    """Return what tokens of a model cost, in pico-dollars; None if nobody knows."""
+    """Return what tokens of a model cost, in pico-dollars; None if the price is unknown."""
     if usage.total_tokens == 0:
         return 0
     dollars = price(model, usage)
@@ -39,7 +39,7 @@ def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
 
 
 class TokenMeter:
-    """The tokens of a task's requests, estimated: of a conversation that grows each message is looked at once."""
+    """Estimates the tokens of a task's requests; each message of a growing conversation is counted once."""
 
     def __init__(self) -> None:
         self._seen = MessageView([])
@@ -48,15 +48,15 @@ class TokenMeter:
         self._frame_tokens = 0
 
     def estimated(self, request: ModelRequest, answer: Message) -> Usage:
-        """Estimate the tokens of an answer whose model does not say."""
+        """Return an estimate of the tokens of a request and its answer, whose model does not report them."""
         frame = self._frame
         if frame is None or request.tools is not frame[1] or request.instructions != frame[0]:
             self._frame = (request.instructions, request.tools)
             self._frame_tokens = request_tokens(*self._frame)
-        asked = self._frame_tokens + self._told(request.messages)
+        asked = self._frame_tokens + self._conversation_tokens(request.messages)
         return Usage(asked, message_tokens(answer), estimated=True)
 
-    def _told(self, messages: Sequence[Message]) -> int:
+    def _conversation_tokens(self, messages: Sequence[Message]) -> int:
         if not isinstance(messages, MessageView):
             return sum([message_tokens(message) for message in messages])
         new = messages.after(self._seen)
@@ -68,10 +68,9 @@ class TokenMeter:
 
 
 def paid(price: Pricing, also: tuple[SideCall, ...], request: ModelRequest) -> tuple[SideCall, ...]:
-    """Return other requests that were sent on the way, with what they cost.
+    """Return the other requests that layers sent on the way, with what they cost.
 
-    Of one that was given up nobody says what it took: that is estimated. One that failed took nothing, if it does not
-    say otherwise.
+    The usage of a request that was given up is estimated. A failed request is free, unless its error reports usage.
     """
     settled: list[SideCall] = []
     for side in also:
@@ -88,7 +87,7 @@ async def check_prices(price: Pricing, models: Iterable[str], state: TaskState |
         # The published prices take a moment to load, the first time they are asked.
         if await asyncio.to_thread(price, model, _A_TOKEN) is None:
             raise PriceUnknown(
-                f"a limit on cost needs a price for every model that may be asked, and nobody knows that of {model!r}: "
+                f"a limit on cost needs a price for every model that may be called, and that of {model!r} is unknown: "
                 f"state it with Runner(prices={{{model!r}: Price(input, output)}}), in US dollars for a million "
                 "tokens (Price is in treadle.models), or limit tokens instead",
                 model=model,
@@ -97,13 +96,13 @@ async def check_prices(price: Pricing, models: Iterable[str], state: TaskState |
     if state is not None and unpriced:
         names = ", ".join(map(repr, unpriced))
         raise PriceUnknown(
-            f"task {state.task_id}: no limit on cost can hold, since nobody knows what its answers from {names} cost: "
-            "prices are worked out once, when an answer comes. Limit tokens instead",
+            f"task {state.task_id}: no limit on cost can hold, since the cost of its answers from {names} is unknown: "
+            "costs are computed once, when an answer arrives. Limit tokens instead",
             model=unpriced[0],
         )
 
 
 def _unpriced(state: TaskState) -> tuple[str, ...]:
-    """Return the models whose answers, to a task or below it, cost nobody knows what."""
+    """Return the models of a task, and of the tasks below it, whose answers have no known cost."""
     below = [part for parts in state.children.values() for part in parts]
     return tuple(dict.fromkeys([*state.unpriced, *[name for part in below for name in part.unpriced]]))

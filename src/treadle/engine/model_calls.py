@@ -27,7 +27,7 @@ from treadle.engine.tree_limits import allows_request
 from treadle.errors import ModelError
 
 MAX_RETRY_WAIT: Final = 366 * 86_400.0
-"""Seconds after which a request is sent again at the latest, whatever a layer of the model asks for."""
+"""Seconds after which a request is sent again at the latest, even if a layer of the model asks for more."""
 
 
 class ModelCallInFlight(EffectInFlight[CallModel]):

@@ -1,7 +1,7 @@
-"""Telling observers: each listens in a thread of its own, behind a bounded buffer.
+"""Notifying observers: each runs in a thread of its own, behind a bounded buffer.
 
-A task that is driven only ever appends to a list. Whether an observer is quick, slow, raises or hangs makes no
-difference to it: what does not fit is dropped, counted, and told as `Missed`.
+A drive only appends to a list. An observer that is slow, raises or hangs makes no difference to it: notices that do not
+fit into the buffer are dropped and counted, and the observer gets a `Missed` in their place.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from treadle.engine.results import resting_word
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, Observer
 
 BUFFER: Final = 4_096
-"""How many notices wait for an observer at most, beside as many that it is being told."""
+"""How many notices wait for an observer at most, beside the batch that is being delivered."""
 
 REST: Final = 0.01
-"""Seconds in which a thread that was woken lets more come together, so that a run does not pay for each waking."""
+"""Seconds that a woken thread waits for more notices, so that a run does not pay for each wake-up."""
 
 PATIENCE: Final = 2.0
-"""Seconds that all observers together have to hear the rest, when a runner is closed or the process ends."""
+"""Seconds that all observers together have for the rest, when a runner is closed or the process ends."""
 
 _LOG: Final = logging.getLogger("treadle.observing")
 
 
 @frozen
 class ObserverReport:
-    """How an observer does: what it was told, what was dropped since it was too slow, how often it raised."""
+    """Counters of one observer: notices delivered, notices dropped since it was too slow, and errors it raised."""
 
     observer: Observer
     told: int
@@ -49,13 +49,13 @@ class ObserverReport:
 
 
 class Listener:
-    """One observer with its buffer and its thread, which begins with the first notice."""
+    """One observer with its buffer and its thread, which starts with the first notice."""
 
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
         self.deltas = bool(getattr(observer, "deltas", False))
         self.name = str(getattr(observer, "name", "") or type(observer).__name__)
-        """what people call it"""
+        """its name in log messages"""
 
         self._lock = Lock()
         self._wake = Signal()
@@ -67,7 +67,7 @@ class Listener:
         self._closing = False
 
     def hear(self, notice: Notice) -> None:
-        """Take a notice in; from any thread, at once."""
+        """Queue a notice for the observer, without waiting; from any thread."""
         with self._lock:
             if self._closing:
                 return
@@ -83,16 +83,16 @@ class Listener:
         thread = Thread(target=self._listen, name=f"treadle-observer-{self.name}", daemon=True)
         with suppress(
             RuntimeError
-        ):  # there are too many, or the process ends: the buffer is bounded, and waits
+        ):  # too many threads, or the process ends: the notices wait in the bounded buffer
             thread.start()
             self._thread = thread
 
     def report(self) -> ObserverReport:
-        """Return how the observer does."""
+        """Return the counters of the observer."""
         return ObserverReport(self.observer, self._told, self._dropped[0], self._dropped[1], self._errors)
 
     def _make_room(self) -> None:
-        """Drop all deltas, and the older half if that is not enough: so this is seldom done, however slow it is."""
+        """Drop all deltas, and the older half if that is not enough, so that this happens seldom."""
         kept = [notice for notice in self._buffer if not isinstance(notice.event, Ephemeral)]
         deltas = len(self._buffer) - len(kept)
         events = len(kept) // 2 if len(kept) > BUFFER // 2 else 0
@@ -130,9 +130,9 @@ class Listener:
         self._guarded(self.observer.observe, notice)
         self._told += 1
 
-    def _guarded(self, do: Any, *given: Any) -> None:
+    def _guarded(self, callback: Any, *arguments: Any) -> None:
         try:
-            do(*given)
+            callback(*arguments)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  an observer's error is its own
             self._errors += 1
             if self._errors == 1:
@@ -141,13 +141,13 @@ class Listener:
                 )
 
     def begin_to_close(self) -> None:
-        """Have the thread tell what is left, and end."""
+        """Have the thread deliver the rest of the notices, and end."""
         with self._lock:
             self._closing = True
         self._wake.set()
 
     def end(self, deadline: float) -> None:
-        """Wait until everything was told, at most until a time on the monotonic clock."""
+        """Wait until all notices are delivered, at most until a time on the monotonic clock."""
         if self._thread is not None:
             self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread is not None and self._thread.is_alive():
@@ -165,7 +165,7 @@ class ObserverSet:
     def __init__(self, observers: Sequence[Observer]) -> None:
         self.listeners = [Listener(observer) for observer in observers]
         self.deltas = any(listener.deltas for listener in self.listeners)
-        # A runner that nobody closes is heard out too: now, if it is forgotten, or before the process ends.
+        # The notices of a runner that is never closed are delivered when it is collected, or before the process ends.
         finalize(self, _begin_to_close, self.listeners).atexit = False
         if not _OPEN:
             atexit.unregister(_close_all)
@@ -173,28 +173,28 @@ class ObserverSet:
         _OPEN.add(self)
 
     def hear(self, notice: Notice) -> None:
-        """Tell all observers of an event."""
+        """Notify all observers of an event."""
         for listener in self.listeners:
             listener.hear(notice)
 
     def hear_delta(self, notice: Notice) -> None:
-        """Tell the observers that want them of a delta."""
+        """Notify the observers that want deltas of one."""
         for listener in self.listeners:
             if listener.deltas:
                 listener.hear(notice)
 
     def reports(self) -> tuple[ObserverReport, ...]:
-        """Return how the observers do."""
+        """Return the counters of all observers."""
         return tuple([listener.report() for listener in self.listeners])
 
     def close(self) -> None:
-        """Let all observers hear the rest, for at most `PATIENCE` seconds; they are told nothing more."""
+        """Deliver the rest to all observers, for at most `PATIENCE` seconds; later notices are dropped."""
         if self in _OPEN:
             _OPEN.discard(self)
             _close(self.listeners)
 
     async def aclose(self) -> None:
-        """Close without keeping the event loop from its work."""
+        """Close without blocking the event loop."""
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
 
@@ -218,7 +218,7 @@ def _close(listeners: Sequence[Listener]) -> None:
 
 
 class TaskObservation:
-    """One task while this process has it, as observers are told of it."""
+    """Notifies observers of one task while this process owns it."""
 
     __slots__ = ("_began", "_context", "_state", "_task", "_to", "deltas")
 
@@ -232,23 +232,23 @@ class TaskObservation:
         self._began = DriveBegan(state.seq, epoch, state.epoch, calls, copy_context())
 
     def publish(self, items: Sequence[Item]) -> None:
-        """Tell of events that are durable, and of the task's being given back."""
+        """Notify of durable events, and of the release of the task."""
         for item in items:
             if isinstance(item, Event):
-                self._to.hear(Notice(self._whose(), item))
+                self._to.hear(Notice(self._observed_task(), item))
             elif isinstance(item, Stopped) and self._task is not None:
                 word = "lost" if item.seq is None else resting_word(self._state)
                 self._to.hear(Notice(self._task, DriveEnded(word, self._state.seq)))
 
     def tell(self, item: Ephemeral) -> None:
-        """Tell of a delta; what a provider sends is for those who ask for it."""
+        """Notify of a delta; raw chunks are for watchers that ask for them."""
         if isinstance(item, RawChunk):
             return
-        self._to.hear_delta(Notice(self._whose(), item))
+        self._to.hear_delta(Notice(self._observed_task(), item))
 
-    def _whose(self) -> ObservedTask:
+    def _observed_task(self) -> ObservedTask:
         if self._task is None:
-            state = self._state  # of a new task it says who it is since its first event was applied
+            state = self._state  # a new task has these once its first event is applied
             self._task = ObservedTask(state.task_id, state.agent, state.thread, state.parent, state.depth)
             self._to.hear(Notice(self._task, self._began))
         return self._task

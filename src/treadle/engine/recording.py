@@ -83,9 +83,9 @@ class StepFunctionRecorder:
         if isinstance(event, e.ModelFailed) and event.retry_at is not None:
             return  # the request is sent again
         if isinstance(event, (e.ToolEnded, e.ModelReturned, e.ModelFailed)):
-            self._requests.tell(event)
+            self._requests.answer(event)
         elif isinstance(event, e.StepSkipped) and self._state.graph is not None:
-            self._requests.drop(list(self._state.graph.nodes[event.step].model_calls))
+            self._requests.refuse_calls(list(self._state.graph.nodes[event.step].model_calls))
         if self._goal is not None:
             self._goal.note(event, self._state)
 

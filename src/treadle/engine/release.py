@@ -66,4 +66,4 @@ def wanted_from(
     if spec.goal in ("step", "attend") and not was_wanted:
         return 0  # the caller who steps the task drives it on
     due = state.next_due()
-    return writer.by_the_system(due) if due is not None else 0
+    return writer.to_system_time(due) if due is not None else 0

@@ -1,4 +1,4 @@
-"""Where steps that are functions hand in what they want, and get word when it has ended."""
+"""Requests of step functions to the drive: what they want recorded or run, and the answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StepRequests:
         self._state = state
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._wanted: deque[tuple[e.Event | None, asyncio.Future[None] | None]] = deque()
+        self._unrecorded: deque[tuple[e.Event | None, asyncio.Future[None] | None]] = deque()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._closed = False
         self.wake: Callable[[], None] = _nothing
@@ -38,30 +38,30 @@ class StepRequests:
     # ----------------------------------------------------------------------------------- for functions
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
-        """Have something recorded, unless it is known; the future is done when it has ended."""
-        self._check_place()
+        """Have an event recorded, if one is needed; the future is done when the call has ended."""
+        self._check_usable()
         done = self._loop.create_future()
         if event is None and not self._is_open(call_id):
             done.set_result(None)
             return done
         self._waiting.setdefault(call_id, []).append(done)
         if event is not None:
-            self._wanted.append((event, None))
+            self._unrecorded.append((event, None))
             self.wake()
         return done
 
     def keep(self, event: e.Event) -> Awaitable[None]:
         """Have an event recorded; the future is done when it is."""
-        self._check_place()
+        self._check_usable()
         done = self._loop.create_future()
-        self._wanted.append((event, done))
+        self._unrecorded.append((event, done))
         self.wake()
         return done
 
     def all_recorded(self) -> Awaitable[None]:
-        """Return what is done once all that was handed in is recorded."""
+        """Return a future that is done once all requests are recorded."""
         done = self._loop.create_future()
-        self._wanted.append((None, done))
+        self._unrecorded.append((None, done))
         self.wake()
         return done
 
@@ -97,15 +97,15 @@ class StepRequests:
 
     @property
     def has_unrecorded(self) -> bool:
-        """Whether something was handed in that is not recorded yet."""
-        return bool(self._wanted)
+        """Whether there are requests that are not recorded yet."""
+        return bool(self._unrecorded)
 
-    def take_down(self, record: Recorder) -> None:
-        """Record what was handed in; a step that does not run any more, or is given up, gets nothing."""
+    def record_all(self, record: Recorder) -> None:
+        """Record the requests; those of a step that does not run any more, or was given up, are refused."""
         graph = self._state.graph
-        while self._wanted:
+        while self._unrecorded:
             event: Any
-            event, done = self._wanted.popleft()
+            event, done = self._unrecorded.popleft()
             if event is not None:
                 if graph is None or not graph.needs(event.step):
                     self._refuse(event, done)
@@ -114,23 +114,23 @@ class StepRequests:
             if done is not None and not done.done():
                 done.set_result(None)
 
-    def tell(self, event: Any) -> None:
-        """Give word of an end."""
+    def answer(self, event: Any) -> None:
+        """Let the functions go on that wait for the call whose end this event is."""
         for done in self._waiting.pop(event.call or "", ()):
             if not done.done():
                 done.set_result(None)
 
-    def drop(self, call_ids: Iterable[str]) -> None:
-        """Refuse what a step that was given up still waits for."""
+    def refuse_calls(self, call_ids: Iterable[str]) -> None:
+        """Refuse calls that a step which was given up still waits for."""
         for call_id in call_ids:
             self._fail(self._waiting.pop(call_id, ()))
 
     def close(self) -> None:
-        """Refuse whatever comes and is awaited: the drive is over, and a thread left behind must not wait for ever."""
+        """Refuse all requests from now on: the drive is over, and a thread left behind must not wait for ever."""
         self._closed, self.wake = True, _nothing
-        while self._wanted:
-            self._refuse(*self._wanted.popleft())
-        self.drop(list(self._waiting))
+        while self._unrecorded:
+            self._refuse(*self._unrecorded.popleft())
+        self.refuse_calls(list(self._waiting))
 
     def _refuse(self, event: Any, done: asyncio.Future[None] | None) -> None:
         self._fail(self._waiting.pop(getattr(event, "call", ""), ()))
@@ -140,21 +140,21 @@ class StepRequests:
     def _fail(self, futures: Iterable[asyncio.Future[None]]) -> None:
         for future in futures:
             if not future.done():
-                future.set_exception(self._too_late())
-                future.exception()  # whoever asked may have left
+                future.set_exception(self._refusal())
+                future.exception()  # its caller may be gone
 
-    def _too_late(self) -> WorkerError:
+    def _refusal(self) -> WorkerError:
         return WorkerError(f"task {self._state.task_id}: the step that asks does not run any more")
 
-    def _check_place(self) -> None:
-        """Raise `WorkerError` unless the drive is there to hear what is asked for, in this thread."""
+    def _check_usable(self) -> None:
+        """Raise `WorkerError` unless the drive still runs, and in this thread."""
         if _running_loop() is not self._loop:
             raise WorkerError(
                 "a step's context is used in the event loop that runs the step; in another thread call "
                 "ctx.wait(ctx.call_tool(...))"
             )
         if self._closed:
-            raise self._too_late()
+            raise self._refusal()
 
     def _is_open(self, call_id: str) -> bool:
         graph = self._state.graph

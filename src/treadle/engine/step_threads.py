@@ -30,7 +30,7 @@ def in_thread(fn: Callable[[], T]) -> Awaitable[T]:
             tell = partial(_give, done.set_exception, done, error)
         except BaseException as error:  # noqa: BLE001  it is the caller's to deal with
             tell = partial(_give, done.set_exception, done, error)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        with suppress(RuntimeError):  # the loop is closed, and so is the step
             loop.call_soon_threadsafe(tell)
 
     Thread(target=work, name="treadle-step", daemon=True).start()

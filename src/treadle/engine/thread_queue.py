@@ -1,8 +1,8 @@
-"""How a task comes into its thread: at once, or in line behind the tasks that are driven there.
+"""How a task enters its thread: at once, or queued behind the tasks that are driven there.
 
-The store decides who has a thread; here lies how to wait for it. Of the tasks of this process that wait for one thread
-only the first asks the store, when the thread may have become free: when a task of this process left it, when another
-process wrote, and now and then, since nobody writes that a driver was killed.
+The store decides which task holds a thread; this module waits for it. Of the tasks of this process that wait for one
+thread only the first asks the store, when the thread may have become free: when a task of this process left it, when
+another process wrote, and now and then, since a driver that was killed writes nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from treadle.errors import ThreadBusy
 from treadle.ports import OnBusyThread, QueuePosition
 
 RECHECK_SECONDS: Final = 0.5
-"""Seconds after which the first in line asks again, unless it was woken before."""
+"""Seconds after which the first task of a queue asks again, unless it was woken before."""
 
 ENCLOSING_TASKS: ContextVar[tuple[str, ...]] = ContextVar("treadle_inside", default=())
 """The tasks that the running code is part of: a tool of theirs that waited for their thread would wait for itself."""
 
 
 def wait_for_thread(state: TaskState, rules: Rules) -> Decision:
-    """Want the thread and nothing else: the worker of a task that has not come into its thread yet."""
+    """Want the thread and nothing else: the worker of a task that has not entered its thread yet."""
     return Wait("thread")
 
 
@@ -40,12 +40,12 @@ class ThreadQueue:
         self._lock = Lock()
 
     def join(self, thread_id: str, task_id: str, number: int, wake: Callable[[], None]) -> None:
-        """Wait for a thread: `wake` is called, from any thread, when it is time to ask for it again."""
+        """Queue a task for a thread: `wake` is called, from any thread, when it is time to ask for the thread again."""
         with self._lock:
             self._waiting.setdefault(thread_id, {})[task_id] = (number, wake)
 
     def leave(self, thread_id: str, task_id: str) -> None:
-        """Wait no longer; whoever waits next is to ask."""
+        """Remove a task from the queue, and let the next one ask for the thread."""
         with self._lock:
             waiting = self._waiting.get(thread_id)
             if waiting is None or waiting.pop(task_id, None) is None:
@@ -83,14 +83,14 @@ def _number(waiting: tuple[int, Callable[[], None]]) -> int:
 
 @mutable
 class AdmissionHooks:
-    """What a task needs on its way into its thread, from whoever drives it.
+    """What a task needs from its driver in order to enter its thread.
 
     Args:
         ask: asks the store for the thread.
         record: journals an event and has it written soon.
-        read_history: begins the task with the words its thread holds at a version.
-        interrupt: stops a task that has the thread.
-        look_after: sees to a task that nobody drives here and that could not be given back.
+        read_history: begins the task with the messages that its thread holds at a version.
+        interrupt: stops a task that holds the thread.
+        look_after: releases a task that is not driven here and could not be released before.
     """
 
     ask: Callable[[OnBusyThread], Awaitable[QueuePosition | None]]
@@ -101,96 +101,94 @@ class AdmissionHooks:
 
 
 class ThreadAdmission:
-    """One task on its way into its thread.
+    """One task that enters its thread.
 
     Args:
-        place: what the store said when the task was made or claimed; None if it was not asked.
+        position: what the store answered when the task was created or claimed; None if it was not asked.
         how: what to do when other tasks are driven there.
     """
 
     def __init__(
         self,
-        line: ThreadQueue,
+        queue: ThreadQueue,
         state: TaskState,
         how: OnBusyThread,
-        place: QueuePosition | None,
-        ways: AdmissionHooks,
+        position: QueuePosition | None,
+        hooks: AdmissionHooks,
     ) -> None:
-        self._line = line
+        self._queue = queue
         self._state = state
         self._how: OnBusyThread = how
-        self._place = place
-        self._ways = ways
+        self._position = position
+        self._hooks = hooks
         self._waits = False
-        self.stirred = False
-        """it is time to ask again"""
+        self.recheck_wanted = False
+        """whether it is time to ask again"""
 
     async def enter(self, wake: Callable[[], None]) -> bool:
-        """Ask for the thread; True when the task has it. Else it stands in line, and `wake` tells when to ask again.
+        """Ask for the thread; True when the task has it. Else it is queued, and `wake` is called when to ask again.
 
         Raises `ThreadBusy`.
         """
-        self.stirred = False
-        place = self._place or await self._ways.ask("enqueue" if self._waits else self._how)
-        self._place = None
-        if place is not None and not place.held and not self._waits:
-            place = await self._line_up(place, wake)
-        if place is not None and not place.held:
-            for task_id in place.holders:
-                await self._ways.look_after(task_id)
+        self.recheck_wanted = False
+        position = self._position or await self._hooks.ask("enqueue" if self._waits else self._how)
+        self._position = None
+        if position is not None and not position.held and not self._waits:
+            position = await self._join_queue(position, wake)
+        if position is not None and not position.held:
+            for task_id in position.holders:
+                await self._hooks.look_after(task_id)
             return False
         self.leave()
-        if place is not None:
-            await self._begin(place.version)
+        if position is not None:
+            await self._begin_with_history(position.version)
         return True
 
-    async def _line_up(self, place: QueuePosition, wake: Callable[[], None]) -> QueuePosition | None:
-        """Do for the first time what is to be done about a busy thread; return the task's place after that."""
+    async def _join_queue(self, position: QueuePosition, wake: Callable[[], None]) -> QueuePosition | None:
+        """Handle a busy thread as the options say; return the task's position after that."""
         state, how = self._state, self._how
         if how == "parallel":
-            return await self._ways.ask(how)
-        inside = next((task_id for task_id in place.holders if task_id in ENCLOSING_TASKS.get()), None)
+            return await self._hooks.ask(how)
+        inside = next((task_id for task_id in position.holders if task_id in ENCLOSING_TASKS.get()), None)
         if how == "reject" or inside is not None:
-            raise _busy(state, place, inside)
+            raise _busy(state, position, inside)
         if how == "interrupt":
-            place = await self._ways.ask(how) or place
-        self._line.join(state.thread, state.task_id, place.number, lambda: self._stir(wake))
+            position = await self._hooks.ask(how) or position
+        self._queue.join(state.thread, state.task_id, position.number, lambda: self._request_recheck(wake))
         self._waits = True
-        self.stirred = (
-            True  # the thread may have become free just before this task stood where it can be woken
-        )
-        if not place.held:
-            self._ways.record(e.ThreadAwaited(place.holders))
-            for task_id in place.holders if how == "interrupt" else ():
-                await self._ways.interrupt(task_id)
-        return place
+        self.recheck_wanted = True  # the thread may have become free just before the task joined the queue
+        if not position.held:
+            self._hooks.record(e.ThreadAwaited(position.holders))
+            for task_id in position.holders if how == "interrupt" else ():
+                await self._hooks.interrupt(task_id)
+        return position
 
-    async def _begin(self, version: int) -> None:
-        """Start from the thread's present words, unless the task has begun: then its words stay what they were."""
+    async def _begin_with_history(self, version: int) -> None:
+        """Start from the present messages of the thread, unless the task has begun with others."""
         state = self._state
         if not state.began and state.forked_from is None and version != state.base:
-            await self._ways.read_history(version)
-            self._ways.record(e.ThreadEntered(version))
+            await self._hooks.read_history(version)
+            self._hooks.record(e.ThreadEntered(version))
         elif state.in_line:
-            self._ways.record(e.ThreadEntered())
+            self._hooks.record(e.ThreadEntered())
 
-    def _stir(self, wake: Callable[[], None]) -> None:
-        self.stirred = True
+    def _request_recheck(self, wake: Callable[[], None]) -> None:
+        self.recheck_wanted = True
         wake()
 
     @property
     def is_first(self) -> bool:
         """Whether no other task of this process waits before this one."""
-        return self._line.is_first(self._state.thread, self._state.task_id)
+        return self._queue.is_first(self._state.thread, self._state.task_id)
 
     def leave(self) -> None:
-        """Stand in line no longer."""
+        """Leave the queue."""
         if self._waits:
-            self._line.leave(self._state.thread, self._state.task_id)
+            self._queue.leave(self._state.thread, self._state.task_id)
 
 
-def _busy(state: TaskState, place: QueuePosition, inside: str | None) -> ThreadBusy:
-    holder = inside or (place.holders[0] if place.holders else "")
+def _busy(state: TaskState, position: QueuePosition, inside: str | None) -> ThreadBusy:
+    holder = inside or (position.holders[0] if position.holders else "")
     message = f"thread {state.thread!r} is held by task {holder}, so task {state.task_id} cannot begin"
     if inside is not None:
         message = (

@@ -1,6 +1,7 @@
-"""Offering: which tools a request holds is chosen before its begin is recorded, and kept with it.
+"""Choosing the tools of a request: once, before its begin is recorded, and journalled with it.
 
-A request that has to be made again (after a crash, a failure, in a fork) holds the same tools: nobody is asked twice.
+A request that has to be sent again (after a crash, after a failure, in a fork) has the same tools: the agent's function
+that chooses them is not called again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
         names = selected_names(agent.offer, _request_context(context, effect))
         if names - tools.keys():
             raise _no_tool(min(names - tools.keys()), tools)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is anybody's code, and harms only its request
+    except (Exception, SystemExit) as error:  # noqa: BLE001  an offer is code of the user, and fails its request alone
         why = f"the tools to offer could not be chosen: {error_text(error)}"
         return None, e.Failure("agent", "offer", why)
     wanted = agent.model_settings.tool_choice

@@ -132,7 +132,7 @@ class Stream(Generic[R]):
         self._task = asyncio.ensure_future(work())
 
         def ended(task: asyncio.Task[R]) -> None:
-            watcher.stir()
+            watcher.look_again()
             if not task.cancelled():
                 task.exception()  # retrieved, also where the caller was cancelled while it left
 
