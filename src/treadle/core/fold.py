@@ -1,7 +1,32 @@
 """`apply(state, event)`: the one place where state changes. Each rule is O(1), or O(what an undo takes back).
 
-`apply` trusts the journal's order (the store guards it) but not its sense: an event that cannot follow is an
-`IllegalEvent`, and the state is then not to be used any more.
+    event --> apply --> common to all events: sequence, epoch, driven time, progress
+                 |
+                 +----> RULES of `schedule`, if the task has a graph and the event differs there
+                 +----> _RULES here, for all other events
+                            |
+                            +----> `model_calls`, for the questions of both
+
+State grows in place. `TaskState` holds the task, `step` the step under way and `steps` those that ended; `StepState`
+holds its calls and its question. What has not ended is indexed (`StepState.open`), so no rule walks through the past.
+The tables of states are in `docs/architecture.md`. An event that no table allows is an `IllegalEvent`, and the state is
+then not to be used any more. `apply` trusts the order of the journal, which the store guards, and nothing else in it.
+
+Example, one step with a call, and what each event changes:
+
+    task_created      unread input
+    step_started      the input becomes a message; `step` is s1
+    model_started     its question is begun
+    model_returned    the answer is a message, its call s1-0 is open
+    tool_started      s1-0 is begun
+    tool_ended        s1-0 is ended; it was the last open call, so its results are a message
+    step_completed    s1 moves to `steps` with a checkpoint, `step` is None
+
+Undo. A step that ends keeps a `Checkpoint`: lengths, not copies. `Rewound` cuts the conversation to the length in the
+checkpoint of the step that stays, drops the steps after it and begins a new branch, so that new steps get new ids. A
+list that was handed out is replaced, never cut: a view of the old conversation stays what it was.
+
+Invariant: the same events give the same state, at any pace and in any process.
 """
 
 from __future__ import annotations
@@ -14,12 +39,12 @@ from treadle.core import events as e
 from treadle.core import model_calls, schedule
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
-from treadle.core.ids import base_call_id, is_undo, repeated_call_id, undone_call
+from treadle.core.ids import base_call_id, is_undo, undone_call
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
 from treadle.core.render import results, spoken
 from treadle.core.state import TaskState, UndoState
-from treadle.core.steps import CallState, Checkpoint, StepState
+from treadle.core.steps import CallState, Checkpoint, StepState, repeat_call
 
 E = TypeVar("E", bound=e.Event)
 
@@ -170,7 +195,7 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
         state.answered, state.output, state.output_text = False, None, ""
         state.finalized = False
         if state.graph is not None:
-            schedule.begin_anew(state, state.graph)
+            schedule.begin_again(state, state.graph)
     if not state.began and not state.under_way() and len(state.steps) == state.floor:
         # Words given before the first step belong to what a task, or a fork, began with.
         state.origin = replace(state.origin, unread=(*state.origin.unread, event))
@@ -210,7 +235,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         step.first_message, step.started, step.started_seq = len(state.messages), event.time, event.seq
     state.error, state.began = None, True
     if step.open or answered:
-        return  # between calls and their results nobody else may speak, also when some are to be tried again later
+        return  # no message may stand between calls and their results, also of calls that are repeated
     if state.unread:
         step.model_call.offered = None
     for words in state.unread:
@@ -363,7 +388,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
             call.effect = "read"
     del step.open[call.id]
     if state.graph is not None:
-        schedule.called(state, state.graph.nodes[step.id], step)
+        schedule.call_ended(state, state.graph.nodes[step.id], step)
     elif not step.open:
         state.messages.append(results(step.calls[step.answered_calls :]))
 
@@ -430,7 +455,7 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     state.messages = _with_result(state.messages, new)
     if state.graph is not None:
         node = state.graph.nodes[call.step]
-        node.said = _with_result(node.said, new)
+        node.messages = _with_result(node.messages, new)
     call.output, call.outcome = event.output, "ok"
     call.observation = call.display = call.error = None
     call.sources = call.artifacts = ()
@@ -556,10 +581,7 @@ def _propose_again(state: TaskState, step: StepState) -> None:
         return
     state.messages = state.messages[:-1]
     for call in failed:
-        again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments)
-        again.effect, again.cut_off = call.effect, call.doubts
-        step.calls[step.calls.index(call)] = again
-        step.open[again.id] = again
+        repeat_call(step, call)
         state.tool_calls += 1
 
 

@@ -1,8 +1,8 @@
-"""Steps that depend on each other: what is planned, what is ready, what runs, and who sees whose words.
+"""Steps that depend on each other: what is planned, what is ready, what runs, and what each step sees.
 
 Only tasks whose steps are functions have a graph; the steps of others follow one upon the other. `path` orders steps
-whatever order they end in: a step that runs alone numbers what it plans on from its own number, one among siblings
-numbers it beneath its own, so that nobody's number depends on who was faster.
+independently of the order in which they end: the steps that a step plans get the next numbers if it runs alone, and
+numbers below its own if it has siblings, so that no number depends on which step was faster.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NodeStatus = Literal["planned", "ready", "running", "completed", "failed", "skip
 
 @frozen
 class MemoValue:
-    """A value that a function wanted to be the same each time it is entered."""
+    """A value that is the same each time its function is entered."""
 
     value: Json
 
 
 @mutable
 class MemoEntry:
-    """What a function did under a key: found again by it when the function is entered again."""
+    """What a function did under a key; when the function is entered again, it is looked up by the key."""
 
     digest: str
     done: ModelCall | CallState | MemoValue
@@ -50,13 +50,13 @@ class StepNode:
     by: str | None
     status: NodeStatus = "planned"
     given_up_by: str | None = None
-    """who gave it up, if it was"""
+    """`StepSkipped.by`, if the step was skipped"""
 
     given_up_for: str | None = None
-    """the step on whose account nobody needs it any more, if it was or is to be given up for that"""
+    """the step that made this one unneeded, if one did"""
 
     waits: int = 0
-    """how many of those it waits for have not ended"""
+    """how many of the steps in `after` have not ended"""
 
     won: int = 0
     """how many of them ended well"""
@@ -72,21 +72,21 @@ class StepNode:
     """a fork took it over from its parent"""
 
     overtaken: bool = False
-    """it answered, and then words came that no step had read"""
+    """the step answered, and then input came that no step had read"""
 
     alone: bool = False
-    """nothing ran or was to run beside it: it speaks straight into the conversation"""
+    """nothing ran or was to run beside it: its messages go into the conversation at once"""
 
     saw: int = 0
-    """how much of the conversation it sees"""
+    """how many messages of the conversation it sees"""
 
     ahead: tuple[StepNode, ...] = field(default=(), compare=False, repr=False)
-    """whose words it sees besides: they are not in the conversation yet"""
+    """the steps whose messages it sees besides: they are not in the conversation yet"""
 
-    said: list[Message] = field(default_factory=list[Message])
+    messages: list[Message] = field(default_factory=list[Message])
     merged: bool = False
     since: int = 0
-    """where in the conversation the words begin that came into it together with its own"""
+    """index in the conversation of the first message that was merged together with its own"""
 
     read: tuple[InputReceived, ...] = ()
     reason: str | None = None
@@ -100,8 +100,8 @@ class StepNode:
     offers: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     """by request, the tools in it, if its answer asks for calls and they were not all that the agent has"""
 
-    owes: bool = False
-    """whether their results have not been said yet"""
+    owes_results: bool = False
+    """whether the results of these calls are not among its messages yet"""
 
     requests: int = 0
     """how many requests and calls its function made"""
@@ -111,11 +111,11 @@ class StepNode:
 
     memo: dict[str, MemoEntry] = field(default_factory=dict[str, MemoEntry])
     tried: dict[str, int] = field(default_factory=dict[str, int])
-    """by key, how often the model was asked in vain what is asked again when the step is tried again"""
+    """by key, how many attempts of a failed request came before the one that the next attempt of the step makes"""
 
     @property
     def need(self) -> int:
-        """How many of those it waits for have to end well before it may begin."""
+        """How many of the steps in `after` have to end well before it may start."""
         join = self.plan.join
         if isinstance(join, int):
             return join
@@ -123,17 +123,17 @@ class StepNode:
 
     @property
     def starts_early(self) -> bool:
-        """Whether it begins as soon as enough have ended well, and not only when all have ended."""
+        """Whether it starts as soon as enough have ended well, and not only when all have ended."""
         return self.plan.join == "any" or isinstance(self.plan.join, int)
 
     @property
     def possible(self) -> bool:
-        """Whether enough of those it waits for can still end well."""
+        """Whether enough of the steps in `after` can still end well."""
         return self.won + self.passed + self.waits >= self.need
 
     @property
     def output(self) -> Json:
-        """What the step came to, nothing if it was given up."""
+        """The step's output, None unless it completed."""
         return self.step.output if self.step is not None and self.status == "completed" else None
 
 
@@ -143,26 +143,26 @@ class Graph:
 
     nodes: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
     planned: int = 0
-    """how many wait for others"""
+    """how many steps are planned"""
 
     ready: list[StepNode] = field(default_factory=list[StepNode])
     """in order of path"""
 
     running: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
     failed: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
-    """those without which the task cannot go on"""
+    """the failed steps without which the task cannot go on"""
 
     unneeded: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
-    """those that nobody needs any more"""
+    """the steps that are not needed any more and have not ended"""
 
-    apart: list[StepNode] = field(default_factory=list[StepNode])
-    """ended, and their words not in the conversation yet; in order of path"""
+    unmerged: list[StepNode] = field(default_factory=list[StepNode])
+    """steps that ended and whose messages are not in the conversation yet, in order of path"""
 
     merged: dict[str, str] = field(default_factory=dict[str, str])
-    """ids of those whose words are in the conversation, by name; of several of one name the last"""
+    """by name, ids of the steps whose messages are in the conversation; of several of one name the last"""
 
     top: int = 0
-    """the highest number given to a step that was planned by one which ran alone"""
+    """the highest first number of a path"""
 
     highest: int = 0
     """the highest index of a step"""
@@ -178,7 +178,7 @@ class Graph:
         return self.running.get(step_id) or self.failed.get(step_id)
 
     def needs(self, step_id: str) -> bool:
-        """Whether a step runs and somebody still wants what it comes to."""
+        """Whether a step runs and is still needed."""
         return step_id in self.running and step_id not in self.unneeded
 
     def planned_beside(self, node: StepNode) -> bool:
@@ -195,12 +195,12 @@ class Graph:
         return len(found) < self.planned
 
     def ancestors(self, node: StepNode) -> set[str]:
-        """Return the ids of all that a step waited for, and of those that planned them, as far as they are apart."""
-        apart = {other.id: other for other in self.apart}
+        """Return the ids of all that a step waited for, and of those that planned them, as far as they are unmerged."""
+        unmerged = {other.id: other for other in self.unmerged}
         found, open_ = set[str](), [*node.after, *((node.by,) if node.by is not None else ())]
         while open_:
             step_id = open_.pop()
-            other = apart.get(step_id)
+            other = unmerged.get(step_id)
             if other is not None and step_id not in found:
                 found.add(step_id)
                 open_ += [*other.after, *((other.by,) if other.by is not None else ())]
@@ -219,9 +219,9 @@ class Graph:
                     yield other
 
     def dependents(self, step_ids: set[str]) -> set[str]:
-        """Return the ids of some steps and of all that came of them.
+        """Return the ids of some steps and of all their dependents.
 
-        Those waited for them, were planned by them, or were given up on their account.
+        A dependent waited for one of them, was planned by one, or was given up because of one.
         """
         found = set(step_ids)
         children: dict[str, list[str]] = {}

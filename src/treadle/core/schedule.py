@@ -1,9 +1,30 @@
 """What events do to a graph of steps: plan, begin, end, fail, give up, take back. The rules of `fold` for such tasks.
 
-A step is ready as soon as what it waits for has ended well enough, whatever else still runs. It sees the conversation
-as it was before steps ran beside each other, and the words of those it waited for; what it says itself comes into the
-conversation, in order of path, once a step begins beside which nothing runs. So no step sees more, and nothing is said
-in another order, because somebody was slower.
+States. The table is in `docs/architecture.md`; a step in `Graph.unneeded` is stopped, and then skipped.
+
+    planned --> ready --> running --> completed
+                  ^          |
+                  |          +------> failed: it runs again, or the steps that wait for it can do without it
+                  |          +------> skipped: it gave itself up, or no step needs it
+    enough of the steps it waits for have ended well (`StepNode.need`)
+
+Order. A step's `path` is its place in the plan, and all that depends on order goes by paths, not by the clock: which
+ready step starts first, whose messages come first, which id a planned step gets. A replay with other speeds gives the
+same conversation.
+
+The conversation. A step beside which nothing runs is `alone`: its messages go into the conversation at once. All others
+keep theirs in `StepNode.messages`. Ended steps are in `Graph.unmerged`, and the next step that is alone merges them, in
+order of path. A step sees the conversation as it was when steps began to run beside each other, and the messages of
+the steps that it waited for (`ahead`).
+
+Example: `plan` runs alone and plans `a` and `b`, and `sum` after both.
+
+    plan completes        a and b are ready                              conversation: plan
+    a, b start            neither is alone; each sees plan               conversation: plan
+    b completes, then a   both unmerged; sum is ready                    conversation: plan
+    sum starts alone      merges a, then b, although b was faster        conversation: plan a b sum
+
+Invariant: what a step sees, and the order of the conversation, follow from the plan and the outcomes alone.
 """
 
 from __future__ import annotations
@@ -16,29 +37,29 @@ from typing import Any, Final
 from treadle.core import events as e
 from treadle.core import model_calls
 from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode, StepPath
-from treadle.core.ids import asking_id, base_call_id, planned_step_id, repeated_call_id
+from treadle.core.ids import asking_id, base_call_id, planned_step_id
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
 from treadle.core.render import results, spoken
 from treadle.core.state import TaskState
-from treadle.core.steps import CallState, ModelCall, StepState
+from treadle.core.steps import CallState, ModelCall, StepState, repeat_call
 
 UNNEEDED: Final = "join"
-"""Who gave a step up that nobody needs any more."""
+"""`StepSkipped.by` of a step that no other step needs any more."""
 
 ITSELF: Final = "step"
-"""Who gave a step up that did so itself."""
+"""`StepSkipped.by` of a step that gave itself up."""
 
 
 class InvalidPlan(ValueError):
-    """Steps that cannot follow; the message says which and why."""
+    """A plan that cannot be carried out; the message names the step and the reason."""
 
 
 # -------------------------------------------------------------------------------------------- plans
 
 
 def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
-    """Raise `InvalidPlan` for steps that wait for nobody, for each other in a circle, or share a name.
+    """Raise `InvalidPlan` for steps that wait for unknown steps, for each other in a circle, or share a name.
 
     Args:
         steps: the plan.
@@ -90,21 +111,21 @@ def _places(graph: Graph, by: StepNode | None, count: int) -> list[StepPath]:
 
 
 def names_before(graph: Graph, by: StepNode | None) -> Mapping[str, str]:
-    """Return the ids of the steps that a plan may name besides its own: those before it, not just quicker ones."""
+    """Return the ids of the earlier steps that a plan may name, by name: those its step waited for, and merged ones."""
     if by is None:
         return {}
-    apart = [graph.nodes[step] for step in graph.ancestors(by)]
-    apart = [node for node in apart if node.status == "completed"]
-    own = {node.plan.name: node.id for node in (*sorted(apart, key=_by_path), by)}
+    unmerged = [graph.nodes[step] for step in graph.ancestors(by)]
+    unmerged = [node for node in unmerged if node.status == "completed"]
+    own = {node.plan.name: node.id for node in (*sorted(unmerged, key=_by_path), by)}
     return ChainMap(own, graph.merged)
 
 
 def _join(graph: Graph, planned: list[StepNode]) -> None:
-    """Have planned steps wait for others; only then is it known whom nobody needs because one of them starts_early."""
+    """Connect planned steps to those they wait for, then see which are ready: that may make others unneeded."""
     for node in planned:
         _wait(graph, node)
     for node in planned:
-        _see(graph, node)
+        _make_ready(graph, node)
 
 
 def _wait(graph: Graph, node: StepNode) -> None:
@@ -113,15 +134,15 @@ def _wait(graph: Graph, node: StepNode) -> None:
         if other.status == "completed":
             node.won += 1
         elif other.status == "skipped":
-            _pass(node, other)
+            _count_skipped(node, other)
         elif other.status != "failed" or other.id in graph.failed:  # those run again
             node.waits += 1
             other.needed_by.append(node.id)
     graph.planned += 1
 
 
-def _see(graph: Graph, node: StepNode) -> None:
-    """See whether a planned step is ready, and whom nobody needs any more if it is."""
+def _make_ready(graph: Graph, node: StepNode) -> None:
+    """Make a planned step ready if it can start; one that starts early may make others unneeded."""
     if node.status != "planned":
         return
     if node.waits and not (node.starts_early and node.won >= node.need):
@@ -133,28 +154,28 @@ def _see(graph: Graph, node: StepNode) -> None:
     insort(graph.ready, node, key=_by_path)
     if node.starts_early:
         for other_id in node.after:
-            _spare(graph, graph.nodes[other_id], node.id)
+            _release(graph, graph.nodes[other_id], node.id)
 
 
-def _pass(node: StepNode, other: StepNode) -> None:
-    """Count a step that was given up, for one that waits for it: somebody may have stood in for it, or nobody."""
+def _count_skipped(node: StepNode, other: StepNode) -> None:
+    """Count a skipped step for one that waits for it: a failed step that a caller skipped counts as ended well."""
     node.won += other.given_up_by not in (UNNEEDED, ITSELF)
     node.passed += other.given_up_by == ITSELF
 
 
-def _spare(graph: Graph, node: StepNode, winner: str) -> None:
-    """Checkpoint a step as one that nobody needs any more, unless it has ended or somebody still waits for it."""
+def _release(graph: Graph, node: StepNode, winner: str) -> None:
+    """Mark a step as unneeded, unless it has ended or a planned step still waits for it; then those before it."""
     if node.status not in ("planned", "ready", "running") or node.id in graph.unneeded:
         return
     waiting = [other for other in node.needed_by if other not in graph.unneeded]
     if any(graph.nodes[other].status == "planned" for other in waiting):
         return
-    _let_go(graph, node, winner)
+    _mark_unneeded(graph, node, winner)
     for other_id in node.after:
-        _spare(graph, graph.nodes[other_id], winner)
+        _release(graph, graph.nodes[other_id], winner)
 
 
-def _let_go(graph: Graph, node: StepNode, winner: str | None) -> None:
+def _mark_unneeded(graph: Graph, node: StepNode, winner: str | None) -> None:
     graph.unneeded[node.id] = node
     node.given_up_for = winner
 
@@ -166,14 +187,14 @@ def _by_path(node: StepNode) -> StepPath:
 # -------------------------------------------------------------------------------------------- steps
 
 
-def _begin(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
-    """Begin a ready step, or one that failed once more."""
+def _step_started(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
+    """Start a ready step, or start a failed one again."""
     node = graph.failed.pop(event.step, None)
     if node is not None and node.step is not None:
         _try_again(state, node, node.step)
         node.step.attempt, node.step.status, node.step.error = event.attempt, "running", None
         node.step.paused = False
-        if not node.owes:
+        if not node.owes_results:
             _read(state, node, node.step)
     else:
         node = graph.nodes.get(event.step)
@@ -183,7 +204,7 @@ def _begin(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
         node.step = StepState(node.id, event.index, event.attempt)
         node.step.started, node.step.started_seq = event.time, event.seq
         graph.started += 1
-        _look(state, graph, node)
+        _fix_view(state, graph, node)
         _read(state, node, node.step)
     node.status = "running"
     graph.running[node.id] = node
@@ -193,98 +214,98 @@ def _begin(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
 def _read(state: TaskState, node: StepNode, step: StepState) -> None:
     node.read += tuple(state.unread)
     for words in state.unread:
-        _say(state, node, spoken(words))
+        _add_message(state, node, spoken(words))
         step.input += words.parts
     state.unread.clear()
 
 
-def _look(state: TaskState, graph: Graph, node: StepNode) -> None:
-    """Settle what a step sees: all that was said so far if nothing runs beside it, else what came before it."""
+def _fix_view(state: TaskState, graph: Graph, node: StepNode) -> None:
+    """Fix what a step sees: the whole conversation if nothing runs beside it, else what came before it."""
     before = graph.ancestors(node)
     node.alone = not graph.running and not graph.ready and not graph.planned_beside(node)
-    node.alone = node.alone and all(other.id in before for other in graph.apart)
+    node.alone = node.alone and all(other.id in before for other in graph.unmerged)
     node.since = len(state.messages)
     if node.alone:
         _merge(state, graph)
         node.since, node.merged = len(state.messages), True
         graph.merged[node.plan.name] = node.id
     else:
-        node.ahead = tuple([other for other in graph.apart if other.id in before])
+        node.ahead = tuple([other for other in graph.unmerged if other.id in before])
     node.saw = len(state.messages)
 
 
 def seen_by(state: TaskState, node: StepNode) -> Sequence[Message]:
-    """Return the conversation as a step sees it: what was said before it, and by itself."""
+    """Return the conversation as a step sees it: the messages before it, and its own."""
     if node.alone:
         return state.view
     before = MessageView(state.messages, node.saw)
-    return [*before, *[said for other in node.ahead for said in words_of(other)], *node.said]
+    return [*before, *[said for other in node.ahead for said in messages_of(other)], *node.messages]
 
 
-def words_of(node: StepNode) -> list[Message]:
-    """Return what a step brings into the conversation: of one that did not end well only what others said to it."""
+def messages_of(node: StepNode) -> list[Message]:
+    """Return what a step adds to the conversation; if it did not end well, only the input it read."""
     if node.alone or node.status == "completed":
-        return node.said
+        return node.messages
     return [spoken(words) for words in node.read]
 
 
 def _merge(state: TaskState, graph: Graph) -> None:
-    """Bring the words of all that ended beside each other into the conversation, in order of path."""
+    """Add the messages of all ended steps to the conversation, in order of path."""
     since = len(state.messages)
-    for node in graph.apart:
-        state.messages.extend(words_of(node))
+    for node in graph.unmerged:
+        state.messages.extend(messages_of(node))
         node.merged, node.since = True, since
         if node.status == "completed":
             graph.merged[node.plan.name] = node.id
-    graph.apart.clear()
+    graph.unmerged.clear()
 
 
-def _say(state: TaskState, node: StepNode, message: Message) -> None:
-    node.said.append(message)
+def _add_message(state: TaskState, node: StepNode, message: Message) -> None:
+    node.messages.append(message)
     if node.alone:
         state.messages.append(message)
 
 
-def _complete(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
-    """End a step well: who waited for it may be ready, and what it planned is planned."""
+def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
+    """Complete a step: steps that wait for it may be ready, and what it planned is planned."""
     node = _running(state, graph, event)
     step = _ended(graph, node, event)
-    _answer_calls(state, node, step)
+    _add_results(state, node, step)
     step.status, step.last, step.output = "completed", event.last, event.output
     step.sources, step.artifacts = event.sources, event.artifacts
     node.status, node.reason = "completed", event.reason
     if event.reason is not None:
         state.reasons.append(event.reason)
     if event.last:
-        said = node.said[-1] if node.said else None
+        said = node.messages[-1] if node.messages else None
         words = answer_text(event.output)
         if said is None or said.role != "assistant" or said.text != words:
-            _say(state, node, Message("assistant", (Text(words or "null"),)))
-    _file(state, graph, node, step)
+            _add_message(state, node, Message("assistant", (Text(words or "null"),)))
+    _add_ended(state, graph, node, step)
     for other in node.needed_by:
         waiting = graph.nodes[other]
         waiting.won, waiting.waits = waiting.won + 1, waiting.waits - 1
-        _see(graph, waiting)
+        _make_ready(graph, waiting)
     if event.next:
         plan(state, graph, event.next, node)
     if event.last and not state.answered:
         for other in graph.running.values():
-            _let_go(graph, other, node.id)
+            _mark_unneeded(graph, other, node.id)
         for other in (*graph.running.values(), *graph.failed.values()):
             if not other.merged:  # nothing is to be said after the answer that was said before it
-                insort(graph.apart, other, key=_by_path)
+                insort(graph.unmerged, other, key=_by_path)
         _merge(state, graph)
         if state.unread:
-            begin_anew(state, graph)
+            begin_again(state, graph)
             return
         state.answered, state.output, state.error = True, event.output, None
         state.output_text = answer_text(event.output)
 
 
-def begin_anew(state: TaskState, graph: Graph) -> None:
-    """Take back that a task has its answer, for words that no step read: it begins again with its first steps.
+def begin_again(state: TaskState, graph: Graph) -> None:
+    """Take the task's answer back, since input came that no step has read: the task begins again with its first steps.
 
-    What is left of the others is given up, as it would be if the answer stood.
+    Steps that have not ended are given up, as they would be if the answer stood.
     """
     winner = None
     for step in state.steps:
@@ -295,7 +316,7 @@ def begin_anew(state: TaskState, graph: Graph) -> None:
         if node.status in ("planned", "ready", "running") or node.id in graph.failed:
             if not node.merged:
                 node.merged, node.since = True, len(state.messages)
-            _let_go(graph, node, winner)
+            _mark_unneeded(graph, node, winner)
 
 
 def _ended(graph: Graph, node: StepNode, event: e.Event) -> StepState:
@@ -303,35 +324,35 @@ def _ended(graph: Graph, node: StepNode, event: e.Event) -> StepState:
     assert step is not None, "it has begun"
     graph.running.pop(node.id, None)
     graph.failed.pop(node.id, None)
-    graph.unneeded.pop(node.id, None)  # it was quicker than whoever wanted to stop it
+    graph.unneeded.pop(node.id, None)  # it ended before it was stopped
     step.ended, step.ended_seq = event.time, event.seq
     return step
 
 
-def _file(state: TaskState, graph: Graph, node: StepNode, step: StepState) -> None:
-    """Put a step that ended among those that have, in its place."""
+def _add_ended(state: TaskState, graph: Graph, node: StepNode, step: StepState) -> None:
+    """Add a step to those that have ended, in order of path."""
     places = [graph.nodes[other.id].path for other in state.steps[-1:]]
     if not places or places[0] < node.path:
         state.steps.append(step)
     else:
         insort(state.steps, step, key=lambda other: graph.nodes[other.id].path)
     if not node.merged:
-        insort(graph.apart, node, key=_by_path)
+        insort(graph.unmerged, node, key=_by_path)
 
 
-def _fail(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
-    """Note that a step failed: the task can go on if all who wait for it can do without it, and somebody does."""
+def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
+    """Fail a step: the task goes on if steps wait for it and all of them can do without it."""
     node = _running(state, graph, event)
     step = _ended(graph, node, event)
-    _answer_calls(state, node, step)
+    _add_results(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
     waiting = [graph.nodes[other] for other in node.needed_by]
     for other in waiting:
         other.waits -= 1
     if waiting and all(other.status != "planned" or other.possible for other in waiting):
-        _file(state, graph, node, step)
+        _add_ended(state, graph, node, step)
         for other in waiting:
-            _see(graph, other)
+            _make_ready(graph, other)
         return
     for other in waiting:
         other.waits += 1
@@ -339,10 +360,10 @@ def _fail(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     state.error = event.error
 
 
-def _skip(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
-    """Give a step up: one that failed counts as ended well from then on, one that nobody needs as not.
+def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
+    """Skip a step: a failed one that a caller skips counts as ended well from then on, an unneeded one does not.
 
-    One that gives itself up is waited for no longer; those who hurry wait for others in its place, if there are any.
+    A step that gives itself up is waited for no longer; steps that start early wait for another in its place.
     """
     node = graph.nodes[event.step]
     if node.status in ("completed", "skipped"):
@@ -357,21 +378,21 @@ def _skip(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
         else:
             graph.planned -= 1
     step = _ended(graph, node, event)
-    _answer_calls(state, node, step)
+    _add_results(state, node, step)
     step.status, node.status, node.given_up_by = "skipped", "skipped", event.by
     step.error = event.error or step.error
-    _file(state, graph, node, step)
+    _add_ended(state, graph, node, step)
     for other in node.needed_by:
         waiting = graph.nodes[other]
         waiting.waits -= 1
-        _pass(waiting, node)
-        _see(graph, waiting)
+        _count_skipped(waiting, node)
+        _make_ready(graph, waiting)
 
 
 def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
-    """Forget what did not succeed in a step that failed, so that it happens again when the function is entered.
+    """Drop the failed requests of a failed step from its memo, so that its function makes them again.
 
-    But for calls whose failure the model was told of before its newest answer: that is said, and was gone on from.
+    Calls whose failure the model read before its newest answer stay: the conversation went on from them.
     """
     told = {base_call_id(call.id) for call in step.calls if call.asked} - set(node.newest_calls)
     for key, kept in list(node.memo.items()):
@@ -381,33 +402,30 @@ def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
             del node.memo[key]
         elif (
             isinstance(done, CallState)
-            and (done.failed or _is_refused(done))
+            and (done.failed or _was_refused(done))
             and base_call_id(done.id) not in told
         ):
             kept.done = _call_again(state, node, step, done)
 
 
 def reopen(state: TaskState, graph: Graph) -> None:
-    """Want calls once more that were refused because a limit ended the task: their functions never heard of that."""
+    """Propose calls again that were refused because a limit ended the task: their functions saw no result."""
     for node in graph.running.values():
         for kept in node.memo.values():
-            if isinstance(kept.done, CallState) and _is_refused(kept.done) and node.step is not None:
+            if isinstance(kept.done, CallState) and _was_refused(kept.done) and node.step is not None:
                 kept.done = _call_again(state, node, node.step, kept.done)
 
 
-def _is_refused(call: CallState) -> bool:
-    """Whether a call was not let begin, or not again: its function never heard of that."""
+def _was_refused(call: CallState) -> bool:
+    """Whether a call was refused its start, or its next attempt: its function saw no result."""
     return call.outcome == "refused" or (call.error is not None and call.error.kind == "refused")
 
 
 def _call_again(state: TaskState, node: StepNode, step: StepState, call: CallState) -> CallState:
-    """Put a new call in the place of one that came to nothing."""
-    if base_call_id(call.id) in node.newest_calls and not node.owes:
-        _unsay(state, node)
-    again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments, call.problem)
-    again.asked, again.offered = call.asked, call.offered
-    again.effect, again.cut_off = call.effect, call.doubts
-    step.calls[step.calls.index(call)] = step.open[again.id] = again
+    """Replace a failed or refused call by a new one."""
+    if base_call_id(call.id) in node.newest_calls and not node.owes_results:
+        _remove_results(state, node)
+    again = repeat_call(step, call)
     if call.outcome != "refused":
         _count(state, node)
     return again
@@ -418,21 +436,21 @@ def _count(state: TaskState, node: StepNode) -> None:
     node.calls += 1
 
 
-def _unsay(state: TaskState, node: StepNode) -> None:
-    """Take back that results were said: one of them is to be another."""
-    place = next(i for i in range(len(node.said) - 1, -1, -1) if node.said[i].role == "tool")
+def _remove_results(state: TaskState, node: StepNode) -> None:
+    """Take the results of the newest answer out of the conversation: one of them will be another."""
+    place = next(i for i in range(len(node.messages) - 1, -1, -1) if node.messages[i].role == "tool")
     if node.alone:
-        there = len(state.messages) - len(node.said) + place
+        there = len(state.messages) - len(node.messages) + place
         state.messages = [*state.messages[:there], *state.messages[there + 1 :]]
-    del node.said[place]
-    node.owes = True
+    del node.messages[place]
+    node.owes_results = True
 
 
 # ------------------------------------------------------------------------------ what functions do
 
 
 def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) -> None:
-    """Take down that a function wants the model asked."""
+    """Note a function's request to the model."""
     node = _running(state, graph, event)
     step = node.step
     call = ModelCall(event.call, event, attempt=node.tried.get(event.key, 0))
@@ -445,7 +463,7 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
         call.side_length = call.follows.side_length + 1
     call.side_length += len(event.messages or ())
     if call.sees_conversation and step is not None:
-        _answer_calls(state, node, step)
+        _add_results(state, node, step)
     node.requests += 1
     node.model_calls[event.call] = call
     node.memo[event.key] = MemoEntry(event.digest, call)
@@ -462,10 +480,10 @@ def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> N
     if names is not None and event.message.tool_calls:
         node.offers[call_id] = names
     if call.in_conversation:
-        _say(state, node, event.message)
+        _add_message(state, node, event.message)
         step.text = event.message.text
         node.newest_calls = tuple([part.id for part in event.message.parts if type(part) is ToolCall])
-        node.owes = bool(node.newest_calls)
+        node.owes_results = bool(node.newest_calls)
 
 
 def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
@@ -476,7 +494,7 @@ def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
 
 
 def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> None:
-    """Take down that a function wants a tool called."""
+    """Note a function's request for a tool call."""
     node = _running(state, graph, event)
     step = node.step
     assert step is not None, "it runs"
@@ -484,8 +502,8 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     call.asked = event.asked
     # A call that no request asked for is the function's own.
     call.offered = node.offers.get(asking_id(event.call))
-    if event.asked and not node.owes:
-        _unsay(state, node)  # the task had ended before its function came to make the call
+    if event.asked and not node.owes_results:
+        _remove_results(state, node)  # the task had ended before its function came to make the call
     node.requests += 1
     step.calls.append(call)
     step.open[call.id] = call
@@ -493,31 +511,31 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     _count(state, node)
 
 
-def called(state: TaskState, node: StepNode, step: StepState) -> None:
-    """Say the results of the calls in a step's newest answer once the last of them has ended."""
-    if not node.owes:
+def call_ended(state: TaskState, node: StepNode, step: StepState) -> None:
+    """Add the results of the calls in a step's newest answer once the last of them has ended."""
+    if not node.owes_results:
         return
     ended = {base_call_id(call.id) for call in step.calls if call.asked and call.status == "ended"}
     if ended.issuperset(node.newest_calls):
-        _answer_calls(state, node, step)
+        _add_results(state, node, step)
 
 
 def leave(state: TaskState, graph: Graph) -> list[Message]:
-    """Leave a well-formed conversation behind where functions were cut off as the task ended.
+    """Return the messages of all steps that are not in the conversation yet, in order of path, as the task ends.
 
-    Returns what was said in it and is not there yet, in order of path.
+    Calls whose functions were cut off get their results first, so that the conversation is well-formed.
     """
     for node in graph.running.values():
         if node.step is not None:
-            _answer_calls(state, node, node.step)
+            _add_results(state, node, node.step)
     left = [node for node in (*graph.running.values(), *graph.failed.values()) if not node.merged]
-    said = {node.id: node.said for node in left if node.id not in graph.unneeded}
-    nodes = sorted([*graph.apart, *left], key=_by_path)
-    return [message for node in nodes for message in said.get(node.id, words_of(node))]
+    said = {node.id: node.messages for node in left if node.id not in graph.unneeded}
+    nodes = sorted([*graph.unmerged, *left], key=_by_path)
+    return [message for node in nodes for message in said.get(node.id, messages_of(node))]
 
 
 def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
-    """Take down a value."""
+    """Note a value that a function asked to keep."""
     node = _running(state, graph, event)
     node.memo[event.key] = MemoEntry("", MemoValue(event.value))
 
@@ -531,14 +549,14 @@ def _running(state: TaskState, graph: Graph, event: Any) -> StepNode:
     return node
 
 
-def _answer_calls(state: TaskState, node: StepNode, step: StepState) -> None:
-    """Say the results of the calls in a step's newest answer; those that its function did not want did not run."""
-    if not node.owes:
+def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
+    """Add the results of the calls in a step's newest answer; calls that its function did not make did not run."""
+    if not node.owes_results:
         return
     made = {base_call_id(call.id): call for call in step.calls if call.asked and call.status == "ended"}
     place = _last_answer(node)
-    said = results([made.get(part.id) or _not_made(step, part) for part in node.said[place].tool_calls])
-    node.owes = False
+    said = results([made.get(part.id) or _not_made(step, part) for part in node.messages[place].tool_calls])
+    node.owes_results = False
     _insert(state, node, place + 1, said)
 
 
@@ -548,25 +566,25 @@ def _not_made(step: StepState, part: ToolCall) -> CallState:
 
 
 def _last_answer(node: StepNode) -> int:
-    return next(i for i in range(len(node.said) - 1, -1, -1) if node.said[i].role == "assistant")
+    return next(i for i in range(len(node.messages) - 1, -1, -1) if node.messages[i].role == "assistant")
 
 
 def _insert(state: TaskState, node: StepNode, place: int, message: Message) -> None:
-    """Say something among what a step has said: words may have come since an answer whose results are taken back."""
-    if place == len(node.said):
-        _say(state, node, message)
+    """Insert a message among a step's own: input may follow the answer whose results come now."""
+    if place == len(node.messages):
+        _add_message(state, node, message)
         return
     if node.alone:
-        there = len(state.messages) - len(node.said) + place
+        there = len(state.messages) - len(node.messages) + place
         state.messages = [*state.messages[:there], message, *state.messages[there:]]
-    node.said.insert(place, message)
+    node.messages.insert(place, message)
 
 
 # --------------------------------------------------------------------------------------------- undo
 
 
-def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
-    """Take steps back with all that came of them; what a step that stays had planned is planned once more."""
+def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
+    """Take steps back with all their dependents; steps planned by one that stays are planned again."""
     ids = graph.dependents({step for step in event.steps if step in graph.nodes})
     gone = sorted([graph.nodes.pop(step) for step in ids], key=_by_path)
     merged = [node.since for node in gone if node.merged]
@@ -586,7 +604,7 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     for index in (graph.running, graph.failed, graph.unneeded):
         for step in ids & set(index):
             del index[step]
-    graph.apart = [node for node in graph.apart if node.id not in ids]
+    graph.unmerged = [node for node in graph.unmerged if node.id not in ids]
     graph.ready = [node for node in graph.ready if node.id not in ids]
     for node in graph.nodes.values():
         node.needed_by = [other for other in node.needed_by if other not in ids]
@@ -606,26 +624,26 @@ def _rewind(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     state.output = last.output if last is not None and state.answered else None
     state.output_text = answer_text(state.output)
     if last is not None and state.unread:
-        begin_anew(state, graph)
+        begin_again(state, graph)
 
 
 def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
-    """Cut the conversation off, and put the words of those that stay apart again."""
+    """Cut the conversation; the steps that stay are unmerged again."""
     state.messages = state.messages[:since]
     back = [node for node in graph.nodes.values() if node.merged and node.since >= since]
     for node in back:
         node.merged = False
         if node.id not in graph.running and node.id not in graph.failed:
-            insort(graph.apart, node, key=_by_path)
+            insort(graph.unmerged, node, key=_by_path)
     for node in back:
         if node.alone and (node.id in graph.running or node.id in graph.failed):
             before = graph.ancestors(node)
-            node.ahead = tuple([other for other in graph.apart if other.id in before])
+            node.ahead = tuple([other for other in graph.unmerged if other.id in before])
             node.alone, node.saw = False, since
 
 
 def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
-    """Plan the steps that were taken back but not those who planned them, under new ids, in their old places."""
+    """Plan again the steps that were taken back while their planner stays: new ids, old paths."""
     again = [node for node in gone if node.by is None or node.by in graph.nodes]
     renamed = {node.id: planned_step_id(state.branch, node.path) for node in again}
     for node in again:
@@ -646,15 +664,15 @@ def inherit(graph: Graph) -> None:
 
 
 RULES: dict[type[e.Event], Callable[[TaskState, Graph, Any], None]] = {
-    e.StepStarted: _begin,
+    e.StepStarted: _step_started,
     e.ModelRequested: _model_requested,
     e.ModelReturned: _model_returned,
     e.ModelFailed: _model_failed,
     e.CallRequested: _call_requested,
     e.ValueKept: _value_kept,
-    e.StepCompleted: _complete,
-    e.StepFailed: _fail,
-    e.StepSkipped: _skip,
-    e.Rewound: _rewind,
+    e.StepCompleted: _step_completed,
+    e.StepFailed: _step_failed,
+    e.StepSkipped: _step_skipped,
+    e.Rewound: _rewound,
 }
-"""What is otherwise in a task that has a graph."""
+"""The rules that differ in a task that has a graph."""

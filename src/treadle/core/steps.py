@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from treadle.core.data import mutable
 from treadle.core.events import Failure, InputReceived, ModelRequested, Outcome, TypedAnswer
+from treadle.core.ids import repeated_call_id
 from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
 from treadle.core.model import NO_USAGE, Finish, Tries, Usage
 from treadle.core.tools import EffectClass
@@ -160,6 +161,15 @@ class CallState:
     def as_tool_call(self) -> ToolCall:
         """The call as `undo=` and `reconcile=` receive it."""
         return ToolCall(self.id, self.name, copied(self.arguments), output=copied(self.output))
+
+
+def repeat_call(step: StepState, call: CallState) -> CallState:
+    """Put a new call in the place of one that ended and is made again, and return it."""
+    again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments, call.problem)
+    again.asked, again.offered = call.asked, call.offered
+    again.effect, again.cut_off = call.effect, call.doubts
+    step.calls[step.calls.index(call)] = step.open[again.id] = again
+    return again
 
 
 @mutable

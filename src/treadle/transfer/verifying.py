@@ -251,7 +251,7 @@ class _Reading:
         alone = (
             [node for node in state.graph.running.values() if node.alone] if state.graph is not None else []
         )
-        if alone and alone[0].owes:
+        if alone and alone[0].owes_results:
             messages = messages[: alone[0].since]  # its calls have not all been answered yet
         if step is not None and step.open:
             messages = messages[: step.first_message]  # its calls have not all ended yet

@@ -265,7 +265,9 @@ def test_messages_that_are_missing_in_the_conversation_are_seen(monkeypatch: pyt
     events.insert(4, e.InputReceived((Text("and?"),)))
     events[7], events[8] = e.StepCompleted("s3", True, "done"), e.StepSkipped("s2", "join")
     assert found(numbered(*events)) == set()
-    monkeypatch.setattr(schedule, "words_of", lambda node: node.said if node.status == "completed" else [])
+    monkeypatch.setattr(
+        schedule, "messages_of", lambda node: node.messages if node.status == "completed" else []
+    )
     assert "well_formed" in found(numbered(*events))
 
 

@@ -19,7 +19,7 @@ from treadle.core.fold import apply
 from treadle.core.graph import Graph
 from treadle.core.messages import Message
 from treadle.core.render import spoken
-from treadle.core.schedule import words_of
+from treadle.core.schedule import messages_of
 from treadle.core.state import TaskState, start
 from treadle.testing.audit.events import Violation, well_formed
 
@@ -115,7 +115,7 @@ def _ignores_messages(state: TaskState) -> bool:
 def _owes_results(state: TaskState) -> bool:
     """Tell whether calls were requested whose results are not in the conversation yet."""
     if state.graph is not None:
-        return any(node.owes for node in state.graph.running.values())
+        return any(node.owes_results for node in state.graph.running.values())
     return state.step is not None and bool(state.step.open)
 
 
@@ -173,7 +173,7 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
     began = [node.step for node in nodes if node.step is not None]
     own = state.messages[len(state.history) : len(state.messages) - state.closing]
     for name, counted, expected in (
-        ("its conversation", own, [message for node in merged for message in words_of(node)]),
+        ("its conversation", own, [message for node in merged for message in messages_of(node)]),
         ("answers", state.turn, sum(node.answers for node in nodes)),
         ("calls", state.tool_calls, sum(node.calls for node in nodes)),
         ("steps begun", graph.started, sum(step.started_seq != step.ended_seq for step in began)),
