@@ -1,4 +1,4 @@
-"""What the nodes of a pipeline do: call a function, call a tool, ask the model; and what they know when they do it."""
+"""The actions of a pipeline's nodes: call a function, call a tool, ask the model; and the context of an action."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Protocol, cast
 from treadle.agents.agent import Agent
 from treadle.agents.finish_reasons import early_finish
 from treadle.agents.workers.step_context import StepContext
-from treadle.agents.workers.worker import is_async
+from treadle.agents.workers.worker import is_async, qualified_name
 from treadle.core.data import frozen
 from treadle.core.messages import Json, Message, Text, content
 from treadle.core.model import ModelSettings
@@ -20,20 +20,21 @@ from treadle.policy.limits import Limits
 from treadle.ports import C, Model, Tool
 
 TASK_INPUT: Final = "input"
-"""What the task's input is called in a template."""
+"""The name of the task's input in a template."""
 
 
 @frozen
 class NodeContext(Generic[C]):
-    """What a node of a pipeline may know and do.
+    """A node of a pipeline, as its function sees it.
 
     Args:
-        name: the node's.
-        input: what `Node(input=)` gave it.
+        name: the name of the node.
+        input: the value of `Node(input=)`.
         text: the task's input, as text.
-        results: values of the nodes it follows, by name; without those that were skipped, or failed.
-        state: the state that the nodes before it share, as they left it.
-        step: to ask the model (`step.call_model`), to call tools (`step.call_tool`), to keep values (`step.once`).
+        results: the values of the nodes it follows, by name, without those that were skipped or failed.
+        state: the shared state, as the nodes before this one left it.
+        step: the step's context, to call the model (`step.call_model`) and tools (`step.call_tool`), or to journal a
+            value (`step.once`).
     """
 
     name: str
@@ -46,17 +47,17 @@ class NodeContext(Generic[C]):
 
 @frozen
 class Ask:
-    """A question to the model, beside the conversation; the node's value is the text of the answer.
+    """A prompt to the model outside the conversation; the node's value is the text of the answer.
 
     Args:
         prompt: a template, or a function of `NodeContext` that returns the text. In a template `{name}` is the value of
-            a node that is followed, or what the state holds under that name, `{name[key]}` a part of it, and `{input}`
-            the task's input; `{{` and `}}` are braces.
+            a followed node, else of the state, `{name[key]}` a part of it, and `{input}` the task's input; `{{` and
+            `}}` are braces.
         instructions: in place of the agent's.
-        tools: of the agent's tools, those that the model may call before it answers; by name, or as they are.
-        rounds: how many answers in a row may be calls of tools.
-        after_conversation: show the model the conversation before the prompt: the task's input with its pictures, and
-            what the thread holds. The answer stays beside it.
+        tools: the tools of the agent that the model may call before it answers, or their names.
+        rounds: how many answers in a row may call tools.
+        after_conversation: put the conversation before the prompt: the task's input with its pictures, and the
+            thread's messages. The answer stays out of it.
     """
 
     prompt: str | Callable[[NodeContext[Any]], str]
@@ -66,32 +67,32 @@ class Ask:
     after_conversation: bool = False
 
 
-class Run(Protocol):
-    """What a node does."""
+class NodeAction(Protocol):
+    """The action of a node."""
 
     @property
     def tools(self) -> Sequence[str | Tool]:
-        """Return the tools it may call."""
+        """Return the tools that it may call."""
         ...
 
     @property
     def templates(self) -> Sequence[Json]:
-        """Return what is filled in before it is used."""
+        """Return the templates that are filled before the action."""
         ...
 
     @property
     def facts(self) -> Json:
-        """Return what tells it from others."""
+        """Return JSON data that differs between actions, for the fingerprint of an agent."""
         ...
 
     async def __call__(self, ctx: NodeContext[Any]) -> Any:
-        """Do it, and return the node's value."""
+        """Perform the action and return the node's value."""
         ...
 
 
 @frozen
 class CallFunction:
-    """Call a function of `NodeContext`; one that is not async, in a thread."""
+    """Call a function of `NodeContext`, in a thread unless it is async."""
 
     function: Callable[[NodeContext[Any]], Any]
     tools: tuple[()] = ()
@@ -99,11 +100,11 @@ class CallFunction:
 
     @property
     def facts(self) -> Json:
-        """Return what tells it from others."""
-        return f"function:{called(self.function)}"
+        """Return JSON data that differs between actions, for the fingerprint of an agent."""
+        return f"function:{qualified_name(self.function)}"
 
     async def __call__(self, ctx: NodeContext[Any]) -> Any:
-        """Call it."""
+        """Call the function."""
         function = self.function
         value = function(ctx) if is_async(function) else await ctx.step.in_thread(lambda: function(ctx))
         return await cast("Awaitable[Any]", value) if isinstance(value, Awaitable) else value
@@ -111,7 +112,7 @@ class CallFunction:
 
 @frozen
 class UseTool:
-    """Call a tool with arguments that `Node(input=)` gave; templates in them are filled in."""
+    """Call a tool with the arguments of `Node(input=)`, whose texts are templates."""
 
     tool: str | Tool
     arguments: Json | Callable[[NodeContext[Any]], Json]
@@ -128,27 +129,30 @@ class UseTool:
 
     @property
     def facts(self) -> Json:
-        """Return what tells it from others."""
+        """Return JSON data that differs between actions, for the fingerprint of an agent."""
         return f"tool:{tool_name(self.tool)}"
 
     async def __call__(self, ctx: NodeContext[Any]) -> Any:
-        """Call it; under one key, so that other arguments after a crash are an error and no second call."""
-        given = self.arguments(ctx) if callable(self.arguments) else filled(ctx.input, ctx)
-        if not isinstance(given, dict | None):
-            raise WorkerError(f"node {ctx.name!r}: input= must return a tool's arguments, got {given!r:.200}")
-        arguments = cast("dict[str, Json]", given or {})
-        return await ctx.step.call_tool(tool_name(self.tool), arguments, key="pipeline")
+        """Call the tool, under one key: other arguments after a crash are an error and not a second call."""
+        arguments = self.arguments(ctx) if callable(self.arguments) else filled(ctx.input, ctx)
+        if not isinstance(arguments, dict | None):
+            raise WorkerError(
+                f"node {ctx.name!r}: input= must return a tool's arguments, got {arguments!r:.200}"
+            )
+        return await ctx.step.call_tool(
+            tool_name(self.tool), cast("dict[str, Json]", arguments or {}), key="pipeline"
+        )
 
 
 @frozen
 class AskModel:
-    """Ask the model until it answers without calling a tool."""
+    """Call the model until it answers without calling a tool."""
 
     ask: Ask
 
     @property
     def tools(self) -> Sequence[str | Tool]:
-        """Return the tools that it offers."""
+        """Return the tools that each request offers."""
         return self.ask.tools
 
     @property
@@ -158,21 +162,21 @@ class AskModel:
 
     @property
     def facts(self) -> Json:
-        """Return what tells it from others."""
+        """Return JSON data that differs between actions, for the fingerprint of an agent."""
         ask = self.ask
-        prompt = called(ask.prompt) if callable(ask.prompt) else ask.prompt
+        prompt = qualified_name(ask.prompt) if callable(ask.prompt) else ask.prompt
         return {
             "ask": prompt,
             "instructions": ask.instructions,
-            "tools": [tool_name(one) for one in ask.tools],
+            "tools": [tool_name(tool) for tool in ask.tools],
         }
 
     async def __call__(self, ctx: NodeContext[Any]) -> Any:
-        """Ask."""
+        """Send the prompt, and the results of calls after it, until the model answers."""
         ask = self.ask
         prompt = ask.prompt(ctx) if callable(ask.prompt) else filled(ask.prompt, ctx, whole=False)
         messages = [Message("user", content(cast("str", prompt)))]
-        names = [tool_name(one) for one in ask.tools]
+        names = [tool_name(tool) for tool in ask.tools]
         for turn in range(ask.rounds + 1):
             answer = await ctx.step.call_model(
                 messages,
@@ -191,24 +195,23 @@ class AskModel:
         raise ModelError(f"node {ctx.name!r}: the model called tools in {ask.rounds + 1} answers in a row")
 
 
-# ---------------------------------------------------------------------------------------- what is given
+# ---------------------------------------------------------------------------------------------- arguments
 
 
-def run_for(node: str, run: Any, given: Any) -> Run:
-    """Return what a node does, of what it was given; raises `ConfigurationError`."""
+def node_action(node: str, run: Any, input: Any) -> NodeAction:
+    """Return the action of a node with these arguments; raises `ConfigurationError` for wrong ones."""
     if isinstance(run, Agent):
-        run = _as_ask(node, cast("Agent[Any]", run), given)
-        given = None
+        return node_action(node, _as_ask(node, cast("Agent[Any]", run), input), None)
     if isinstance(run, (str, Tool)):
-        if not (given is None or isinstance(given, dict) or callable(given)):
+        if not (input is None or isinstance(input, dict) or callable(input)):
             raise ConfigurationError(
                 f"node {node!r}: input must be the arguments of the tool {tool_name(run)!r} as an object, or a function"
-                f" that returns them, got {given!r}"
+                f" that returns them, got {input!r}"
             )
-        return UseTool(run, cast("Any", given))
+        return UseTool(run, cast("Any", input))
     if isinstance(run, Ask):
         _check_ask(node, run)
-        if given is not None:
+        if input is not None:
             raise ConfigurationError(f"node {node!r}: Ask(...) takes no input; write it into the prompt")
         return AskModel(run)
     if isinstance(run, type) or not callable(run):
@@ -216,8 +219,8 @@ def run_for(node: str, run: Any, given: Any) -> Run:
             f"node {node!r}: run must be a function of NodeContext, a tool or its name, Ask(...) or an Agent, got "
             f"{run!r}"
         )
-    if callable(given):
-        raise ConfigurationError(f"node {node!r}: input must be JSON data for a function, got {given!r}")
+    if callable(input):
+        raise ConfigurationError(f"node {node!r}: input must be JSON data for a function, got {input!r}")
     return CallFunction(run)
 
 
@@ -236,19 +239,19 @@ def _check_ask(node: str, ask: Ask) -> None:
 
 
 def _as_ask(node: str, agent: Agent[Any], input: Any) -> Ask:
-    """Return the question that an agent is, within a node; what a node cannot keep of it is refused."""
-    plain = {
+    """Return the prompt that runs an agent in a node; raises `ConfigurationError` for settings that a node ignores."""
+    settings = {
         "worker": (agent.worker, "function_calling"),
         "output_type": (agent.output_type, str),
         "offer": (agent.offer, None),
         "limits": (agent.limits, Limits()),
         "model_settings": (agent.model_settings, ModelSettings()),
     }
-    own = next((field for field, (given, kept) in plain.items() if given != kept), None)
-    if own is not None or not isinstance(agent.instructions, str):
+    changed = next((field for field, (value, default) in settings.items() if value != default), None)
+    if changed is not None or not isinstance(agent.instructions, str):
         raise ConfigurationError(
-            f"node {node!r}: the agent {agent.name!r} has its own {own or 'instructions as a function'}, which a node "
-            "cannot keep to: it runs within the task of the pipeline's agent. Use Ask(...), or a function that calls "
+            f"node {node!r}: the agent {agent.name!r} has its own {changed or 'instructions as a function'}, which a "
+            "node cannot keep to: it runs within the task of the pipeline's agent. Use Ask(...), or a function that calls "
             "ctx.step.call_model"
         )
     prompt = "{" + TASK_INPUT + "}" if input is None else input
@@ -256,7 +259,7 @@ def _as_ask(node: str, agent: Agent[Any], input: Any) -> Ask:
 
 
 def same_model(agent: Agent[Any], model: str | Model) -> bool:
-    """Whether an agent within a node has the model that it will be asking."""
+    """Whether an agent in a node has this model."""
     return agent.model is model or (isinstance(model, str) and agent.model == model)
 
 
@@ -265,16 +268,11 @@ def tool_name(tool: str | Tool) -> str:
     return tool if isinstance(tool, str) else tool.spec.name
 
 
-def called(function: Any) -> str:
-    """Return what a function is called in code."""
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
-
-
 # --------------------------------------------------------------------------------------------- templates
 
 
 def filled(template: Json, ctx: NodeContext[Any], *, whole: bool = True) -> Json:
-    """Return JSON data with its texts filled in; with `whole`, a text that is but one `{name}` becomes that value."""
+    """Return JSON data with its templates filled; with `whole`, a text that is just `{name}` becomes that value."""
     if isinstance(template, dict):
         return {key: filled(item, ctx) for key, item in cast("dict[str, Json]", template).items()}
     if isinstance(template, list):
@@ -285,27 +283,27 @@ def filled(template: Json, ctx: NodeContext[Any], *, whole: bool = True) -> Json
     if whole and len(pieces) == 1 and pieces[0][1] is not None and not pieces[0][0]:
         return _value(pieces[0][1], ctx)
     return "".join(
-        [words + ("" if field is None else answer_text(_value(field, ctx))) for words, field, _, _ in pieces]
+        [text + ("" if field is None else answer_text(_value(field, ctx))) for text, field, _, _ in pieces]
     )
 
 
 def names_in(template: Json) -> set[str]:
-    """Return the names that a template names; raises `ValueError` for one that is none."""
+    """Return the names in a template; raises `ValueError` for a field that is no name."""
     if isinstance(template, dict):
         return {name for item in cast("dict[str, Json]", template).values() for name in names_in(item)}
     if isinstance(template, list):
         return {name for item in cast("list[Json]", template) for name in names_in(item)}
     if not isinstance(template, str):
         return set()
-    found: set[str] = set()
+    names: set[str] = set()
     for _, field, spec, conversion in Formatter().parse(template):
         if field is None:
             continue
         name, _, rest = field.partition("[")
         if spec or conversion or not name or "." in name or (rest and not rest.endswith("]")):
             raise ValueError(f"{{{field}}} must be a name, or a name and keys like {{name[key]}}")
-        found.add(name)
-    return found
+        names.add(name)
+    return names
 
 
 def _value(field: str, ctx: NodeContext[Any]) -> Json:
@@ -315,7 +313,7 @@ def _value(field: str, ctx: NodeContext[Any]) -> Json:
     elif name in ctx.results:
         value = ctx.results[name]
     elif name in ctx.step.results:
-        return None  # it was skipped
+        return None  # the node was skipped
     elif name in ctx.state:
         value = ctx.state[name]
     else:
@@ -329,5 +327,5 @@ def _value(field: str, ctx: NodeContext[Any]) -> Json:
 
 
 def text_of(parts: Sequence[Any]) -> str:
-    """Return the text among content parts."""
+    """Return the texts of content parts, a line each."""
     return "\n".join([part.text for part in parts if isinstance(part, Text)])

@@ -1,8 +1,8 @@
 """`Pipeline`: a worker whose steps are the nodes of a graph that is known beforehand.
 
-Each node is a step of its own: it begins as soon as those it follows have ended, beside whatever else runs, and is
-undone, forked, limited and taken up after a crash as steps are. Nothing but the nodes' outputs is kept anywhere: what
-a node knows follows from the outputs of the nodes before it, so the order in which these ended does not matter.
+Each node is a step: it begins as soon as the nodes it follows have ended, in parallel with others, and is undone,
+forked, limited and recovered like any step. Only the outputs of nodes are stored. The context of a node follows from
+the outputs of the nodes before it, so it does not depend on the order in which these ended.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from treadle.agents.context import RunContext
 from treadle.agents.workers.node import (
     TASK_INPUT,
     Ask,
+    NodeAction,
     NodeContext,
-    Run,
-    called,
     names_in,
-    run_for,
+    node_action,
     same_model,
     text_of,
     tool_name,
 )
 from treadle.agents.workers.step_context import StepContext
-from treadle.agents.workers.worker import Quorum, StepResult
+from treadle.agents.workers.worker import Quorum, StepResult, qualified_name
 from treadle.core.codec import is_writable, plain
 from treadle.core.events import Join, NextStep
 from treadle.core.messages import Json, copied
@@ -36,7 +35,7 @@ from treadle.errors import ConfigurationError, WorkerError
 from treadle.ports import Model, Tool
 
 ANSWER: Final = "(answer)"
-"""The step that puts the answer together, in a pipeline whose last node does not give it."""
+"""The step that builds the answer, in a pipeline whose last node does not return it."""
 
 _FALSE: Final = "its condition is false"
 
@@ -45,24 +44,23 @@ class Node:
     """One node of a `Pipeline`.
 
     Args:
-        name: letters, digits, `_` and `-`; no other node has it.
-        run: what it does: a function of `NodeContext` (one that is not async runs in a thread) that returns JSON data;
-            a tool of the agent, as it is or by name; `Ask(prompt)`; or an `Agent` that shares the model and tools of
-            the pipeline's agent, which runs within this node.
+        name: letters, digits, `_` and `-`; unique in the pipeline.
+        run: its action: a function of `NodeContext` (in a thread unless it is async) that returns JSON data; a tool of
+            the agent, or its name; `Ask(prompt)`; or an `Agent` with the model and tools of the pipeline's agent.
         after: names of the nodes it follows.
         when: a function of `NodeContext`; if it returns False the node is skipped.
-        join: how many of those it follows have to have a value: `all` but those that are optional, `any` (one; the
-            others are stopped), `Quorum(n)`, or `optional` (none; it waits for all). Else it is skipped too.
-        optional: the pipeline goes on without it if it fails, and so do the nodes that follow it.
-        input: JSON data for the function; or the arguments of the tool, in which texts are templates as in `Ask`, or
-            a function of `NodeContext` that returns them; or the template of what an agent is told (the task's input).
-        update: its value is an object that is merged into the state which the nodes after it see.
+        join: how many of the nodes it follows need a value: `all` except optional ones, `any` (one; the others are
+            stopped), `Quorum(n)`, or `optional` (none; it waits for all). With fewer the node is skipped.
+        optional: if it fails, the pipeline and the nodes that follow it go on without its value.
+        input: JSON data for the function; or the arguments of the tool, whose texts are templates as in `Ask`, or a
+            function of `NodeContext` that returns them; or the template of the agent's prompt (the task's input).
+        update: its value is an object that is merged into the shared state of the nodes after it.
 
     Raises:
         ConfigurationError: a value is not valid; the text names the node and the field.
     """
 
-    __slots__ = ("after", "does", "input", "join", "name", "optional", "run", "update", "when")
+    __slots__ = ("action", "after", "input", "join", "name", "optional", "run", "update", "when")
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class Node:
             )
         self.name = name
         self.run = run
-        self.does: Run = run_for(name, run, input)
+        self.action: NodeAction = node_action(name, run, input)
         self.after: tuple[str, ...] = _names(f"node {name!r}: after", after)
         self.when = when
         self.join: Join = join
@@ -104,30 +102,30 @@ class Node:
 
     @property
     def facts(self) -> Json:
-        """What tells it from others."""
+        """JSON data that differs between nodes, for the fingerprint of an agent."""
         return [
             self.name,
-            self.does.facts,
+            self.action.facts,
             list(self.after),
             self.join,
             self.optional,
             self.update,
-            None if self.when is None else called(self.when),
-            called(self.input) if callable(self.input) else self.input,
+            None if self.when is None else qualified_name(self.when),
+            qualified_name(self.input) if callable(self.input) else self.input,
         ]
 
 
 class Pipeline:
-    """A worker that runs the nodes of a graph, each as soon as those it follows have ended.
+    """A worker that runs the nodes of a graph, each as soon as the nodes it follows have ended.
 
     Args:
         nodes: in any order.
-        output: the node whose value is the answer, or several, which make an object by name; by default those that
-            no other node follows.
-        state: what the state holds at first; what a task is given as `extra_state`, if an object, is merged into it.
+        output: the node whose value is the answer, or several whose values make an object by name; by default the
+            nodes that no other node follows.
+        state: the shared state at first; the task's `extra_state`, if an object, is merged into it.
 
     Raises:
-        ConfigurationError: nodes share a name, follow a node that there is not, or each other in a circle.
+        ConfigurationError: two nodes have one name, a node follows an unknown one, or nodes form a circle.
     """
 
     finalizes_answers: Final = False
@@ -157,7 +155,7 @@ class Pipeline:
         sure = single and self.output == ends and ends[0] not in self._may_be_absent()
         self._last = ends[0] if sure else ANSWER
         self.first_steps: tuple[NextStep, ...] = self._plan(ends)
-        """what a task begins with: all of it"""
+        """all steps of a task, planned at its beginning"""
 
     # ------------------------------------------------------------------------------------- as a worker
 
@@ -166,7 +164,7 @@ class Pipeline:
         return self.first_steps
 
     async def run_step(self, ctx: StepContext[Any]) -> StepResult:
-        """Run a node."""
+        """NodeAction a node."""
         if ctx.name == ANSWER:
             values = ctx.outputs(self.output)
             answer = [values.get(name) for name in self.output]
@@ -177,17 +175,19 @@ class Pipeline:
         if node is None:
             raise WorkerError(f"the pipeline has no node {ctx.name!r} any more")
         ended = ctx.outputs(node.after)
-        known = {name: ended[name] for name in node.after if name in ended}
-        unmet = self._unmet(node, known)
+        values = {name: ended[name] for name in node.after if name in ended}
+        unmet = self._unmet(node, values)
         if unmet is not None:
             return StepResult(skipped=unmet)
-        given = NodeContext(
-            node.name, ctx.input, text_of(ctx.task_input), known, self._state_before(node, ctx), ctx
+        context = NodeContext(
+            node.name, ctx.input, text_of(ctx.task_input), values, self._state_before(node, ctx), ctx
         )
         try:
-            if node.when is not None and not await ctx.once("pipeline:when", lambda: _wanted(node, given)):
+            if node.when is not None and not await ctx.once(
+                "pipeline:when", lambda: _condition(node, context)
+            ):
                 return StepResult(skipped=_FALSE)
-            value = await node.does(given)
+            value = await node.action(context)
         except WorkerError:
             raise
         except Exception as error:
@@ -203,7 +203,7 @@ class Pipeline:
         return None
 
     def facts(self) -> Json:
-        """Return what tells this pipeline from others."""
+        """Return JSON data that differs between pipelines, for the fingerprint of an agent."""
         return {
             "pipeline": [node.facts for node in self.nodes],
             "output": list(self.output),
@@ -212,15 +212,15 @@ class Pipeline:
 
     def check_for(self, model: str | Model, tools: Sequence[Tool]) -> None:
         """Raise `ConfigurationError` if an agent lacks what a node needs."""
-        known = {tool.spec.name: tool for tool in tools}
+        by_name = {tool.spec.name: tool for tool in tools}
         for node in self.nodes:
-            for wanted in node.does.tools:
-                name = tool_name(wanted)
-                if name not in known:
+            for tool in node.action.tools:
+                name = tool_name(tool)
+                if name not in by_name:
                     raise ConfigurationError(
                         f"node {node.name!r} calls the tool {name!r}, which the agent does not have: add it to tools="
                     )
-                if not isinstance(wanted, str) and wanted is not known[name]:
+                if not isinstance(tool, str) and tool is not by_name[name]:
                     raise ConfigurationError(
                         f"node {node.name!r} calls another tool {name!r} than the agent has"
                     )
@@ -246,42 +246,41 @@ class Pipeline:
         return tuple(steps)
 
     def _may_be_absent(self) -> set[str]:
-        """Return the nodes that may come to have no value in a task that goes on."""
+        """Return the nodes that may have no value in a task that goes on."""
         absent: set[str] = set()
         for node in self.nodes:
             needed = [name for name in node.after if not self._by_name[name].optional]
-            # Where not all are needed one may fail as long as another may stand in for it, which then may not.
+            # With any, or a quorum, a node may fail as long as enough others have a value.
             counts = needed if node.join == "all" else node.after if _need(node) else ()
-            lacks = any(name in absent for name in counts)
-            if lacks or node.optional or node.when is not None:
+            if any(name in absent for name in counts) or node.optional or node.when is not None:
                 absent.add(node.name)
         return absent
 
-    def _unmet(self, node: Node, known: Mapping[str, Json]) -> str | None:
-        """Return why a node is skipped along with those it follows; None if it is not."""
+    def _unmet(self, node: Node, values: Mapping[str, Json]) -> str | None:
+        """Return why too few of the nodes that a node follows have a value; None if there are enough."""
         if node.join == "all":
-            lacks = [name for name in node.after if name not in known and not self._by_name[name].optional]
-            return f"it needs {', '.join(lacks)}, which was skipped" if lacks else None
+            missing = [name for name in node.after if name not in values and not self._by_name[name].optional]
+            return f"it needs {', '.join(missing)}, which was skipped" if missing else None
         need = _need(node)
-        if len(known) < need:
-            return f"it needs {need} of {', '.join(node.after)}, and {len(known)} came to something"
+        if len(values) < need:
+            return f"it needs {need} of {', '.join(node.after)}, and {len(values)} came to something"
         return None
 
     def _state_before(self, node: Node, ctx: StepContext[Any]) -> Mapping[str, Json]:
-        """Return the state as the nodes before one left it: merged in their order, whichever ended first."""
+        """Return the state as the nodes before one left it: updates are merged in the order of the nodes."""
         state = cast("dict[str, Json]", copied(dict(self.state)))
-        given: Any = ctx.extra_state
-        if isinstance(given, dict):
-            state |= given
+        extra: Any = ctx.extra_state
+        if isinstance(extra, dict):
+            state |= extra
         updates = [name for name in self._before[node.name] if self._by_name[name].update]
-        known: Mapping[str, Any] = ctx.outputs(updates) if updates else {}
+        outputs: Mapping[str, Any] = ctx.outputs(updates) if updates else {}
         for name in updates:
-            state |= known.get(name) or {}
+            state |= outputs.get(name) or {}
         return state
 
     def _check_templates(self) -> None:
         for node in self.nodes:
-            for template in node.does.templates:
+            for template in node.action.templates:
                 try:
                     named = names_in(template)
                 except ValueError as error:
@@ -297,66 +296,66 @@ class Pipeline:
                     )
 
 
-def _plain(name: str, given: Any) -> Json:
+def _plain(name: str, input: Any) -> Json:
     try:
-        return plain(given)
+        return plain(input)
     except ValueError:
-        raise ConfigurationError(f"node {name!r}: input must be JSON data, got {given!r}") from None
+        raise ConfigurationError(f"node {name!r}: input must be JSON data, got {input!r}") from None
 
 
 def _need(node: Node) -> int:
-    """Return how many of those that a node follows have to have a value, if not all."""
+    """Return how many of the nodes that a node follows need a value, unless all do."""
     if isinstance(node.join, int):
         return int(node.join)
     return min(1, len(node.after)) if node.join == "any" else 0
 
 
-def _wanted(node: Node, ctx: NodeContext[Any]) -> bool:
-    assert node.when is not None, "it is asked then"
-    found = cast("object", node.when(ctx))
-    if not isinstance(found, bool):
-        if isinstance(found, Awaitable):
-            getattr(cast("Any", found), "close", bool)()
-        raise WorkerError(f"node {node.name!r}: when must return True or False, got {found!r:.200}")
-    return found
+def _condition(node: Node, ctx: NodeContext[Any]) -> bool:
+    assert node.when is not None, "a node without when= has no condition"
+    value = cast("object", node.when(ctx))
+    if not isinstance(value, bool):
+        if isinstance(value, Awaitable):
+            getattr(cast("Any", value), "close", bool)()
+        raise WorkerError(f"node {node.name!r}: when must return True or False, got {value!r:.200}")
+    return value
 
 
 def _checked_update(node: Node, value: Any) -> dict[str, Json]:
     try:
-        found = plain(value)
+        update = plain(value)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        update = None
+    if not isinstance(update, dict):
         raise WorkerError(
             f"node {node.name!r} updates the state, so its value must be an object, got {value!r:.200}"
         )
-    return cast("dict[str, Json]", found)
+    return cast("dict[str, Json]", update)
 
 
 # ------------------------------------------------------------------------------------------------ checks
 
 
-def _names(what: str, given: Any) -> tuple[str, ...]:
-    names: tuple[Any, ...] = (given,) if isinstance(given, str) else ()
-    if not names and isinstance(given, Sequence):
-        names = tuple(cast("Sequence[Any]", given))
-    if not all(isinstance(name, str) for name in names) or (not names and given not in ((), [])):
-        raise ConfigurationError(f"{what} must be names of nodes, got {given!r}")
+def _names(what: str, value: Any) -> tuple[str, ...]:
+    names: tuple[Any, ...] = (value,) if isinstance(value, str) else ()
+    if not names and isinstance(value, Sequence):
+        names = tuple(cast("Sequence[Any]", value))
+    if not all(isinstance(name, str) for name in names) or (not names and value not in ((), [])):
+        raise ConfigurationError(f"{what} must be names of nodes, got {value!r}")
     return tuple(dict.fromkeys(names))
 
 
 def _checked(nodes: Any) -> tuple[Node, ...]:
-    found: tuple[Any, ...] = tuple(cast("Sequence[Any]", nodes)) if isinstance(nodes, Sequence) else ()
-    wrong = next((node for node in found if not isinstance(node, Node)), None)
-    if wrong is not None or not found:
+    checked: tuple[Any, ...] = tuple(cast("Sequence[Any]", nodes)) if isinstance(nodes, Sequence) else ()
+    wrong = next((node for node in checked if not isinstance(node, Node)), None)
+    if wrong is not None or not checked:
         raise ConfigurationError(
             f"Pipeline takes a list of Node(...), got {nodes if wrong is None else wrong!r}"
         )
-    names = [node.name for node in found]
+    names = [node.name for node in checked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigurationError(f"Pipeline: two nodes are named {twice!r}")
-    for node in found:
+    for node in checked:
         unknown = next((name for name in node.after if name not in names), None)
         if unknown is not None:
             raise ConfigurationError(f"node {node.name!r} follows {unknown!r}, and there is no such node")
@@ -364,11 +363,11 @@ def _checked(nodes: Any) -> tuple[Node, ...]:
             raise ConfigurationError(
                 f"node {node.name!r} follows {len(node.after)} nodes, of which {int(node.join)} cannot end well"
             )
-    return found
+    return checked
 
 
 def _in_order(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return nodes so that each comes after those it follows, else as they are listed; raises for a circle."""
+    """Return nodes in their order, but each after the nodes it follows; raises `ConfigurationError` for a circle."""
     after = {node.name: node.after for node in nodes}
     try:
         TopologicalSorter(after).prepare()
@@ -377,18 +376,18 @@ def _in_order(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         raise ConfigurationError(f"Pipeline: nodes follow each other in a circle: {circle}") from None
     waits = {node.name: len(node.after) for node in nodes}
     followers: dict[str, list[int]] = {node.name: [] for node in nodes}
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         for name in node.after:
-            followers[name].append(place)
-    free = [place for place, node in enumerate(nodes) if not node.after]
+            followers[name].append(index)
+    free = [index for index, node in enumerate(nodes) if not node.after]
     ordered: list[Node] = []
     while free:
         node = nodes[heapq.heappop(free)]
         ordered.append(node)
-        for place in followers[node.name]:
-            waits[nodes[place].name] -= 1
-            if not waits[nodes[place].name]:
-                heapq.heappush(free, place)
+        for index in followers[node.name]:
+            waits[nodes[index].name] -= 1
+            if not waits[nodes[index].name]:
+                heapq.heappush(free, index)
     return tuple(ordered)
 
 
@@ -397,7 +396,9 @@ def _before(nodes: tuple[Node, ...]) -> dict[str, tuple[str, ...]]:
     sets: dict[str, set[str]] = {}
     for node in nodes:
         sets[node.name] = set(node.after).union(*[sets[name] for name in node.after])
-    return {name: tuple([node.name for node in nodes if node.name in found]) for name, found in sets.items()}
+    return {
+        name: tuple([node.name for node in nodes if node.name in before]) for name, before in sets.items()
+    }
 
 
 def _checked_state(state: Any) -> Mapping[str, Json]:
