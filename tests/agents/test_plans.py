@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle.agents.workers.plans import Answer, Plan, SubTask, UnusablePlan, read, told
+from treadle.agents.workers.plans import Answer, Plan, SubTask, UnusablePlan, describe_ended_plan, read
 
 MOST = 20
 
@@ -153,8 +153,8 @@ def test_a_refined_plan_that_cannot_be_carried_out_says_why(sub_tasks: Any, why:
 
 
 def test_the_model_is_told_what_each_sub_task_came_to() -> None:
-    words = told(1, (DONE, FAILED), last=False)
+    words = describe_ended_plan(1, (DONE, FAILED), last=False)
     assert "1.a: do a\nResult: A" in words
     assert "1.b: do b\nIt did not end well: no luck" in words
     assert "No further plan is possible" not in words
-    assert "No further plan is possible" in told(1, (DONE,), last=True)
+    assert "No further plan is possible" in describe_ended_plan(1, (DONE,), last=True)

@@ -251,8 +251,8 @@ def _as_ask(node: str, agent: Agent[Any], input: Any) -> Ask:
     if changed is not None or not isinstance(agent.instructions, str):
         raise ConfigurationError(
             f"node {node!r}: the agent {agent.name!r} has its own {changed or 'instructions as a function'}, which a "
-            "node cannot keep to: it runs within the task of the pipeline's agent. Use Ask(...), or a function that calls "
-            "ctx.step.call_model"
+            "node cannot keep to: it runs within the task of the pipeline's agent. Use Ask(...), or a function that "
+            "calls ctx.step.call_model"
         )
     prompt = "{" + TASK_INPUT + "}" if input is None else input
     return Ask(prompt, agent.instructions, agent.tools)

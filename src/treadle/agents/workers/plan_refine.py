@@ -1,10 +1,11 @@
-"""The planner in plan-refine mode: sub-tasks that wait for each other, and another plan when they did not suffice.
+"""Plan refinement: the model plans sub-tasks, which run in parallel where they can, and refines the plan.
 
+step             what it does
 plan             the model writes sub-tasks, or the answer
-1.paris          each sub-task is a step with a loop of its own: the model and its tools, until it has a result
-1.oslo           it starts as soon as those it waits for have ended, beside all others that can
-refine-1         once all have ended, however they did: the model answers, or plans what is left
-2.rome           sub-tasks of a refined plan; what ended well before is kept and used, and never run again
+1.paris          a sub-task: a loop of its own with the model and its tools, until it has a result
+1.oslo           it starts as soon as the sub-tasks it waits for have ended, in parallel with others
+refine-1         once all have ended, in success or failure: the model answers, or plans what is left
+2.rome           a sub-task of the refined plan; those that succeeded before keep their results and never run again
 refine-2         ...
 """
 
@@ -67,16 +68,16 @@ _LONGEST_CALL: Final = 300
 
 
 class PlanRefine:
-    """Plan sub-tasks, run them beside each other as far as they can, and refine the plan until there is an answer.
+    """Plan sub-tasks, run them in parallel where they can, and refine the plan until there is an answer.
 
     Args:
-        max_refinements: how many times another plan may be made; after the last of them the model has to answer.
+        max_refinements: how many times the plan may be refined; after the last time the model has to answer.
         max_sub_tasks: how many sub-tasks one plan may add.
         max_turns: how many answers of the model one sub-task may take.
         max_parse_errors: how many plans in a row may be wrong; the last of them fails the step.
 
     Raises:
-        ConfigurationError: a value is of another kind, or too small.
+        ConfigurationError: a value is no whole number, or too small.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class PlanRefine:
         self.max_parse_errors = _checked("max_parse_errors", max_parse_errors, 1)
 
     def facts(self) -> Json:
-        """Return what a version of an agent is told by."""
+        """Return JSON data that differs when prompts or settings do, for the fingerprint of an agent."""
         numbers = [self.max_refinements, self.max_sub_tasks, self.max_turns, self.max_parse_errors]
         return ["plan_refine", PLANNING, WORKING, *numbers]
 
@@ -106,8 +107,8 @@ class PlanRefine:
     async def run_step(self, ctx: StepContext[Any]) -> StepResult:
         if ctx.name == FIRST or ctx.name.startswith("refine-"):
             return await self._plan(ctx)
-        given_up = _not_run(ctx, cast("dict[str, Any]", ctx.input)["after"])
-        return StepResult(skipped=given_up) if given_up else StepResult(await self._carry_out(ctx))
+        skipped = _not_run(ctx, cast("dict[str, Any]", ctx.input)["after"])
+        return StepResult(skipped=skipped) if skipped else StepResult(await self._carry_out(ctx))
 
     def finalize_task(self, task: RunContext[Any], output: Json) -> Json:
         """Leave the answer as it is."""
@@ -116,59 +117,61 @@ class PlanRefine:
     # ------------------------------------------------------------------------------------- the plan
 
     async def _plan(self, ctx: StepContext[Any]) -> StepResult:
-        """Have the model plan what is left, or answer."""
-        number, known = _known(ctx)
+        """Call the model until it writes a plan of what is left, or the answer."""
+        number, earlier = _earlier(ctx)
         last = number > self.max_refinements
-        messages = [user(plans.told(number, known, last=last))] if number else []
+        messages = [user(plans.describe_ended_plan(number, earlier, last=last))] if number else []
         problem = ""
-        # A step that is tried again is served what was wrong before, and has as many tries once more.
+        # Another attempt of the step reads the earlier wrong answers from its memo, and has as many tries again.
         tries = self.max_parse_errors * ctx.attempt
         for _ in range(tries):
             answer = await ctx.call_model(messages, instructions=_planning(ctx), after_conversation=True)
             try:
-                return self._result(ctx, answer, number, known)
+                return self._result(ctx, answer, number, earlier)
             except UnusablePlan as error:
                 problem = f"{error}"
-            messages += [_said(answer), user(f"Nothing was done: {problem}. {FORMAT}")]
+            messages += [_as_message(answer), user(f"Nothing was done: {problem}. {FORMAT}")]
         times = f"{tries} answers of the model in a row" if tries > 1 else "the model's answer"
         raise ModelError(f"{times} could not be used, at last because {problem}", kind="unparsable")
 
     def _result(
-        self, ctx: StepContext[Any], answer: ModelAnswer, number: int, known: Sequence[SubTask]
+        self, ctx: StepContext[Any], answer: ModelAnswer, number: int, earlier: Sequence[SubTask]
     ) -> StepResult:
-        text = _whole(answer)
+        text = _text(answer)
         if answer.finish == "length":
             raise UnusablePlan("your answer was cut off at the longest length you may write")
-        read = plans.read(text, number + 1, known, self.max_sub_tasks)
+        read = plans.read(text, number + 1, earlier, self.max_sub_tasks)
         if isinstance(read, Answer):
             return StepResult(_answer(ctx, read.value), is_last=True)
         if number > self.max_refinements:
             raise UnusablePlan("no further plan is possible, so write the answer, with what you know")
-        return StepResult(read.facts(), next_steps=_steps(read, known))
+        return StepResult(read.facts(), next_steps=_steps(read, earlier))
 
     # -------------------------------------------------------------------------------- its sub-tasks
 
     async def _carry_out(self, ctx: StepContext[Any]) -> str:
-        """Return the result of a sub-task: the words of the model once it wants no tool any more."""
-        given = cast("dict[str, Any]", ctx.input)
-        found = "".join([f"\n\nResult of {name}:\n{ctx.results[name]}" for name in given["after"]])
-        task = Text(f"\n\nYour sub-task, {ctx.name}:\n{given['task']}{found}")
+        """Return the result of a sub-task: the model's first answer that calls no tool."""
+        sub_task = cast("dict[str, Any]", ctx.input)
+        results_before = "".join(
+            [f"\n\nResult of {name}:\n{ctx.results[name]}" for name in sub_task["after"]]
+        )
+        task = Text(f"\n\nYour sub-task, {ctx.name}:\n{sub_task['task']}{results_before}")
         messages = [Message("user", (Text("The whole task:\n"), *ctx.task_input, task))]
-        told = f"{WORKING}\n\n{ctx.instructions}".strip()
-        made: list[CallState] = []
+        instructions = f"{WORKING}\n\n{ctx.instructions}".strip()
+        calls: list[CallState] = []
         try:
             for _ in range(self.max_turns):
-                answer = await ctx.call_model(messages, instructions=told, tools="offered")
+                answer = await ctx.call_model(messages, instructions=instructions, tools="offered")
                 if not answer.message.tool_calls:
                     return _result(answer)
-                _whole(answer)
+                _text(answer)
                 ended = await ctx.call_tools(answer)
-                made += ended
+                calls += ended
                 messages += [answer.message, results(ended)]
             raise WorkerError(f"it came to no result in {self.max_turns} answers of the model")
         except (ModelError, WorkerError) as error:
-            # Whoever plans again has to know what was done, or it is done once more.
-            acted = [call for call in made if may_have_acted(call)]
+            # The next plan has to know what was done, else it does it again.
+            acted = [call for call in calls if may_have_acted(call)]
             if not acted:
                 raise
             raise _with_calls(error, acted) from error
@@ -187,23 +190,23 @@ def _checked(name: str, value: Any, least: int) -> int:
 
 
 def _planning(ctx: StepContext[Any]) -> str:
-    parts = [PLANNING.replace("{tools}", plans.told_tools(ctx.tools))]
+    parts = [PLANNING.replace("{tools}", plans.describe_tools(ctx.tools))]
     if ctx.answer_schema is not None:
-        parts.append(plans.told_schema(ctx.answer_schema))
+        parts.append(plans.describe_schema(ctx.answer_schema))
     return "\n\n".join([*parts, ctx.instructions]).strip()
 
 
-def _known(ctx: StepContext[Any]) -> tuple[int, list[SubTask]]:
-    """Return the number of the plan that has run, 0 before the first, and all sub-tasks so far with their ends."""
+def _earlier(ctx: StepContext[Any]) -> tuple[int, list[SubTask]]:
+    """Return the number of the plan that has run, 0 before the first, and all sub-tasks so far with their results."""
     if ctx.name == FIRST:
         return 0, []
-    given = cast("dict[str, Any]", ctx.input)
-    found: list[SubTask] = []
-    for sub in given["sub_tasks"]:
+    data = cast("dict[str, Any]", ctx.input)
+    earlier: list[SubTask] = []
+    for sub in data["sub_tasks"]:
         result = cast("str | None", ctx.results.get(sub["id"]))
         failure = None if result is not None else sub.get("failure") or _failure(ctx, sub)
-        found.append(SubTask(sub["id"], sub["task"], tuple(sub["after"]), result, failure))
-    return given["plan"], found
+        earlier.append(SubTask(sub["id"], sub["task"], tuple(sub["after"]), result, failure))
+    return data["plan"], earlier
 
 
 def _failure(ctx: StepContext[Any], sub: dict[str, Any]) -> str:
@@ -211,24 +214,24 @@ def _failure(ctx: StepContext[Any], sub: dict[str, Any]) -> str:
 
 
 def _not_run(ctx: StepContext[Any], after: Sequence[str]) -> str | None:
-    """Return why a sub-task that waits for these is not run; None if all of them ended well."""
+    """Return why a sub-task that waits for these does not run; None if all of them succeeded."""
     missing = next((name for name in after if ctx.results.get(name) is None), None)
     return f"it was not run, for it waits for {missing}, which did not end well" if missing else None
 
 
-def _steps(plan: Plan, known: Sequence[SubTask]) -> list[NextStep]:
-    """Return the steps that carry a plan out, and the one that looks at what they came to."""
+def _steps(plan: Plan, earlier: Sequence[SubTask]) -> list[NextStep]:
+    """Return the steps of a plan's sub-tasks, and the step that refines the plan after them."""
     steps = [
         NextStep(sub.id, {"task": sub.task, "after": list(sub.after)}, sub.after, "optional")
         for sub in plan.added
     ]
-    told: Json = {"plan": plan.number, "sub_tasks": [sub.facts() for sub in (*known, *plan.added)]}
+    data: Json = {"plan": plan.number, "sub_tasks": [sub.facts() for sub in (*earlier, *plan.added)]}
     after = (*plan.kept, *[sub.id for sub in plan.added])
-    return [*steps, NextStep(f"refine-{plan.number}", told, after, "optional")]
+    return [*steps, NextStep(f"refine-{plan.number}", data, after, "optional")]
 
 
 def _answer(ctx: StepContext[Any], value: Json) -> Json:
-    """Return an answer as the task's output; raises `UnusablePlan` if it is not of the type it is to be."""
+    """Return an answer as the task's output; raises `UnusablePlan` if it is of the wrong type."""
     if ctx.answer_schema is None:
         return value if isinstance(value, str) else dumps(value, ensure_ascii=False)
     try:
@@ -238,8 +241,8 @@ def _answer(ctx: StepContext[Any], value: Json) -> Json:
     return value
 
 
-def _whole(answer: ModelAnswer) -> str:
-    """Return the words of an answer; raises `ModelError` if the model does not want to give it."""
+def _text(answer: ModelAnswer) -> str:
+    """Return the text of an answer; raises `ModelError` if the model withheld the answer."""
     early = early_finish(answer.finish)
     if early is not None and answer.finish != "length":
         raise early
@@ -247,7 +250,7 @@ def _whole(answer: ModelAnswer) -> str:
 
 
 def _result(answer: ModelAnswer) -> str:
-    """Return the result of a sub-task; raises `ModelError` if the answer is none."""
+    """Return the result of a sub-task; raises `ModelError` if the answer is not whole, or empty."""
     early = early_finish(answer.finish)
     if early is not None:
         raise early
@@ -258,17 +261,17 @@ def _result(answer: ModelAnswer) -> str:
 
 
 def _with_calls(error: ModelError | WorkerError, acted: Sequence[CallState]) -> ModelError | WorkerError:
-    """Return the failure of a sub-task that says what it had done by then."""
-    why = f"{error}; before that it called {', '.join([_told_call(call) for call in acted])}"
+    """Return the failure of a sub-task with the calls that may have taken effect before it."""
+    why = f"{error}; before that it called {', '.join([_describe_call(call) for call in acted])}"
     if isinstance(error, ModelError):
         return ModelError(why, kind=error.kind, status=error.status, retry_after=error.retry_after)
     return WorkerError(why)
 
 
-def _told_call(call: CallState) -> str:
-    came_to = as_text(call.output) if call.outcome == "ok" else f"{call.outcome}"
-    return f"{call.name}({dumps(call.arguments, ensure_ascii=False)}) -> {came_to}"[:_LONGEST_CALL]
+def _describe_call(call: CallState) -> str:
+    result = as_text(call.output) if call.outcome == "ok" else f"{call.outcome}"
+    return f"{call.name}({dumps(call.arguments, ensure_ascii=False)}) -> {result}"[:_LONGEST_CALL]
 
 
-def _said(answer: ModelAnswer) -> Message:
+def _as_message(answer: ModelAnswer) -> Message:
     return Message("assistant", (Text(answer.message.text.strip() or "(nothing)"),))

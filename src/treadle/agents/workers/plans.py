@@ -1,10 +1,10 @@
-"""Plans of sub-tasks as a model writes them: read, checked, named, compared, and told of.
+"""Plans of sub-tasks as a model writes them: reading, checking, naming, comparing and describing them.
 
 {"thought": "...", "sub_tasks": [{"id": "paris", "task": "How many people live in Paris?", "after": []}]}
 {"thought": "...", "answer": "Paris has 2.1 million inhabitants."}
 
-A sub-task is known by the number of its plan and the id that it was given there, like `1.paris`: so one of a refined
-plan is never taken for an older one, whatever the model calls it.
+The id of a sub-task is the number of its plan and the id in that plan, like `1.paris`: so a sub-task of a refined plan
+is never taken for an older one of the same name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_ID: Final = 64
 
 
 class UnusablePlan(ValueError):
-    """What was written cannot be carried out; the message says why, to the model."""
+    """The text is no plan that can be carried out; the message tells the model why."""
 
 
 @frozen
@@ -31,11 +31,11 @@ class SubTask:
     """One part of a task. Without `result` and `failure` it has not run.
 
     Args:
-        id: the number of its plan, a dot, and the id it was given there.
-        task: what is to be done, in the planning model's words.
+        id: the number of its plan, a dot, and its id in that plan.
+        task: its description, as the planning model wrote it.
         after: ids of the sub-tasks whose results it needs.
-        result: what it came to, if it ended well.
-        failure: why it did not.
+        result: its result, if it succeeded.
+        failure: why it failed.
     """
 
     id: str
@@ -45,25 +45,25 @@ class SubTask:
     failure: str | None = None
 
     @property
-    def given_id(self) -> str:
-        """The id it was given in its plan."""
+    def plan_id(self) -> str:
+        """Its id in its plan."""
         return self.id.partition(".")[2]
 
     def facts(self) -> dict[str, Json]:
-        """Return what is planned, and for one that failed why, as JSON data."""
-        told: dict[str, Json] = {"id": self.id, "task": self.task, "after": list(self.after)}
-        return told if self.failure is None else {**told, "failure": self.failure}
+        """Return the sub-task as JSON data, with its failure but without its result."""
+        data: dict[str, Json] = {"id": self.id, "task": self.task, "after": list(self.after)}
+        return data if self.failure is None else {**data, "failure": self.failure}
 
 
 @frozen
 class Plan:
-    """A plan, and how it differs from what was planned before.
+    """A plan, and how it differs from earlier plans.
 
     Args:
         number: 1 for the first, one more for each refinement.
         added: its sub-tasks, none of which has run.
-        kept: ids of those that ended well in earlier plans; they are never run again.
-        dropped: ids of those of the plan before that did not end well; they are never run again either.
+        kept: ids of the sub-tasks that succeeded in earlier plans; they never run again.
+        dropped: ids of the sub-tasks of the plan before that did not succeed; they never run again.
     """
 
     number: int
@@ -84,22 +84,22 @@ class Plan:
 
 @frozen
 class Answer:
-    """The answer to the whole task, as it was written."""
+    """The answer to the whole task, as the model wrote it."""
 
     value: Json
 
 
-def read(text: str, number: int, known: Sequence[SubTask], most: int) -> Plan | Answer:
-    """Return what a model wrote: a plan of what is left, or the answer.
+def read(text: str, number: int, earlier: Sequence[SubTask], most: int) -> Plan | Answer:
+    """Return the plan or the answer in a text of the model.
 
     Args:
-        text: the model's words.
-        number: of the plan, if it is one.
-        known: the sub-tasks of earlier plans, all of which have ended.
+        text: the text.
+        number: the number of the plan, if the text is one.
+        earlier: the sub-tasks of earlier plans, all of which have ended.
         most: how many sub-tasks a plan may add.
 
     Raises:
-        UnusablePlan: it is neither, or cannot be carried out.
+        UnusablePlan: the text is neither, or the plan cannot be carried out.
     """
     try:
         written = single_object(without_thinking(text))
@@ -113,15 +113,15 @@ def read(text: str, number: int, known: Sequence[SubTask], most: int) -> Plan | 
         )
     if "answer" in written:
         return Answer(written["answer"])
-    return _plan(written["sub_tasks"], number, known, most)
+    return _plan(written["sub_tasks"], number, earlier, most)
 
 
-def _plan(written: Any, number: int, known: Sequence[SubTask], most: int) -> Plan:
+def _plan(written: Any, number: int, earlier: Sequence[SubTask], most: int) -> Plan:
     if not isinstance(written, list) or not written:
         raise UnusablePlan('"sub_tasks" must be a list of at least one sub-task')
-    entries = [_entry(entry) for entry in cast("list[Any]", written)]
-    ended = {sub_task.id: sub_task for sub_task in known if sub_task.result is not None}
-    names = _names(entries, number, known)
+    entries = [_sub_task(entry) for entry in cast("list[Any]", written)]
+    ended = {sub_task.id: sub_task for sub_task in earlier if sub_task.result is not None}
+    names = _names(entries, number, earlier)
     new = [entry for entry in entries if names[entry.id] not in ended]
     if not new:
         raise UnusablePlan(
@@ -129,22 +129,22 @@ def _plan(written: Any, number: int, known: Sequence[SubTask], most: int) -> Pla
         )
     if len(new) > most:
         raise UnusablePlan(f"the plan has {len(new)} sub-tasks, and {most} are the most it may have")
-    added = [SubTask(names[sub.id], sub.task, _waits(sub, names, known)) for sub in new]
+    added = [SubTask(names[sub.id], sub.task, _waits(sub, names, earlier)) for sub in new]
     _check_order(added)
-    dropped = [sub.id for sub in known if sub.result is None and sub.id.startswith(f"{number - 1}.")]
+    dropped = [sub.id for sub in earlier if sub.result is None and sub.id.startswith(f"{number - 1}.")]
     return Plan(number, tuple(added), tuple(ended), tuple(dropped))
 
 
-def _entry(entry: Any) -> SubTask:
+def _sub_task(entry: Any) -> SubTask:
     if not isinstance(entry, dict):
         raise UnusablePlan('each of the "sub_tasks" must be a JSON object with the keys id, task and after')
-    given = cast("dict[str, Any]", entry)
-    name, task, after = given.get("id"), given.get("task"), given.get("after", [])
+    data = cast("dict[str, Any]", entry)
+    name, task, after = data.get("id"), data.get("task"), data.get("after", [])
     if not isinstance(name, str) or not name.strip():
         raise UnusablePlan('a sub-task has no "id" that is text')
     if len(name) > LONGEST_ID or len(name.splitlines()) > 1:
         raise UnusablePlan(f'the "id" {name[:LONGEST_ID]!r} is not one line of at most {LONGEST_ID} letters')
-    _check_keys(given, ("id", "task", "after"), f"the sub-task {name!r}")
+    _check_keys(data, ("id", "task", "after"), f"the sub-task {name!r}")
     if not isinstance(task, str) or not task.strip():
         raise UnusablePlan(f'the sub-task {name!r} has no "task" that says what is to be done')
     names = cast("list[Any]", after)
@@ -153,40 +153,40 @@ def _entry(entry: Any) -> SubTask:
     return SubTask(name.strip(), task.strip(), tuple(dict.fromkeys([other.strip() for other in names])))
 
 
-def _check_keys(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
-    unknown = next((key for key in given if key not in keys), None)
+def _check_keys(data: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+    unknown = next((key for key in data if key not in keys), None)
     if unknown is not None:
         raise UnusablePlan(f"{what} has a key {unknown[:40]!r}; its keys are {', '.join(keys)}")
 
 
-def _names(entries: Sequence[SubTask], number: int, known: Sequence[SubTask]) -> dict[str, str]:
-    """Return the id of each sub-task by the one it was given: that of an ended one, if it is one told of again."""
+def _names(entries: Sequence[SubTask], number: int, earlier: Sequence[SubTask]) -> dict[str, str]:
+    """Return the id of each sub-task by its id in the plan; a repeated sub-task that succeeded keeps its id."""
     names: dict[str, str] = {}
-    before = {sub_task.id: sub_task for sub_task in known}
+    before = {sub_task.id: sub_task for sub_task in earlier}
     for entry in entries:
         same = before.get(entry.id) or next(
-            (sub for sub in known if (sub.given_id, sub.task) == (entry.id, entry.task)), None
+            (sub for sub in earlier if (sub.plan_id, sub.task) == (entry.id, entry.task)), None
         )
         if same is not None and same.result is not None:
             name = same.id
         else:
-            name = f"{number}.{same.given_id if same is not None else entry.id}"
+            name = f"{number}.{same.plan_id if same is not None else entry.id}"
         if entry.id in names or name in names.values():
             raise UnusablePlan(f"two sub-tasks have the id {entry.id!r}")
         names[entry.id] = name
     return names
 
 
-def _waits(sub_task: SubTask, names: Mapping[str, str], known: Sequence[SubTask]) -> tuple[str, ...]:
-    """Return the ids of those that a sub-task of a new plan waits for, whichever way the plan names them."""
-    found: list[str] = []
+def _waits(sub_task: SubTask, names: Mapping[str, str], earlier: Sequence[SubTask]) -> tuple[str, ...]:
+    """Return the ids of the sub-tasks that one of a new plan waits for, by full id or by the id in their plan."""
+    ids: list[str] = []
     for name in sub_task.after:
-        before = [sub for sub in known if name in (sub.id, sub.given_id)]
+        before = [sub for sub in earlier if name in (sub.id, sub.plan_id)]
         ended = [sub.id for sub in before if sub.result is not None]
         if name in names:
-            found.append(names[name])
+            ids.append(names[name])
         elif ended:
-            found.append(ended[-1])
+            ids.append(ended[-1])
         elif before:
             raise UnusablePlan(
                 f"the sub-task {sub_task.id!r} waits for {name!r}, which did not end well: plan it again or not at all"
@@ -195,7 +195,7 @@ def _waits(sub_task: SubTask, names: Mapping[str, str], known: Sequence[SubTask]
             raise UnusablePlan(
                 f"the sub-task {sub_task.id!r} waits for {name!r}, and there is no such sub-task"
             )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(ids))
 
 
 def _check_order(added: Sequence[SubTask]) -> None:
@@ -207,18 +207,18 @@ def _check_order(added: Sequence[SubTask]) -> None:
         raise UnusablePlan(f"the sub-tasks {', '.join(circle)} wait for {each}") from None
 
 
-# ------------------------------------------------------------------------------------------ in words
+# ------------------------------------------------------------------------------------------ in prompts
 
 
-def told_tools(tools: Sequence[ToolSpec]) -> str:
-    """Return tools as those need to know them who do not call them themselves."""
+def describe_tools(tools: Sequence[ToolSpec]) -> str:
+    """Return the names and descriptions of tools, a line each, for a model that plans but does not call them."""
     return "\n".join([f"- {tool.name}: {' '.join(tool.description.split())}" for tool in tools]) or "(none)"
 
 
-def told(number: int, known: Sequence[SubTask], *, last: bool) -> str:
-    """Return what the model is told once a plan has run."""
+def describe_ended_plan(number: int, earlier: Sequence[SubTask], *, last: bool) -> str:
+    """Return the message to the model once a plan has run."""
     parts = [f"Plan {number} has run. This is what its sub-tasks and those before came to:"]
-    parts += [_told_of(sub_task) for sub_task in known]
+    parts += [_describe_ended(sub_task) for sub_task in earlier]
     if last:
         parts.append('No further plan is possible. Write the "answer" now, with what you know.')
     else:
@@ -229,12 +229,12 @@ def told(number: int, known: Sequence[SubTask], *, last: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _told_of(sub_task: SubTask) -> str:
+def _describe_ended(sub_task: SubTask) -> str:
     if sub_task.result is not None:
         return f"{sub_task.id}: {sub_task.task}\nResult: {sub_task.result}"
     return f"{sub_task.id}: {sub_task.task}\nIt did not end well: {sub_task.failure}"
 
 
-def told_schema(schema: Json) -> str:
-    """Return what the model is told of an answer that has to fit a schema."""
+def describe_schema(schema: Json) -> str:
+    """Return the instructions for an answer that has to fit a schema."""
     return f'The value of "answer" must fit this JSON schema:\n{dumps(schema, ensure_ascii=False)}'
