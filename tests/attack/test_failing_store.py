@@ -112,16 +112,16 @@ async def test_closing_releases_tasks_that_could_not_be_released_before(
 
 
 async def free(store: JournalStore, task_id: str) -> None:
-    """Return once nobody owns the task: the store alone is asked, and no runner is."""
+    """Return once the task has no owner in the store."""
     async with asyncio.timeout(5):
-        while (await store.row(task_id)).driver is not None:  # noqa: ASYNC110  nobody here drives it
+        while (await store.row(task_id)).driver is not None:  # noqa: ASYNC110  no driver of this process signals it
             await asyncio.sleep(0.005)
 
 
 async def test_a_release_that_fails_is_retried_until_it_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody asks for it meanwhile; and the same again, when its store fails another time."""
+    """No caller asks for it meanwhile; the store then fails a second time."""
     monkeypatch.setattr(ownership, "RELEASE_SECONDS", (0.0, 0.01))
     inner = MemoryStore()
     failing: Any = Failing(inner, lambda k: k >= 2, written=False)
@@ -198,7 +198,7 @@ async def test_a_task_that_could_not_be_released_is_adopted_once_the_store_works
             await runner.run(agent, "Go.", task_id="t")
         failing.fails = lambda _: False
         async with asyncio.timeout(10):
-            while (await adopter.get_task("t")).state != "completed":  # noqa: ASYNC110  nobody here drives it
+            while (await adopter.get_task("t")).state != "completed":  # noqa: ASYNC110  no driver of this process signals it
                 await asyncio.sleep(0.01)
 
 
@@ -221,7 +221,7 @@ async def test_a_task_whose_store_could_not_be_watched_does_not_count_as_driven(
 
         def watch(self, wake: Any) -> Any:
             if self.deaf:
-                raise StoreUnavailable("nobody can be heard")
+                raise StoreUnavailable("no notification can be received")
             return super().watch(wake)
 
     store, agent = Deaf(), booking(Counter())
@@ -300,7 +300,7 @@ async def test_a_caller_that_is_cancelled_during_a_resume_leaves_the_task_as_the
 
 
 async def test_no_effect_of_a_task_goes_on_after_its_store_failed() -> None:
-    """Whoever takes the task up is not to meet it."""
+    """The next driver of the task does not run beside it."""
     gate = Gate(read_only=True)
 
     @tool(read_only=True)

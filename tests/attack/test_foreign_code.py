@@ -88,7 +88,7 @@ async def test_garbage_between_deltas_fails_with_and_without_a_watcher() -> None
 
 
 class OwnTool:
-    """A tool of an own class: nobody has looked at what it returns."""
+    """A tool of a custom class, whose results are not checked."""
 
     def __init__(self, output: Any, problem: Exception | None = None) -> None:
         self.spec = ToolSpec(name="own")

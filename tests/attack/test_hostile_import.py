@@ -38,7 +38,7 @@ PAYLOADS: dict[str, Any] = {
     "a number without end": {**CREATED, "extra_state": "1e400", "base": 10**30},
     "words of another type": {**CREATED, "input": 7},
     "no beginning": {"k": "step_completed", "step": "s9"},
-    "a fork of nothing": {"k": "task_forked", "parent": "nobody", "agent": "agent", "thread": "t"},
+    "a fork of nothing": {"k": "task_forked", "parent": "missing", "agent": "agent", "thread": "t"},
     "options of its own": {**CREATED, "options": {"limits": {"steps": "many"}, "on_limit": "explode"}},
     "a deep well": {**CREATED, "extra_state": json.loads("[" * 900 + "]" * 900)},
 }
@@ -121,7 +121,7 @@ async def test_a_hostile_file_runs_nothing_and_harms_at_most_its_own_task(
         ({"times": 2}, "is in this file twice"),
         ({"more": 1}, "2 tasks should be here, and are 1"),
         ({"epoch": 2}, "epoch 2 follows epoch 0 of 1"),
-        ({"base": "nobody", "base_seq": 1}, "was forked from task nobody, which is not here like that"),
+        ({"base": "missing", "base_seq": 1}, "was forked from task missing, which is not here like that"),
     ],
     ids=["twice", "too few", "epoch", "base"],
 )

@@ -40,7 +40,7 @@ SCAN = 1.0
 
 
 HELD = 0.3
-"""For longer than so many seconds nobody holds a lock who is not stopped."""
+"""How many seconds a driver that is not stopped holds a lock at most."""
 
 
 @dataclass(slots=True)
@@ -71,14 +71,14 @@ class Driver:
     died: float = math.inf
     stopped: float | None = None
     succeeded: bool = False
-    """woken after having been stopped for longer than its lease"""
+    """continued after having been stopped for longer than its lease"""
 
     stops: list[tuple[float, float]] = field(default_factory=list)
     waits: list[tuple[float, float]] = field(default_factory=list)
-    """of what it adopted: from when it saw that nobody drove it, to when it had it"""
+    """of what it adopted: from when it saw that it had no driver, to when it owned it"""
 
     lost: list[tuple[str, int]] = field(default_factory=list)
-    said: list[dict[str, Any]] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
 
     def awake(self) -> list[tuple[float, float]]:
         """The times in which it could have taken an orphan up."""
@@ -93,7 +93,7 @@ class Driver:
         with self.process.stdout as lines:
             for line in lines:
                 entry = json.loads(line)
-                self.said.append(entry)
+                self.entries.append(entry)
                 self.born = self.born or time.monotonic()
                 if entry["kind"] == "adopted":
                     self.waits.append((time.monotonic() - entry["waited"], time.monotonic()))
@@ -103,11 +103,11 @@ class Driver:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a storm."""
+    """The results of a storm."""
 
     refused: int = 0
     unwarranted: int = 0
-    """commits refused by drivers that had not been stopped, or of tasks that nobody took over"""
+    """commits refused by drivers that had not been stopped, or of tasks that were not taken over"""
 
     unheard: list[float] = field(default_factory=list)
     """of each orphan, the seconds from its driver's last heartbeat until another owned it: lease and scan, at most"""
@@ -116,7 +116,7 @@ class Report:
     """the part of that from when the store listed it as an orphan"""
 
     suspects: list[float] = field(default_factory=list)
-    """of those that waited for their turn since drivers may die of them"""
+    """of those that waited as suspected poison tasks"""
 
     left: list[float] = field(default_factory=list)
     """of the others, the longest time that one driver was awake, and its store could be written, all along: one scan"""
@@ -125,7 +125,7 @@ class Report:
     """the part of that from when the adopter that took it saw it first: what is the engine's own"""
 
     paused: int = 0
-    """tasks given up as what their drivers die of: there is none such here"""
+    """tasks paused as poison tasks: there is none here"""
 
     load: float = 0.0
     unended: list[str] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Report:
                 f"  after the store listed them                {spread(self.taken_up)}",
                 f"  while one driver was awake all the time    {spread(self.left)}",
                 f"  {len(self.suspects)} suspects, in their turn               {spread(self.suspects)}",
-                f"  after whoever took them saw them           {spread(self.waited)}",
+                f"  after their adopter saw them               {spread(self.waited)}",
                 f"{self.refused} stale commits refused (drivers woken after their succession)",
                 f"{len(self.violations)} violations, {self.paused} innocents given up",
                 f"{len(self.unended)} tasks not ended, exits {self.exits}",
@@ -182,7 +182,7 @@ def without(part: tuple[float, float], hole: tuple[float, float]) -> list[tuple[
 
 
 def file_lock(url: str) -> Callable[[], bool]:
-    """Return what tells whether somebody holds the lock of an SQLite file."""
+    """Return a function that tells whether any process holds the lock of an SQLite file."""
     connection = apsw.Connection(url.removeprefix("sqlite:///"))
 
     def is_locked() -> bool:
@@ -196,7 +196,7 @@ def file_lock(url: str) -> Callable[[], bool]:
 
 
 def server_locks(url: str) -> Callable[[], bool]:
-    """Return what tells whether a session has its transaction open and says nothing, in a pipeline or out of one."""
+    """Return a function that tells whether a session is idle in an open transaction, in a pipeline or not."""
     connections: list[psycopg.Connection[Any]] = []
     quiet = "xact_start < now() - interval '50 ms' AND wait_event = 'ClientRead'"
     question = f"SELECT count(*) FROM pg_stat_activity WHERE {quiet}"
@@ -231,7 +231,7 @@ class Storm:
         """from when to when the server was away"""
 
         self.locked: list[tuple[float, float]] = []
-        """from when to when somebody who was stopped kept others from writing: SQLite's file, a row of PostgreSQL"""
+        """from when to when a stopped driver kept others from writing: SQLite's file, a row of PostgreSQL"""
 
         self.ledger = plan.folder / "ledger.jsonl"
         self.environment = {
@@ -296,8 +296,8 @@ class Storm:
         while time.monotonic() < end:
             await asyncio.sleep(self.chance.uniform(0.2, 0.8))
             self._wake()
-            # One that has just been started does not drive yet, and somebody always does.
-            awake = [driver for driver in self.drivers if driver.stopped is None and driver.said]
+            # A driver that was just started does not drive yet, and one driver always has to.
+            awake = [driver for driver in self.drivers if driver.stopped is None and driver.entries]
             if len(awake) < 2:
                 continue
             victim, blow = self.chance.choice(awake), self.chance.random()
@@ -402,8 +402,8 @@ class Storm:
         for driver in [*self.drivers, *self.dead]:
             warranted = sum(newest[task] > epoch for task, epoch in driver.lost)
             self.report.refused += warranted
-            told = sum(entry["kind"] == "lost" for entry in driver.said)
-            self.report.paused += sum(entry["kind"] == "given_up" for entry in driver.said)
+            told = sum(entry["kind"] == "lost" for entry in driver.entries)
+            self.report.paused += sum(entry["kind"] == "given_up" for entry in driver.entries)
             self.report.waited += [
                 to - since for since, to in driver.waits if all(e < since or b > to for b, e in driver.stops)
             ]
@@ -419,7 +419,7 @@ class Storm:
         suspects = {
             (entry["task_id"], entry["epoch"])
             for driver in drivers
-            for entry in driver.said
+            for entry in driver.entries
             if entry["kind"] == "suspect"
         }
         up = [part for driver in drivers for part in driver.awake()]

@@ -29,7 +29,7 @@ FEEDBACK = "with a view, please"
 OUTPUTS = {"look": "oslo is free", "book": "booked room 12", "pay": "paid 5"}
 
 crash = Crash()
-"""Where this process is to die; whoever starts it replaces it."""
+"""Where this process is killed; the process that starts it sets it."""
 
 
 def ledger() -> Ledger:
@@ -163,7 +163,7 @@ class HastyStore(SQLiteStore):
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         if "tool_ended s1-2-undo" in names_of(commit):
-            # As from a writer thread: whoever watches hears of it before the task goes on.
+            # As from a writer thread: a watcher gets it before the task goes on.
             asyncio.get_running_loop().call_soon(done, Committed())
         else:
             super().commit(commit, done)

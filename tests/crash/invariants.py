@@ -63,8 +63,8 @@ class Journal:
 
 
 @dataclass
-class Death:
-    """What a killed process left: the journal, what it had acknowledged, how long the ledger was."""
+class KilledProcess:
+    """The state that a killed process left: the journal, its acknowledgements, and the length of the ledger."""
 
     journal: Journal
     acknowledged: list[list[Any]]
@@ -78,33 +78,35 @@ def _for_the_audit(ledger: Sequence[LedgerLine]) -> Iterator[LedgerEntry]:
             yield LedgerEntry(entry.call, entry.key, effect, entry.kind, golden.TASK)
 
 
-def audit(deaths: Sequence[Death], end: Journal, ledger: Sequence[LedgerLine], variant: str) -> list[str]:
+def audit(
+    kills: Sequence[KilledProcess], end: Journal, ledger: Sequence[LedgerLine], variant: str
+) -> list[str]:
     """Return every broken promise, by its name.
 
     Args:
-        deaths: what each killed process left.
+        kills: what each killed process left.
         end: the journal at the task's end.
-        ledger: the whole ledger; whoever settled a call by hand noted it there.
+        ledger: the whole ledger; it also notes which calls were settled by hand.
         variant: which golden agent it was.
     """
     broken = [*end.violations, *_ends(end), *_effects(ledger, end)]
-    for death in deaths:
-        broken += [*death.journal.violations, *lost(death, end), *_repeated(death, ledger, end)]
+    for killed in kills:
+        broken += [*killed.journal.violations, *lost(killed, end), *_repeated(killed, ledger, end)]
     asked = {note.call for note in ledger if note.tool == "settled by hand"}
-    broken += _unknown(deaths, end, asked, reconciles=variant.endswith("reconcile"))
+    broken += _unknown(kills, end, asked, reconciles=variant.endswith("reconcile"))
     return broken + [f"ill-formed: {note.text} ({note.call})" for note in ledger if note.tool == "ill-formed"]
 
 
-def lost(death: Death, end: Journal) -> Iterator[str]:
+def lost(killed: KilledProcess, end: Journal) -> Iterator[str]:
     """No acknowledged event is lost, what a verb returned is there, and nothing written is changed later."""
-    there = {event.seq: name_of(event) for event in death.journal.events}
+    there = {event.seq: name_of(event) for event in killed.journal.events}
     returned: Counter[str] = Counter()
-    for what, name in death.acknowledged:
+    for what, name in killed.acknowledged:
         if what == "returned":
             returned[name] += 1
         elif there.get(what) != name:
             yield f"lost: event {what} {name} was acknowledged, the journal has {there.get(what)}"
-    kinds = Counter(event.kind for event in death.journal.events)
+    kinds = Counter(event.kind for event in killed.journal.events)
     made = {
         "create_task": "task_created",
         "undo_step": "rewound",
@@ -116,7 +118,7 @@ def lost(death: Death, end: Journal) -> Iterator[str]:
             yield f"lost: {verb} returned {returned[verb]} times, the journal has {kind} {kinds[kind]} times"
     if returned["send"] and len(end.of(e.InputReceived)) != 1:
         yield "lost: the message was acknowledged and did not arrive once"
-    if list(end.events[: len(death.journal.events)]) != list(death.journal.events):
+    if list(end.events[: len(killed.journal.events)]) != list(killed.journal.events):
         yield "changed: what was written before the crash is not what is there now"
 
 
@@ -149,11 +151,11 @@ def _effects(ledger: Sequence[LedgerLine], end: Journal) -> Iterator[str]:
             yield f"effects: {entry.call} was given the key {entry.key}"
 
 
-def _repeated(death: Death, ledger: Sequence[LedgerLine], end: Journal) -> Iterator[str]:
+def _repeated(killed: KilledProcess, ledger: Sequence[LedgerLine], end: Journal) -> Iterator[str]:
     """Nothing that had ended when the process died is started again; no answer is asked for again."""
-    ended = {event.call for event in death.journal.of(e.ToolEnded)}
-    answered = {event.step for event in death.journal.of(e.ModelReturned)}
-    for entry in ledger[death.entries :]:
+    ended = {event.call for event in killed.journal.of(e.ToolEnded)}
+    answered = {event.step for event in killed.journal.of(e.ModelReturned)}
+    for entry in ledger[killed.entries :]:
         if entry.kind == "start" and entry.call in ended:
             yield f"repeated: {entry.tool} {entry.call} had ended before the crash"
         elif entry.tool == "asked" and entry.call in answered:
@@ -163,12 +165,14 @@ def _repeated(death: Death, ledger: Sequence[LedgerLine], end: Journal) -> Itera
             yield f"repeated: {step} completed {count} times"
 
 
-def _unknown(deaths: Sequence[Death], end: Journal, asked: set[str], *, reconciles: bool) -> Iterator[str]:
+def _unknown(
+    kills: Sequence[KilledProcess], end: Journal, asked: set[str], *, reconciles: bool
+) -> Iterator[str]:
     """An outcome is reported unknown exactly where a writing call has a begin and no end."""
     begins = {
         (call, begin.seq)
-        for death in deaths
-        for call, begin in death.journal.open_calls().items()
+        for killed in kills
+        for call, begin in killed.journal.open_calls().items()
         if begin.effect == "write"
     }
     left = Counter(call for call, _ in begins)
@@ -185,6 +189,6 @@ def _unknown(deaths: Sequence[Death], end: Journal, asked: set[str], *, reconcil
 
 
 def expected_answer(end: Journal) -> str:
-    """What the task answers whatever happened to it: the tools' results and the message, if it was ever sent."""
+    """Return the task's expected answer: the tools' results and the message, if it was ever sent."""
     told = [golden.FEEDBACK] if end.of(e.InputReceived) else []
     return "; ".join([*golden.OUTPUTS.values(), *told])

@@ -94,7 +94,7 @@ async def test_force_skips_a_compensation_that_raised_and_the_report_says_so(des
 def killed_while_hanging(trial: Trial) -> None:
     """Undo in a process whose second compensation never ends; kill it from outside."""
     assert trial.job("script", trial.store, trial.variant, at="before claim #2") == KILLED
-    (trial.place / "ledger.trouble").write_text(json.dumps({"book": "hangs"}))
+    (trial.path / "ledger.trouble").write_text(json.dumps({"book": "hangs"}))
     ended: list[int] = []
     process = threading.Thread(
         target=lambda: ended.append(trial.job("undo", trial.store, trial.variant)), daemon=True
@@ -109,11 +109,11 @@ def killed_while_hanging(trial: Trial) -> None:
     os.kill(pid, signal.SIGKILL)
     process.join(timeout=10)
     assert ended == [KILLED]
-    (trial.place / "ledger.trouble").unlink()
+    (trial.path / "ledger.trouble").unlink()
 
 
 def killed_half_way(trial: Trial) -> None:
-    trial.dies("script", "start undo book s1-1-undo")
+    trial.kill_at("script", "start undo book s1-1-undo")
 
 
 @pytest.mark.parametrize("die", [killed_while_hanging, killed_half_way])
@@ -153,11 +153,11 @@ def test_an_unread_settlement_ends_an_undo_before_it_is_reported_as_unfinished(
     trials: Trials,
 ) -> None:
     trial = trials.new()
-    trial.dies("script", "start undo book s1-1-undo")
+    trial.kill_at("script", "start undo book s1-1-undo")
     # This one says that the last compensation has happened, and dies before it reads what it said.
-    with (trial.place / "ledger").open("a") as ledger:
+    with (trial.path / "ledger").open("a") as ledger:
         key = next(line.key for line in trial.ledger.entries() if line.call == "s1-1-undo" and line.key)
         done = {"kind": "done", "tool": "undo book", "call": "s1-1-undo", "key": key}
         ledger.write(json.dumps(done) + "\n")
-    trial.dies("carry_on", "after post settle")
+    trial.kill_at("carry_on", "after post settle")
     assert trial.with_agent("resume") == COMPLETED, trial.trouble

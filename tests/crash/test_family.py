@@ -15,7 +15,7 @@ from treadle.testing.audit import Evidence, audit_store
 pytestmark = pytest.mark.anyio
 
 
-async def dies(folder: Path, at: int) -> None:
+async def kill_at(folder: Path, at: int) -> None:
     """Drive the task in a process until it dies at its request of this number."""
     command = [sys.executable, "-m", "tests.crash.family", str(folder), str(at)]
     process = await asyncio.create_subprocess_exec(*command)
@@ -23,14 +23,14 @@ async def dies(folder: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "deaths",
+    "kills",
     [(6, 12), *[pytest.param(each, marks=pytest.mark.full) for each in [(2,), (5, 9, 12), (17,), (18,)]]],
 )
 async def test_a_killed_tree_spends_no_more_than_its_budget_and_repeats_nothing(
-    tmp_path: Path, deaths: tuple[int, ...]
+    tmp_path: Path, kills: tuple[int, ...]
 ) -> None:
-    for die_at in deaths:
-        await dies(tmp_path, die_at)
+    for die_at in kills:
+        await kill_at(tmp_path, die_at)
     result = await drive(tmp_path)
     requests = (tmp_path / "requests").read_text().splitlines()
     assert len(requests) <= REQUESTS, "the provider sees no more than the budget, over all lives"
@@ -38,7 +38,7 @@ async def test_a_killed_tree_spends_no_more_than_its_budget_and_repeats_nothing(
     assert result.usage.model_calls == REQUESTS, "what a kill cut off is paid for as well"
     paid = (tmp_path / "effects").read_text().split()
     assert max(Counter(paid).values()) == 1, "no call is repeated"
-    assert max(Counter(requests).values()) <= 1 + len(deaths)
+    assert max(Counter(requests).values()) <= 1 + len(kills)
     async with Runner(tmp_path / "journal.db", agents=[boss(tmp_path)]) as runner:
         children = (await runner.list_tasks(parent="job")).items
         assert len(children) == CHILDREN
@@ -47,7 +47,7 @@ async def test_a_killed_tree_spends_no_more_than_its_budget_and_repeats_nothing(
 
 
 async def test_a_killed_tree_is_adopted_as_a_whole(tmp_path: Path) -> None:
-    await dies(tmp_path, 7)
+    await kill_at(tmp_path, 7)
     async with Runner(tmp_path / "journal.db", agents=[boss(tmp_path)], adopt=True) as runner:
         async with asyncio.timeout(30):
             while (await runner.get_task("job")).state not in ("degraded", "completed"):  # noqa: ASYNC110
@@ -58,7 +58,7 @@ async def test_a_killed_tree_is_adopted_as_a_whole(tmp_path: Path) -> None:
 
 async def test_driven_time_of_a_killed_child_counts_for_its_parent(tmp_path: Path) -> None:
     (tmp_path / "slow").write_text("4")
-    await dies(tmp_path, 4)
+    await kill_at(tmp_path, 4)
     async with Runner(tmp_path / "journal.db") as runner:
         [child] = (await runner.list_tasks(parent="job")).items
         known = (await runner.driver.cache.load(child.task_id)).state.driven
@@ -75,7 +75,7 @@ async def test_driven_time_of_a_killed_child_counts_for_its_parent(tmp_path: Pat
 async def test_a_task_whose_child_makes_progress_is_not_taken_for_a_poison_task(tmp_path: Path) -> None:
     (tmp_path / "slow").write_text("12")
     for life in range(1, 12):
-        await dies(tmp_path, 2 * life)
+        await kill_at(tmp_path, 2 * life)
     async with Runner(tmp_path / "journal.db", agents=[slow(tmp_path)], adopt=True) as runner:
         async with asyncio.timeout(30):
             while (state := (await runner.get_task("job")).state) not in ("completed", "paused"):  # noqa: ASYNC110

@@ -18,10 +18,10 @@ def survives(trials: Trials, places: list[str]) -> None:
     broken: dict[str, list[str]] = {}
     for place in places:
         trial = trials.new()
-        trial.dies("script", place)
+        trial.kill_at("script", place)
         found = trial.broken()
         if found:
-            broken[f"{trials.variant}: {place} ({trial.place}: {trial.commands})"] = found
+            broken[f"{trials.variant}: {place} ({trial.path}: {trial.commands})"] = found
     assert not broken, broken
 
 
@@ -34,8 +34,8 @@ def test_each_variant_is_killed_at_each_place(trials: Trials) -> None:
 @pytest.mark.parametrize("trials", ["inline", "threads"], indirect=True)
 @pytest.mark.parametrize("call", ["book s1-1", "pay s1-2"])
 def test_a_call_that_may_write_starts_only_once_its_begin_is_durable(trials: Trials, call: str) -> None:
-    death = trials.new().dies("script", f"start {call}")
-    assert call.split()[1] in death.journal.open_calls()
+    killed = trials.new().kill_at("script", f"start {call}")
+    assert call.split()[1] in killed.journal.open_calls()
 
 
 # -------------------------------------------------------------------------------- crash during recovery
@@ -44,17 +44,17 @@ def test_a_call_that_may_write_starts_only_once_its_begin_is_durable(trials: Tri
 def survives_twice(trials: Trials, first: str, every: int) -> None:
     """Kill at a place, then kill what carries on at each (or every so many) of its places."""
     killed = trials.new()
-    killed.dies("script", first)
+    killed.kill_at("script", first)
     rehearsal = killed.copy(trials.folder())
     before = len(rehearsal.places)
     assert rehearsal.job("carry_on", rehearsal.store, trials.variant) == 0, rehearsal.trouble
     broken: dict[str, list[str]] = {}
     for place in rehearsal.places[before:][::every]:
         trial = killed.copy(trials.folder())
-        trial.dies("carry_on", place)
+        trial.kill_at("carry_on", place)
         found = trial.broken()
         if found:
-            broken[f"{trials.variant}: {first}, then {place} ({trial.place})"] = found
+            broken[f"{trials.variant}: {first}, then {place} ({trial.path})"] = found
     assert not broken, broken
 
 
@@ -102,20 +102,20 @@ def test_recovery_is_killed_at_any_place_after_a_kill_at_any_place(trials: Trial
 )
 def test_resuming_in_a_process_of_its_own_is_no_different_from_a_fork(trials: Trials, place: str) -> None:
     trial = trials.new(real=True)
-    trial.dies("script", place)
+    trial.kill_at("script", place)
     assert trial.broken() == []
 
 
 @pytest.mark.parametrize("trials", ["lying"], indirect=True)
 def test_a_writing_tool_that_is_started_twice_is_noticed(trials: Trials) -> None:
     trial = trials.new()
-    trial.dies("script", "done pay s1-2")
+    trial.kill_at("script", "done pay s1-2")
     assert any("effects: pay s1-2 happened 2 times" in found for found in trial.broken())
 
 
 @pytest.mark.parametrize("trials", ["hasty"], indirect=True)
 def test_an_acknowledged_event_that_is_lost_is_noticed(trials: Trials) -> None:
     # The process may die before it wrote down what it was told: one of three is enough.
-    deaths = [trials.new().dies("script", "before tool_ended s1-1-undo") for _ in range(3)]
-    found = [text for death in deaths for text in lost(death, death.journal)]
+    kills = [trials.new().kill_at("script", "before tool_ended s1-1-undo") for _ in range(3)]
+    found = [text for killed in kills for text in lost(killed, killed.journal)]
     assert any("tool_ended s1-2-undo was acknowledged" in text for text in found)

@@ -13,93 +13,93 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import golden
-from tests.crash.invariants import Death, Journal, audit, expected_answer
+from tests.crash.invariants import Journal, KilledProcess, audit, expected_answer
 from treadle.testing.crash import places_in
 from treadle.testing.crash.fork_server import KILLED, ForkServer
 from treadle.testing.ledger import Ledger
 
 ROOT = Path(__file__).parents[2]
 COMPLETED, WAITING = 0, 4
-PATIENCE = 12
+MAX_COMMANDS = 12
 """How many commands a recovery may take; the longest needs seven."""
 
 
 @dataclass
 class Trial:
-    """A folder with all that a trial leaves behind, and what was seen of it."""
+    """The folder of a trial, and what its killed processes left."""
 
-    place: Path
+    path: Path
     variant: str
     server: ForkServer
     real: bool = False
-    """whether commands are processes of their own, and not forks that call what those would call"""
+    """whether commands run in fresh processes instead of forks"""
 
     commands: list[str] = field(default_factory=list)
-    deaths: list[Death] = field(default_factory=list)
+    kills: list[KilledProcess] = field(default_factory=list)
 
     @property
     def store(self) -> str:
-        return str(self.place / "journal.db")
+        return str(self.path / "journal.db")
 
     @property
     def ledger(self) -> Ledger:
-        return Ledger(self.place / "ledger")
+        return Ledger(self.path / "ledger")
 
     @property
     def places(self) -> list[str]:
-        return places_in(self.place / "places")[0]
+        return places_in(self.path / "places")[0]
 
     @property
     def output(self) -> str:
-        return (self.place / "output").read_text()
+        return (self.path / "output").read_text()
 
     @property
     def trouble(self) -> str:
-        return self.output + (self.place / "output.err").read_text()
+        return self.output + (self.path / "output.err").read_text()
 
     @property
     def acknowledged(self) -> list[list[Any]]:
-        path = self.place / "acks"
+        path = self.path / "acks"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
     def environment(self) -> dict[str, str]:
         files = {"GOLDEN_LEDGER": "ledger", "GOLDEN_ACKS": "acks", "GOLDEN_PLACES": "places"}
-        return {key: str(self.place / file) for key, file in files.items()}
+        return {key: str(self.path / file) for key, file in files.items()}
 
     def job(self, name: str, *args: str, at: str | None = None) -> int:
         environment = {**self.environment, "TREADLE_CRASH_AT": at or ""}
         return self.server.run(
-            f"tests.crash.golden:{name}", *args, output=self.place / "output", env=environment
+            f"tests.crash.golden:{name}", *args, output=self.path / "output", env=environment
         )
 
-    def copy(self, place: Path) -> Trial:
-        """Return a trial that stands where this one does, and goes on by itself."""
-        shutil.copytree(self.place, place, dirs_exist_ok=True)
-        return replace(self, place=place, commands=[], deaths=list(self.deaths))
+    def copy(self, path: Path) -> Trial:
+        """Return an independent copy of this trial."""
+        shutil.copytree(self.path, path, dirs_exist_ok=True)
+        return replace(self, path=path, commands=[], kills=list(self.kills))
 
-    def dies(self, job: str, at: str) -> Death:
-        """Run a job that is killed at a place, and take down what it left."""
+    def kill_at(self, job: str, at: str) -> KilledProcess:
+        """Run a job that is killed at a place, and record what it left."""
         status = self.job(job, self.store, self.variant, at=at)
         assert status == KILLED, f"{job} was not killed at {at!r} but ended with {status}: {self.trouble}"
         assert at in self.places
         ledger = self.ledger.entries()
-        death = Death(Journal.read(self.store, ledger), self.acknowledged, len(ledger))
-        self.deaths.append(death)
-        return death
+        killed = KilledProcess(Journal.read(self.store, ledger), self.acknowledged, len(ledger))
+        self.kills.append(killed)
+        return killed
 
     def broken(self) -> list[str]:
         """Bring the killed task to its end and return every promise that did not hold."""
-        last = self.deaths[-1]
+        last = self.kills[-1]
         if not last.journal.events:
-            # Killed before there was a task: nobody was told of one, and nothing may have been done for it.
+            # Killed before there was a task: none was acknowledged, and no tool may have run for it.
             return [f"lost: {last.acknowledged}"] if last.acknowledged or last.entries else []
-        said = self.recover()
+        document = self.recover()
         ledger = self.ledger.entries()
         end = Journal.read(self.store, ledger)
-        broken = audit(self.deaths, end, ledger, self.variant)
-        if said["final_text"] != expected_answer(end):
-            broken.append(f"answer: {said['final_text']!r}")
+        broken = audit(self.kills, end, ledger, self.variant)
+        if document["final_text"] != expected_answer(end):
+            broken.append(f"answer: {document['final_text']!r}")
         return broken
 
     # -------------------------------------------------------------------------------------- recovery
@@ -111,9 +111,9 @@ class Trial:
         words = [verb, golden.TASK, *rest, "--store", self.store, "--json"]
         if not self.real:
             return self.server.run(
-                "tests.crash.golden:cli", *words, output=self.place / "output", env=self.environment
+                "tests.crash.golden:cli", *words, output=self.path / "output", env=self.environment
             )
-        with (self.place / "output").open("w") as output, (self.place / "output.err").open("w") as errors:
+        with (self.path / "output").open("w") as output, (self.path / "output.err").open("w") as errors:
             command = [sys.executable, "-m", "treadle", *words]
             env = {**os.environ, **self.environment}
             return subprocess.run(
@@ -124,15 +124,15 @@ class Trial:
         return self.command(verb, "--agent", f"tests.crash.golden:{self.variant}")
 
     def recover(self) -> dict[str, Any]:
-        """Bring the task to its end as a person would: resume; finish an undo it names; settle what it asks."""
-        for _ in range(PATIENCE):
+        """Bring the task to its end by commands: resume it, finish an undo that it names, settle its open calls."""
+        for _ in range(MAX_COMMANDS):
             status = self.with_agent("resume")
-            said = json.loads(self.output)
+            document = json.loads(self.output)
             if status == COMPLETED:
-                return said
+                return document
             if status == WAITING:
-                self.settle(said["pending"])
-            elif said["error"]["type"] == "UndoUnfinished":
+                self.settle(document["pending"])
+            elif document["error"]["type"] == "UndoUnfinished":
                 self.finish_undo()
             else:
                 raise AssertionError(f"resume ended with {status}: {self.trouble}")
@@ -146,15 +146,15 @@ class Trial:
             self.settle(json.loads(self.output)["result"]["pending"])
 
     def settle(self, pending: Sequence[dict[str, Any]]) -> None:
-        """Say of each call what the ledger knows."""
+        """Settle each call by what the ledger says."""
         assert pending, self.trouble
         for request in pending:
-            asked = request["request_id"]
-            self.ledger.note("settled by hand", call=asked)
+            request_id = request["request_id"]
+            self.ledger.note("settled by hand", call=request_id)
             happened = self.ledger.happened(request["idempotency_key"])
             output = json.dumps(golden.OUTPUTS[request["tool"]])
             verdict = ["--happened", output] if happened else ["--not-happened"]
-            assert self.command("settle", asked, *verdict) == COMPLETED, self.trouble
+            assert self.command("settle", request_id, *verdict) == COMPLETED, self.trouble
 
 
 class Trials:
@@ -167,9 +167,9 @@ class Trials:
     def folder(self) -> Path:
         """Return a new folder."""
         self.count += 1
-        place = self.root / str(self.count)
-        place.mkdir()
-        return place
+        path = self.root / str(self.count)
+        path.mkdir()
+        return path
 
     def new(self, *, real: bool = False) -> Trial:
         return Trial(self.folder(), self.variant, self.server, real)

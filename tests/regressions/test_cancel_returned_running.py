@@ -1,8 +1,8 @@
 """A verb that cancels, pauses or interrupts a task returns the state that was reached, also beside other commands.
 
-A cancel that reached a driver while it gave a finished step back was recorded, and then the task was given back all the
-same: `running`, at rest, and never cancelled. A pause that was reached and lifted by another caller, before the first
-one looked, was told as `running` or as whatever came of the task much later.
+A cancel that reached a driver during the release of a finished step was recorded, and then the task was released all
+the same: `running`, at rest, and never cancelled. A pause that was reached, and lifted by another caller before the
+first one looked, returned `running` or a much later state.
 """
 
 import asyncio

@@ -37,7 +37,7 @@ async def test_no_model_is_asked_in_a_tree_of_three_levels_once_its_root_was_sto
     async with Runner(tmp_path / "journal.db") as runner:
         handle = await runner.start(agent("root", middle), "go")
         async with asyncio.timeout(20):
-            while len(asked) < 40:  # noqa: ASYNC110  whoever asks is elsewhere
+            while len(asked) < 40:  # noqa: ASYNC110  requests are made in other coroutines
                 await asyncio.sleep(0.005)
         begun = time.monotonic()
         result = await (handle.cancel() if verb == "cancel" else handle.interrupt())

@@ -82,4 +82,4 @@ async def test_a_server_that_left_its_group_does_not_keep_its_caller_waiting(tmp
     assert [one.outcome for one in result.tool_executions] != ["ok"]
     server, away = lines(tmp_path / "pids", 2)
     assert_gone([server])
-    os.kill(away, signal.SIGKILL)  # whoever leaves its group is out of reach, and says so by doing it
+    os.kill(away, signal.SIGKILL)  # a process that leaves its group cannot be ended with it

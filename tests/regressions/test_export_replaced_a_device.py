@@ -19,7 +19,7 @@ def is_pipe(path):
 async def test_an_export_to_a_pipe_is_written_into_it_and_leaves_it_there(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    # Opened for both, so that neither side waits for the other, whatever the export does.
+    # Opened for both, so that neither side waits for the other.
     reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
     try:
         async with Runner("memory:") as runner:

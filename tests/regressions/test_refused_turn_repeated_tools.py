@@ -51,9 +51,7 @@ async def test_what_ran_before_a_refused_turn_is_not_run_again_whatever_the_poli
     assert len(server.requests) == 2
     provides["mended"] = True
     async with Runner(tmp_path / "journal.db", agents=[agent_with(ran)]) as runner:
-        if (
-            policy == "degrade"
-        ):  # it was tolerated, and is asked about again only if somebody wants it otherwise
+        if policy == "degrade":  # the failure was tolerated, and no second attempt follows
             assert (await runner.resume("t")).state == "degraded"
             assert len(server.requests) == 2
         result = await runner.resume("t", options=options if policy == "degrade" else None)

@@ -35,9 +35,7 @@ async def test_commits_after_a_takeover_are_refused_and_the_caller_attaches(tmp_
             result = await asyncio.wait_for(succeeding, 20)
             answer = await outcome_of(stalled)
         assert (result.state, result.final_text) == ("completed", "All done.")
-        assert answer["outcome"] == "completed", (
-            "its caller is outcome_of how the task ended, by whoever drove it"
-        )
+        assert answer["outcome"] == "completed", "its caller gets the outcome of the new driver"
         assert answer["fenced"] >= 1
         row = await runner.store.row("t")
         assert row.epoch == (2 if verb == "run" else 3)

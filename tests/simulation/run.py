@@ -46,14 +46,14 @@ JUMPS = (-7_200.0, -30.0, 30.0, 7_200.0)
 """By how many seconds the system's clock is set."""
 
 LONGEST_WAIT = 91.0
-"""Virtual seconds after which a model may be asked again, whatever was said to it and the clock was set to."""
+"""Virtual seconds after which a request is due in any case, also if the clock was set."""
 MADE = {"create": "task_created", "step": "step_completed", "undo": "rewound"}
-"""What is in the journal once a verb has returned."""
+"""The event that is in the journal once a verb has returned."""
 
 
 @dataclass
 class Outcome:
-    """What a run showed."""
+    """The result of a run."""
 
     seed: int
     fired: Counter[str]
@@ -66,24 +66,24 @@ def simulate(seed: int, ops: int = 22) -> Outcome:
     """Run one seed."""
     story = Story(World(seed))
     with asyncio.Runner(loop_factory=clock.VirtualTimeLoop) as runner:
-        return runner.run(story.tell(ops))
+        return runner.run(story.run(ops))
 
 
 class Story:
-    """A random story, and what its people were told."""
+    """A random story of a few tasks, and what was acknowledged to its callers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.dice = world.dice
         self.fired = world.fired
-        self.made: list[str] = []
-        self.told: list[Acknowledged] = []
+        self.tasks: list[str] = []
+        self.acknowledged: list[Acknowledged] = []
         self.streams: list[Stream] = []
-        self.asked: list[tuple[str, asyncio.Task[Any]]] = []
+        self.commands: list[tuple[str, asyncio.Task[Any]]] = []
         self.cancelled: set[str] = set()
-        self.wrong: list[str] = []
+        self.problems: list[str] = []
 
-    async def tell(self, ops: int) -> Outcome:
+    async def run(self, ops: int) -> Outcome:
         world = self.world
         for _ in range(self.dice.randint(1, 4)):
             world.new_process()
@@ -93,13 +93,13 @@ class Story:
             await asyncio.sleep(self.dice.choice([0, 0, 0.001, 0.02, 0.5, 2]))
         for process in list(world.processes):
             process.wake()
-        await self.hear_all()
+        await self.wait_for_commands()
         world.trouble = 0.0
-        await self.bring_to_an_end()
-        await self.judge()
+        await self.finish_all()
+        await self.audit()
         lines = [f"{world.name(row.task_id)} {row.state} {row.head}" for row in await self.rows()]
         digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
-        return Outcome(world.seed, self.fired, self.wrong, digest, world.log)
+        return Outcome(world.seed, self.fired, self.problems, digest, world.log)
 
     # ------------------------------------------------------------------------------------------ rules
 
@@ -118,21 +118,21 @@ class Story:
                 process.stall()
                 self.world.new_process() if len(self.world.processes) < 4 else None
             case "wake":
-                for stalled in [one for one in self.world.processes if one.stalled][:1]:
+                for stalled in [each for each in self.world.processes if each.stalled][:1]:
                     stalled.wake()
             case "set clock":
                 self.world.set_clock(self.dice.choice(JUMPS))
             case "wait":
-                self.ask("wait", process, lambda: asyncio.sleep(LEASE))
-            case _ if self.made:
-                self.about(rule, process, self.dice.choice(self.made[-3:]))
+                self.command("wait", process, lambda: asyncio.sleep(LEASE))
+            case _ if self.tasks:
+                self.about(rule, process, self.dice.choice(self.tasks[-3:]))
 
     def create(self) -> None:
-        if len(self.made) < 4:
+        if len(self.tasks) < 4:
             running = [process for process in self.world.processes if not process.stalled]
             process = self.dice.choice(running) if running else self.world.new_process()
-            name = f"t{len(self.made)}"
-            self.made.append(name)
+            name = f"t{len(self.tasks)}"
+            self.tasks.append(name)
             thread = self.dice.choice([None, "shared"])
             options = self.world.options(name)
 
@@ -142,7 +142,7 @@ class Story:
                     agent, "go", task_id=name, thread_id=thread, options=options
                 )
 
-            self.ask("create", process, make, name)
+            self.command("create", process, make, name)
 
     def about(self, rule: str, process: Process, task: str) -> None:
         runner = process.runner
@@ -160,24 +160,24 @@ class Story:
         }
         to, force = self.dice.choice([None, None, 0, 1]), self.dice.choice([True, False])
         verb = verbs.get(rule) or (lambda: getattr(runner, rule)(task))
-        self.ask(rule, process, verb, task)
+        self.command(rule, process, verb, task)
         if rule == "race":
             other = self.dice.choice(self.world.processes)
-            self.ask("race", other, lambda: other.runner.resume(task), task)
+            self.command("race", other, lambda: other.runner.resume(task), task)
 
     async def settle(self, process: Process, task: str) -> None:
         waits = (await process.runner.result(task)).pending
-        for pending in [one for one in waits if one.kind == "settlement"][:1]:
+        for pending in [each for each in waits if each.kind == "settlement"][:1]:
             verdict = self.world.chance("settle", self.world.name(task), pending.request_id).choice(
                 [Happened("so"), NotHappened()]
             )
             await process.runner.settle(task, pending.request_id, verdict)
 
     async def fork(self, process: Process, task: str) -> None:
-        if len(self.made) < 6:
+        if len(self.tasks) < 6:
             at = self.dice.choice([None, None, 5, 9, 14])
             forked = await process.runner.fork(task, at=at, input=self.dice.choice([None, "else"]))
-            self.made.append(forked.task_id)
+            self.tasks.append(forked.task_id)
 
     async def watch(self, process: Process, task: str) -> None:
         seen: list[tuple[int, str]] = []
@@ -188,58 +188,60 @@ class Story:
 
     # ---------------------------------------------------------------------------------------- asking
 
-    def ask(
+    def command(
         self, what: str, process: Process, work: Callable[[], Coroutine[Any, Any, Any]], task: str = ""
     ) -> None:
         self.world.say(f"{process}: {what} {self.world.name(task) if task else ''}")
 
-        async def asked() -> Any:
+        async def run() -> Any:
             try:
                 answer = await work()
             except TreadleError as error:
                 self.fired[f"{what}: {type(error).__name__}"] += 1
                 self.world.say(f"{process}: {what} {task}: {error!r}")
                 if isinstance(error, StoreUnavailable) and not (process.dead or self.world.trouble):
-                    self.wrong.append(f"{what} of {task}: {error!r}")
+                    self.problems.append(f"{what} of {task}: {error!r}")
                 return None
             if process.dead:
                 return None
             kind = MADE.get(what)
             if kind and (what == "create" or (answer.complete if what == "undo" else not answer.is_last)):
-                told = Acknowledged(task, kind)
-                # Two who ask for the same undo at once are both told of the one there is.
-                if what != "undo" or told not in self.told:
-                    self.told.append(told)
+                acknowledged = Acknowledged(task, kind)
+                # Two callers that request the same undo at once both get an acknowledgement of the one undo.
+                if what != "undo" or acknowledged not in self.acknowledged:
+                    self.acknowledged.append(acknowledged)
             if what == "cancel" and answer.state == "cancelled" and task not in self.cancelled:
                 self.cancelled.add(task)
-                # Who is cut off from the store and has lost its tasks hears of it later: it may begin what is harmless.
-                unaware = any(one.unaware for one in self.world.processes)
-                self.told.append(Acknowledged(task, "cancel_requested", time=0 if unaware else clock.now()))
+                # A process that is cut off from the store learns of it later: until then it may begin reads.
+                unaware = any(each.unaware for each in self.world.processes)
+                self.acknowledged.append(
+                    Acknowledged(task, "cancel_requested", time=0 if unaware else clock.now())
+                )
                 self.fired["cancel that all may know of"] += not unaware
             return answer
 
-        self.asked.append((what, process.do(asked())))
+        self.commands.append((what, process.do(run())))
 
-    async def hear_all(self) -> None:
-        """Every verb returns: with an answer, with an error that says why, or its process is dead."""
-        waiting = {task for _, task in self.asked}
+    async def wait_for_commands(self) -> None:
+        """Wait until every command returned an answer or an error, or its process is dead."""
+        waiting = {task for _, task in self.commands}
         if waiting:
             await asyncio.wait(waiting, timeout=3_600)
-        for what, task in self.asked:
+        for what, task in self.commands:
             if not task.done():
-                self.wrong.append(f"{what} does not return: {task.get_stack()}")
+                self.problems.append(f"{what} does not return: {task.get_stack()}")
                 task.cancel()
             elif not task.cancelled() and task.exception() is not None:
-                self.wrong.append(f"{what}: {task.exception()!r}")
-        self.asked.clear()
+                self.problems.append(f"{what}: {task.exception()!r}")
+        self.commands.clear()
 
     # ----------------------------------------------------------------------------------------- the end
 
     async def rows(self) -> list[TaskRow]:
         return sorted(await all_rows(self.world.store), key=lambda row: self.world.name(row.task_id))
 
-    async def bring_to_an_end(self) -> None:
-        """Whatever has happened, one process that is left alone brings every task to an end."""
+    async def finish_all(self) -> None:
+        """Bring every task to an end in one process; that has to be possible after any story."""
         for process in list(self.world.processes):
             process.die()
         process = self.world.new_process()
@@ -255,14 +257,14 @@ class Story:
                 result = await process.do(process.runner.result(task))
                 if result.state in END_STATES:
                     break
-                self.ask("finish", process, partial(self.go_on, process, task, result))
-                await self.hear_all()
+                self.command("finish", process, partial(self.go_on, process, task, result))
+                await self.wait_for_commands()
             else:
-                self.wrong.append(f"{task} does not come to an end: {result.state}, {result.pending}")
+                self.problems.append(f"{task} does not come to an end: {result.state}, {result.pending}")
 
     async def go_on(self, process: Process, task: str, result: Any) -> None:
         runner = process.runner
-        timers = [one for one in result.pending if one.due is not None]
+        timers = [each for each in result.pending if each.due is not None]
         if timers:
             wanted = (
                 await self.world.store.row(task)
@@ -278,7 +280,7 @@ class Story:
         except TreadleError:
             await runner.undo_step(task, force=True)
 
-    async def judge(self) -> None:
+    async def audit(self) -> None:
         world = self.world
         requests: dict[str, list[Any]] = {}
         for request in world.model.scripted.requests:
@@ -287,15 +289,17 @@ class Story:
             # Without times: the clock was set, so what is earlier in the world may be later in a journal.
             ledger=[replace(entry, time=0) for entry in world.ledger],
             requests=requests,
-            acknowledged=[one for one in self.told if await self.is_there(one.task)],
+            acknowledged=[item for item in self.acknowledged if await self.exists(item.task)],
             streams=self.streams,
             ended=True,
         )
-        found: list[Violation] = await audit_store(world.store, evidence)
+        violations: list[Violation] = await audit_store(world.store, evidence)
         for task in self.cancelled:
             entries = [entry for entry in world.ledger if entry.task == task]
-            found += stopped_for_good(task, [one for one in self.told if one.task == task], entries)
-        self.wrong += [*map(str, found), *world.early]
+            violations += stopped_for_good(
+                task, [item for item in self.acknowledged if item.task == task], entries
+            )
+        self.problems += [*map(str, violations), *world.early]
         self.fired["fenced commit"] += world.store.fenced
         for row in await self.rows():
             for event in (await journal_of(world.store, row)).events:
@@ -303,5 +307,5 @@ class Story:
                 if isinstance(event, e.ToolEnded):
                     self.fired[f"call {event.outcome}"] += 1
 
-    async def is_there(self, task: str) -> bool:
+    async def exists(self, task: str) -> bool:
         return any(row.task_id == task for row in await self.rows())

@@ -75,7 +75,7 @@ class Stubborn:
         """by task, step and number of failures: when it may be asked again"""
 
     def forget_waits(self) -> None:
-        """Whatever was to be waited for may be over."""
+        """Forget when requests are due: the clock was set."""
         self._not_before.clear()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
@@ -118,7 +118,7 @@ class World:
     was_set_forward: bool = False
 
     def say(self, what: str) -> None:
-        """Note what happens, for whoever has to find out why a run went wrong."""
+        """Append a line to the log of the run."""
         self.log.append(f"{asyncio.get_running_loop().time():9.3f} {what}")
 
     def __post_init__(self) -> None:
@@ -222,7 +222,7 @@ class World:
                 del self.owners[task_id]
                 task = self.store._tasks[task_id]
                 if task.turn is not None:
-                    task.epoch += 1  # somebody had the thread meanwhile, and is gone again
+                    task.epoch += 1  # another task was in the thread meanwhile
                 task.owned, task.turn = False, None
         self.tell(process, ())
 
@@ -303,7 +303,7 @@ class Process:
             self.world.lapse(self)
 
     def wake(self) -> None:
-        """SIGCONT: it goes on where it was, whatever has happened since."""
+        """Go on after a stall, as after SIGCONT."""
         self.stalled = self.lapsed = False
         self.woke_at = asyncio.get_running_loop().time()
         self.world.say(f"{self} wakes")
@@ -311,7 +311,7 @@ class Process:
 
     @property
     def unaware(self) -> bool:
-        """Whether it may have lost its tasks without having heard of it: nothing beats here, only commits tell."""
+        """Tell whether it may have lost its tasks without knowing: without heartbeats only commits tell."""
         return self.stalled or asyncio.get_running_loop().time() < self.woke_at + UNAWARE
 
     def release_held(self) -> None:
@@ -493,5 +493,5 @@ async def pay(n: int, ctx: ToolContext) -> str:
 
 
 TOOLS = (look, put, save, book, pay)
-ASKED = (*(one.spec.name for one in TOOLS), "nobody")
-"""Tools a model asks for; nobody has one of them."""
+ASKED = (*(tool.spec.name for tool in TOOLS), "missing")
+"""Tools that a model asks for; the last one does not exist."""

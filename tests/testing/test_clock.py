@@ -67,7 +67,7 @@ async def test_a_limit_in_seconds_counts_virtual_time_over_several_attempts() ->
     async with clock.runner() as runner:
         task = await runner.create_task(Agent(model, tools=[wait]), "go", options=options)
         await runner.run_step(task)
-        await asyncio.sleep(10 * HOUR)  # nobody drives it meanwhile
+        await asyncio.sleep(10 * HOUR)  # no driver drives it meanwhile
         result = await runner.resume(task)
     assert (result.state, result.error and result.error.kind) == ("failed", "seconds")
     assert asyncio.get_running_loop().time() == pytest.approx(11 * HOUR, abs=5)
