@@ -143,6 +143,16 @@ class Spans:
         root.end(end)
         return root.get_span_context()
 
+    def _start(
+        self,
+        name: str,
+        parent: Span | None,
+        facts: dict[str, Any],
+        time: int,
+        kind: SpanKind = SpanKind.INTERNAL,
+    ) -> Span:
+        return self._tracer.start_span(name, _below(parent), kind, facts, start_time=time * 1000)
+
     # ------------------------------------------------------------------------------------------- steps
 
     def step_started(self, event: e.StepStarted) -> None:
@@ -153,13 +163,8 @@ class Spans:
         """Return the span of a step; a step that began in an earlier drive gets a new one."""
         span = self._steps.get(step)
         if span is None:
-            span = self._steps[step] = self._tracer.start_span(
-                names.STEP_SPAN,
-                _below(self._root),
-                SpanKind.INTERNAL,
-                {names.STEP: step, **self.agent, **facts},
-                start_time=self.time * 1000,
-            )
+            facts = {names.STEP: step, **self.agent, **facts}
+            span = self._steps[step] = self._start(names.STEP_SPAN, self._root, facts, self.time)
         return span
 
     def step_ended(self, event: e.StepCompleted | e.StepFailed | e.StepSkipped) -> None:
@@ -186,12 +191,12 @@ class Spans:
     def model_started(self, event: e.ModelStarted) -> None:
         """Start the span of an attempt of a model call."""
         facts = self.model_facts(event.model)
-        span = self._tracer.start_span(
+        span = self._start(
             f"{names.CHAT} {facts[names.REQUEST_MODEL]}",
-            _below(self._step(event.step, {})),
-            SpanKind.CLIENT,
+            self._step(event.step, {}),
             {**facts, **self.agent, names.STEP: event.step, names.ATTEMPT: event.attempt},
-            start_time=event.time * 1000,
+            event.time,
+            SpanKind.CLIENT,
         )
         self._models[event.call or event.step] = (span, event.time, facts)
 
@@ -264,13 +269,7 @@ class Spans:
             facts[names.CALL_ARGUMENTS] = _json(self._redaction.json(call.arguments))
         # A compensation belongs to no running step.
         parent = self._root if event.undoes is not None else self._step(event.step, {})
-        span = self._tracer.start_span(
-            f"{names.EXECUTE_TOOL} {name}".strip(),
-            _below(parent),
-            SpanKind.INTERNAL,
-            facts,
-            start_time=event.time * 1000,
-        )
+        span = self._start(f"{names.EXECUTE_TOOL} {name}".strip(), parent, facts, event.time)
         self._tools[event.call] = (span, event.time)
 
     def tool_ended(self, event: e.ToolEnded | e.ToolStopped) -> tuple[float | None, dict[str, Any]]:

@@ -313,7 +313,7 @@ async def test_a_replay_model_makes_the_very_same_journal_and_knows_only_what_wa
     assert (result.state, result.error.kind) == ("failed", "invalid_request")
     assert "no answer to turn 4" in result.error.message
     assert len(model.requests) == 6
-    with pytest.raises(ConfigurationError, match="from its first one on"):
+    with pytest.raises(ConfigurationError, match="beginning with its first event"):
         ReplayModel(recording.events[1:])
 
 
