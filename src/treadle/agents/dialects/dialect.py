@@ -1,11 +1,14 @@
-"""Dialects: how an agent speaks with a model that calls no tools of its own accord, but can write.
+"""Dialects: text protocols for models that cannot call tools but can write.
 
-A dialect tells the model in words what it may do, and reads from its words what it does. It stands between the engine
-and the model, as a model itself: whatever the engine sees are the messages, calls and results it always sees. So a
-task is the same, in its journal and in all that can be done with it, whichever way its model is spoken with.
+    engine -- ModelRequest --> DialectModel -- dialect.ask: tools as text ----> model
+    engine <-- ModelAnswer --- DialectModel <- dialect.read: text as calls ---- model
 
-What could not be read is a `ToolCall` with a `problem`, and what the model wrote as `raw`: it never runs, and its
-result tells the model what was wrong.
+A dialect describes the tools in the instructions and reads calls from the answer's text. `DialectModel` wraps a model
+and is a model itself, so the engine sees the same messages, calls and results as with provider tool calls: a task has
+the same journal, and undo, fork and recovery work the same.
+
+An answer that cannot be read becomes a `ToolCall` with a `problem` and the text as `raw`. It never runs; its result
+tells the model what was wrong.
 """
 
 from __future__ import annotations
@@ -33,25 +36,25 @@ from treadle.errors import ConfigurationError, ModelError
 from treadle.ports import Model
 
 MAX_PARSE_ERRORS: Final = 3
-"""How many answers in a row may be unreadable before the step fails, when nobody says otherwise."""
+"""How many answers in a row may be unreadable before the step fails, by default."""
 
 UNREADABLE: Final = "unreadable"
-"""The name of a call of which not even the tool's name could be read."""
+"""The name of a call whose tool name could not be read."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @frozen(kw_only=True)
 class Reading:
-    """What a model's words mean: a call, an answer, or, with a `problem`, nothing that could be read.
+    """What an answer's text means: a call, an answer, or, with a `problem`, neither.
 
     Args:
-        thinking: what the model thought before it spoke, between tags; kept, and not shown to it again.
-        thought: what the model says it thinks.
-        name: the tool it wants; with a `problem`, the tool it seems to have meant.
-        arguments: what for; None unless it calls a tool.
-        answer: its answer; None unless it answers.
-        problem: why nothing can be done with its words, in words for the model.
+        thinking: the thinking before the text, between tags; stored, and not sent to the model again.
+        thought: the thought that the protocol asks for.
+        name: the tool it calls; with a `problem`, the tool it seems to mean.
+        arguments: the arguments of the call; None unless it calls a tool.
+        answer: the answer; None unless it answers.
+        problem: why the text cannot be used, as a message to the model.
     """
 
     thinking: str = ""
@@ -63,37 +66,37 @@ class Reading:
 
 
 Parser = Callable[[str], Reading]
-"""Reads what a model wrote. It may be given any text, and says what is wrong with it by a `problem`."""
+"""Reads the text of an answer. It takes any text, and returns a `problem` for text that it cannot read."""
 
 
 class DeltaReader(Protocol):
-    """Follows one answer while it is being written, and tells which of the words are thought, call and answer."""
+    """Reads one answer while the model writes it, and returns its thought, call and answer as deltas."""
 
     def feed(self, text: str) -> Iterable[ModelDelta]:
-        """Return what is certain now that some more text has come."""
+        """Return the deltas that are certain after some more text."""
         ...
 
     def end(self, message: Message) -> Iterable[ModelDelta]:
-        """Return what is left to tell, now that the whole answer has been read."""
+        """Return the remaining deltas, now that the whole answer is read."""
         ...
 
 
 @runtime_checkable
 class Dialect(Protocol):
-    """How an agent speaks with its model. Immutable, holds nothing of a task, and may be shared by any number."""
+    """A text protocol between an agent and its model. Immutable, without state of a task; agents may share one."""
 
     @property
     def header(self) -> str:
-        """What each request holds besides instructions and tools: counted where requests are bounded."""
+        """The text in each request besides instructions and tools; it counts towards a bound on tokens."""
         ...
 
     @property
     def max_parse_errors(self) -> int:
-        """How many answers in a row may be unreadable: the last of them fails the step."""
+        """How many answers in a row may be unreadable; the last of them fails the step."""
         ...
 
     def facts(self) -> Json:
-        """Return what a version of an agent is told by: JSON data that differs when the dialect does."""
+        """Return JSON data that differs between dialects, for the fingerprint of an agent."""
         ...
 
     def check(self, tools: Sequence[str]) -> None:
@@ -101,28 +104,28 @@ class Dialect(Protocol):
         ...
 
     def ask(self, request: ModelRequest) -> ModelRequest:
-        """Return a request as it is put to the model: no tools, but words that tell of them."""
+        """Return a request for the model, with its tools as text in the instructions."""
         ...
 
     def read(self, answer: ModelAnswer, request: ModelRequest) -> ModelAnswer:
-        """Return an answer with the calls in it as parts; `request` is the one before it was put into words."""
+        """Return an answer with the calls in its text as parts; `request` is the one that `ask` was called with."""
         ...
 
     def delta_reader(self, request: ModelRequest) -> DeltaReader:
-        """Return what follows the answer to a request."""
+        """Return a reader for the answer to a request."""
         ...
 
     def correction(self, problem: str) -> str:
-        """Return what the model is told of an answer with a problem."""
+        """Return the message to the model about an answer with a problem."""
         ...
 
 
 class DialectModel(Model):
-    """A model that is spoken with in a dialect.
+    """A model behind a dialect.
 
     Args:
-        model: the model itself.
-        dialect: how to speak with it.
+        model: the model.
+        dialect: the text protocol to use with it.
     """
 
     def __init__(self, model: Model, dialect: Dialect) -> None:
@@ -131,7 +134,7 @@ class DialectModel(Model):
 
     @property
     def output_mode(self) -> str:
-        return "native"  # the dialect puts a schema into words
+        return "native"  # the dialect describes the schema in its instructions
 
     @property
     def name(self) -> str:
@@ -146,22 +149,22 @@ class DialectModel(Model):
                 answer = dialect.read(item, request)
                 answers = not answer.message.tool_calls
                 for delta in reader.end(answer.message):
-                    yield _known(delta) if answers else delta
+                    yield _as_final(delta) if answers else delta
                 yield answer
             elif isinstance(item, TextDelta):
                 for delta in reader.feed(item.text):
-                    yield _known(delta)
+                    yield _as_final(delta)
             else:
                 yield item
 
 
-def _known(delta: ModelDelta) -> ModelDelta:
-    """Return a delta with what a dialect knows: words it tells apart from thoughts and calls are the answer."""
+def _as_final(delta: ModelDelta) -> ModelDelta:
+    """Return a delta whose text is marked as the answer, since a dialect tells it apart from thoughts and calls."""
     return TextDelta(delta.text, final=True) if isinstance(delta, TextDelta) else delta
 
 
 class WholeAnswerReader:
-    """A reader that tells nothing before the end: for parsers of which nothing is known."""
+    """A reader without deltas before the end, for a parser that reads only whole answers."""
 
     def feed(self, text: str) -> Iterable[ModelDelta]:
         return ()
@@ -171,21 +174,21 @@ class WholeAnswerReader:
 
 
 class TextDialect:
-    """What the dialects made of plain text share: the request in words, and parts from what a parser read.
+    """A dialect in plain text: tools in the instructions, the conversation as a transcript, answers read by a parser.
 
     Args:
-        header: what the model is told before its instructions; `{tools}` in it becomes the description of the tools,
+        header: the text before the agent's instructions; `{tools}` in it becomes the description of the tools,
             `{names}` their names.
-        parser: what reads the model's words.
+        parser: reads the text of an answer.
         max_parse_errors: how many answers in a row may be unreadable; the last of them fails the step.
 
     Raises:
-        ConfigurationError: the header has no place for the tools, or a value is of another kind.
+        ConfigurationError: the header has no `{tools}`, or a value is of the wrong type.
     """
 
     name = ""
     format = ""
-    """reminds the model of what it is to write, unless that is known to nobody but the parser"""
+    """reminds the model of the format, unless only a custom parser knows it"""
 
     def __init__(self, header: str, parser: Parser, max_parse_errors: int) -> None:
         kind = type(self).__name__
@@ -199,27 +202,27 @@ class TextDialect:
         self.parser = parser
         self.max_parse_errors = max_parse_errors
 
-    # ----------------------------------------------------------------------- what each of them says
+    # -------------------------------------------------------------------------------- of each dialect
 
     def write_turn(self, turn: ModelTurn) -> str:
-        """Return one turn of the model as the model would have written it."""
+        """Return the text of one turn, as the model would have written it."""
         raise NotImplementedError
 
     def schema_prompt(self, schema: Json) -> str:
-        """Return how an answer is to look that has to fit a JSON schema."""
+        """Return the instructions for an answer that has to fit a JSON schema."""
         raise NotImplementedError
 
     def answer_text(self, answer: str, request: ModelRequest) -> str:
-        """Return an answer as people are to read it, or, where it has to fit a schema, as JSON."""
+        """Return an answer as text for people, or as JSON if it has to fit a schema."""
         return answer
 
     def delta_reader(self, request: ModelRequest) -> DeltaReader:
         return WholeAnswerReader()
 
     def check(self, tools: Sequence[str]) -> None:
-        """Take any names."""
+        """Accept any names."""
 
-    # -------------------------------------------------------------------------------- what they share
+    # -------------------------------------------------------------------------------- of all of them
 
     def facts(self) -> Json:
         parser = getattr(self.parser, "__qualname__", type(self.parser).__qualname__)
@@ -233,45 +236,45 @@ class TextDialect:
         )
 
     def _instructions(self, request: ModelRequest) -> str:
-        told = self.header.replace("{names}", ", ".join([tool.name for tool in request.tools]) or "none")
-        told = told.replace("{tools}", described_tools(request))
+        text = self.header.replace("{names}", ", ".join([tool.name for tool in request.tools]) or "none")
+        text = text.replace("{tools}", described_tools(request))
         if request.output_schema is not None:
-            told += f"\n\n{self.schema_prompt(request.output_schema)}"
+            text += f"\n\n{self.schema_prompt(request.output_schema)}"
         if request.instructions:
-            told += f"\n\n{request.instructions}"
+            text += f"\n\n{request.instructions}"
         if request.tool_choice == "required":
-            told += "\n\nUse a tool in this turn."
+            text += "\n\nUse a tool in this turn."
         elif request.tool_choice not in ("auto", "none"):
-            told += f"\n\nUse the tool {request.tool_choice} in this turn."
-        return told.strip()
+            text += f"\n\nUse the tool {request.tool_choice} in this turn."
+        return text.strip()
 
     def read(self, answer: ModelAnswer, request: ModelRequest) -> ModelAnswer:
         parts = answer.message.parts
         if any(isinstance(part, ToolCall) for part in parts):
-            return answer  # it does call tools of its own accord, after all
+            return answer  # the model called tools through its provider
         text = "".join([part.text for part in parts if isinstance(part, Text)])
-        own: tuple[Part, ...] = tuple([part for part in parts if not isinstance(part, Text)])
-        read = self._read(text)
-        said = self.answer_text(read.answer, request) if read.answer is not None else ""
+        other_parts: tuple[Part, ...] = tuple([part for part in parts if not isinstance(part, Text)])
+        reading = self._read(text)
+        answer_text = self.answer_text(reading.answer, request) if reading.answer is not None else ""
         last = request.tool_choice == "none"
-        if read.problem is not None and (last or answer.finish in WITHHELD):
-            # Asking again is of no use: these are the model's last words.
-            said = read.thought or ("" if read.name else text.strip())
-            read = Reading(thinking=read.thinking, answer="")
-        elif read.arguments is not None and not _is_name(read.name, request):
-            read = replace(read, name="", problem=_no_such_tool(read.name, request))
-        elif (early := self._ended_early(read, answer.finish, last=last)) is not None:
-            read = replace(read, problem=early)
+        if reading.problem is not None and (last or answer.finish in WITHHELD):
+            # Another request is of no use, so this text is the answer.
+            answer_text = reading.thought or ("" if reading.name else text.strip())
+            reading = Reading(thinking=reading.thinking, answer="")
+        elif reading.arguments is not None and not _is_name(reading.name, request):
+            reading = replace(reading, name="", problem=_no_such_tool(reading.name, request))
+        elif (early := self._ended_early(reading, answer.finish, last=last)) is not None:
+            reading = replace(reading, problem=early)
         finish = answer.finish
-        if read.answer is None and finish == "stop":
+        if reading.answer is None and finish == "stop":
             finish = "tool_calls"
-        if not _is_name(read.name, request):
-            read = replace(read, name=UNREADABLE)
-        message = Message("assistant", own + _parts(read, said, text), answer.message.meta)
+        if not _is_name(reading.name, request):
+            reading = replace(reading, name=UNREADABLE)
+        message = Message("assistant", other_parts + _parts(reading, answer_text, text), answer.message.meta)
         return ModelAnswer(message, finish, answer.usage, answer.model, answer.also)
 
     def _ended_early(self, read: Reading, finish: Finish, *, last: bool) -> str | None:
-        """Return why what was read is not used, since the model had not come to the end of its words."""
+        """Return why a reading is not used, if the answer ended before it was whole."""
         if finish == "length" and not last:
             return "your answer was cut off at the longest length you may write, and nothing of it was used"
         if read.arguments is not None and finish not in ("stop", "tool_calls"):
@@ -298,13 +301,13 @@ class TextDialect:
 
 
 def _is_name(name: str, request: ModelRequest) -> bool:
-    """Whether a call may go by a name: that of a tool, or one that some model's provider could bear to see."""
+    """Whether a call may have a name: that of a tool, or one that providers accept in a conversation."""
     return _NAME.fullmatch(name) is not None or any(tool.name == name for tool in request.tools)
 
 
 def _no_such_tool(name: str, request: ModelRequest) -> str:
-    told = unknown_tool_text(name, [tool.name for tool in request.tools])
-    return told[0].lower() + told[1:].removesuffix(".")
+    text = unknown_tool_text(name, [tool.name for tool in request.tools])
+    return text[0].lower() + text[1:].removesuffix(".")
 
 
 def _parts(read: Reading, said: str, text: str) -> tuple[Part, ...]:
@@ -323,22 +326,22 @@ def _parts(read: Reading, said: str, text: str) -> tuple[Part, ...]:
 
 
 def described_tools(request: ModelRequest) -> str:
-    """Return the tools of a request, a line or two each, as a model reads them."""
+    """Return the description of a request's tools, one or two lines each."""
     if not request.tools:
-        gone = request.tool_choice == "none"
-        return "(no tool may be used any more: answer now, with what you know)" if gone else "(none)"
+        none_left = request.tool_choice == "none"
+        return "(no tool may be used any more: answer now, with what you know)" if none_left else "(none)"
     from json import dumps
 
     lines: list[str] = []
     for tool in request.tools:
-        told = " ".join(tool.description.split())
-        lines.append(f"- {tool.name}: {told}" if told else f"- {tool.name}")
+        description = " ".join(tool.description.split())
+        lines.append(f"- {tool.name}: {description}" if description else f"- {tool.name}")
         lines.append(f"  arguments: {dumps(tool.parameters, ensure_ascii=False)}")
     return "\n".join(lines)
 
 
 def replace_request(request: ModelRequest, *, messages: Sequence[Message], instructions: str) -> ModelRequest:
-    """Return a request in other words, without what only models understand that call tools themselves."""
+    """Return a request with other messages and instructions, and without what needs provider tool calls."""
     return replace(
         request,
         messages=messages,

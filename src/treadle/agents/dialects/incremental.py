@@ -1,4 +1,4 @@
-"""What listeners to a dialect are made of: words cut out of a text that is still being written."""
+"""Text and JSON that a model is still writing: which of it is certain, and which deltas are left at the end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDe
 
 
 class PartialText:
-    """Words that come in pieces, without the blank around them; what is told is always a beginning of the whole.
+    """Text that comes in pieces, without the whitespace around it. What it returned is always a prefix of the whole.
 
     Args:
-        held_back: the characters that may yet turn out to be no part of the end.
+        held_back: characters that are not part of the text if it ends with them.
     """
 
     __slots__ = ("_fresh", "_held", "_pieces", "_strip", "emitted", "held_back")
@@ -20,7 +20,7 @@ class PartialText:
     def __init__(self, held_back: str) -> None:
         self.held_back = held_back
         self.emitted = 0
-        """how many characters were returned by `more`"""
+        """how many characters `add` returned"""
 
         self._pieces: list[str] = []
         self._held: list[str] = []
@@ -28,19 +28,19 @@ class PartialText:
         self._strip: str | None = None
 
     def cut(self, strip: str = "") -> None:
-        """Begin another paragraph, without `strip` and blanks at its beginning."""
+        """Begin another paragraph, without `strip` and whitespace at its beginning."""
         self._fresh, self._strip = True, f" \t\r\n{strip}"
 
-    def add(self, words: str) -> str:
-        """Return what is certain to belong to the words now."""
+    def add(self, piece: str) -> str:
+        """Return the part of the text that is certain after one more piece."""
         if self._fresh:
-            words = words.lstrip(self._strip)
-            if not words:
+            piece = piece.lstrip(self._strip)
+            if not piece:
                 return ""
             self._fresh = False
             if self._pieces or self._held:
                 self._held = ["".join(self._held).rstrip(), "\n"]
-        certain = words.rstrip(self.held_back)
+        certain = piece.rstrip(self.held_back)
         if certain:
             told = "".join([*self._held, certain])
             self._pieces.append(told)
@@ -48,18 +48,18 @@ class PartialText:
             self._held = []
         else:
             told = ""
-        if len(certain) < len(words):
-            self._held.append(words[len(certain) :])
+        if len(certain) < len(piece):
+            self._held.append(piece[len(certain) :])
         return told
 
     @property
     def text(self) -> str:
-        """All words so far."""
+        """The text so far."""
         return "".join([*self._pieces, *self._held]).strip()
 
 
 class PartialObject:
-    """The JSON object in words that come in pieces, as it is written."""
+    """The JSON object in text that comes in pieces, as written."""
 
     __slots__ = ("_depth", "_escaped", "_in_string", "_over")
 
@@ -67,43 +67,43 @@ class PartialObject:
         self._depth = 0
         self._in_string = self._escaped = self._over = False
 
-    def add(self, words: str) -> str:
-        """Return what of some more words belongs to the object."""
-        begin = 0 if self._depth else words.find("{")
+    def add(self, piece: str) -> str:
+        """Return the part of one more piece that belongs to the object."""
+        begin = 0 if self._depth else piece.find("{")
         if self._over or begin < 0:
             return ""
-        for place in range(begin, len(words)):
-            letter = words[place]
+        for position in range(begin, len(piece)):
+            character = piece[position]
             if self._in_string:
                 if self._escaped:
                     self._escaped = False
-                elif letter == "\\":
+                elif character == "\\":
                     self._escaped = True
-                elif letter == '"':
+                elif character == '"':
                     self._in_string = False
-            elif letter == '"':
+            elif character == '"':
                 self._in_string = True
-            elif letter in "{[":
+            elif character in "{[":
                 self._depth += 1
-            elif letter in "}]":
+            elif character in "}]":
                 self._depth -= 1
                 if not self._depth:
                     self._over = True
-                    return words[begin : place + 1]
-        return words[begin:]
+                    return piece[begin : position + 1]
+        return piece[begin:]
 
 
 def remaining_deltas(
     message: Message, thinking: int = 0, thought: int = 0, answer: int = 0, *, named: bool = False
 ) -> Iterator[ModelDelta]:
-    """Yield what of an answer was not told while it was written.
+    """Yield the deltas of an answer that no delta held while the model wrote it.
 
     Args:
-        message: the answer, as it was read.
-        thinking: how many characters of what it thought out of sight were told.
-        thought: how many of its thought.
-        answer: how many of its words.
-        named: whether its call was told.
+        message: the answer as it was read.
+        thinking: how many characters of its thinking deltas held.
+        thought: how many characters of its thought.
+        answer: how many characters of its text.
+        named: whether a delta held the name of its call.
     """
     index = 0
     for part in message.parts:

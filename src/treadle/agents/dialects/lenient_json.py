@@ -32,15 +32,15 @@ _CLOSES: Final = {"}": "{", "]": "["}
 
 
 THINKING: Final = re.compile(r"\s*<think>(.*?)</think>|(.*?)^[ \t]*</think>", re.DOTALL | re.MULTILINE)
-"""What a model thinks aloud before all else, also when the server leaves out the tag that begins it."""
+"""The thinking at the beginning of a text, also if the server leaves out the opening tag."""
 
 
 class NotOneObject(ValueError):
-    """What was written is not one whole JSON object; the message says why, to the model."""
+    """The text is not one whole JSON object; the message tells the model why."""
 
 
 def without_thinking(text: str) -> str:
-    """Return what follows a thought between `<think>` and `</think>`; raise `NotOneObject` if that has no end."""
+    """Return a text without the thinking between `<think>` and `</think>`; raises `NotOneObject` if that has no end."""
     thinking = THINKING.match(text)
     text = text[thinking.end() :] if thinking is not None else text
     if text.lstrip().startswith("<think>"):
@@ -49,24 +49,24 @@ def without_thinking(text: str) -> str:
 
 
 def object_in_text(text: str) -> tuple[dict[str, Json], int]:
-    """Return the first JSON object in a text and where it ends; raise `NotOneObject`."""
+    """Return the first JSON object in a text and where it ends; raises `NotOneObject`."""
     start = text.find("{")
     if start < 0:
         raise NotOneObject("there is no JSON object; write {} where there is nothing to say")
     if text[:start].rstrip()[-1:] in ("[", ","):
         raise NotOneObject("it is a list where one JSON object is asked for")
-    found, end = _object_at(text, start)
+    document, end = _object_at(text, start)
     if text[end:].lstrip()[:1] in ("}", "]"):
         raise NotOneObject("there is a closing bracket too many")
-    return found, end
+    return document, end
 
 
 def single_object(text: str) -> dict[str, Json]:
-    """Return the JSON object of a text that holds no second one; raise `NotOneObject`."""
-    found, end = object_in_text(text)
+    """Return the only JSON object of a text; raises `NotOneObject`."""
+    document, end = object_in_text(text)
     if _BEGINS.search(text, end):
         raise NotOneObject("there are two JSON objects where one is asked for")
-    return found
+    return document
 
 
 def _object_at(text: str, start: int) -> tuple[dict[str, Json], int]:
@@ -84,16 +84,16 @@ def _object_at(text: str, start: int) -> tuple[dict[str, Json], int]:
 
 
 def _tidied(text: str, start: int) -> tuple[str, int]:
-    """Return the object that begins here with the quotes and commas of JSON, and where it ends."""
+    """Return the object at a position with the quotes and commas of JSON, and where it ends."""
     out: list[str] = []
     open_brackets: list[str] = []
-    place = start
-    while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
-            raise NotOneObject(_no_token(text, place))
-        token, kind = found.group(), found.lastgroup
-        place = found.end()
+    position = start
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise NotOneObject(_no_token(text, position))
+        token, kind = match.group(), match.lastgroup
+        position = match.end()
         if kind == "blank":
             continue
         if kind == "other":
@@ -109,18 +109,18 @@ def _tidied(text: str, start: int) -> tuple[str, int]:
                 open_brackets.append(token)
         out.append(token)
         if not open_brackets:
-            # The blanks keep apart what was apart: `1 2` is no twelve.
-            return " ".join(out), place
+            # The spaces keep tokens apart: `1 2` is not 12.
+            return " ".join(out), position
     raise NotOneObject("the JSON object is not closed")
 
 
-def _escaped(found: re.Match[str]) -> str:
-    if found.group() == '"':
+def _escaped(match: re.Match[str]) -> str:
+    if match.group() == '"':
         return '\\"'
-    return "'" if found.group(1) == "'" else found.group()
+    return "'" if match.group(1) == "'" else match.group()
 
 
-def _no_token(text: str, place: int) -> str:
-    if re.compile(r"""["'“](?:[^"'“”\\\n]|\\.)*\n""").match(text, place):
+def _no_token(text: str, position: int) -> str:
+    if re.compile(r"""["'“](?:[^"'“”\\\n]|\\.)*\n""").match(text, position):
         return "a string in the JSON object holds a line break, which is written \\n, or is not closed"
     return "the JSON object is not closed: a string in it does not end"

@@ -36,15 +36,15 @@ answer may be any JSON value."""
 
 
 class Planner(TextDialect):
-    """One JSON call in each turn, for models that call no tools of their own accord.
+    """One JSON call in each turn, for models that cannot call tools.
 
     Args:
-        header: what the model is told before its instructions; `{tools}` in it becomes the description of the tools,
+        header: the text before the agent's instructions; `{tools}` in it becomes the description of the tools,
             `{names}` their names.
         max_parse_errors: how many answers in a row may be unreadable; the last of them fails the step.
 
     Raises:
-        ConfigurationError: the header has no place for the tools, or a value is of another kind.
+        ConfigurationError: the header has no `{tools}`, or a value is of the wrong type.
     """
 
     name = "planner"
@@ -65,12 +65,12 @@ class Planner(TextDialect):
 
     def write_turn(self, turn: ModelTurn) -> str:
         if not turn.calls:
-            return _written(turn.thought, FINISH, dumps({"answer": _value(turn.words)}, ensure_ascii=False))
-        thought = "\n".join(filter(None, [turn.thought, turn.words]))
-        written: list[str] = []
+            return _written(turn.thought, FINISH, dumps({"answer": _value(turn.text)}, ensure_ascii=False))
+        thought = "\n".join(filter(None, [turn.thought, turn.text]))
+        lines: list[str] = []
         for number, call in enumerate(turn.calls):
-            written.append(_written("" if number else thought, call.name, _arguments(call)))
-        return "\n".join(written)
+            lines.append(_written("" if number else thought, call.name, _arguments(call)))
+        return "\n".join(lines)
 
     def schema_prompt(self, schema: Json) -> str:
         whole = list(schema.get("properties", ())) == schema.get("required") == ["answer"]
@@ -90,17 +90,17 @@ class Planner(TextDialect):
 
 
 def _written(thought: str, name: str, arguments: str) -> str:
-    said = f'"thought": {dumps(thought, ensure_ascii=False)}, ' if thought else ""
-    return f'{{{said}"name": {dumps(name)}, "arguments": {arguments}}}'
+    member = f'"thought": {dumps(thought, ensure_ascii=False)}, ' if thought else ""
+    return f'{{{member}"name": {dumps(name)}, "arguments": {arguments}}}'
 
 
 def _arguments(call: ToolCall) -> str:
     return arguments_text(call) if call.problem is None else dumps(arguments_text(call), ensure_ascii=False)
 
 
-def _value(words: str) -> Json:
-    """Return an answer as the JSON value it was given as, if it was no text."""
+def _value(text: str) -> Json:
+    """Return the JSON value of an answer, or the answer itself if it is plain text."""
     try:
-        return loads(words)
+        return loads(text)
     except (ValueError, RecursionError):
-        return words
+        return text

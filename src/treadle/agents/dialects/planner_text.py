@@ -21,9 +21,9 @@ _KEYS: Final = ("thought", "name", "arguments")
 
 
 def read_call(text: str) -> Reading:
-    """Return what the first JSON object in a text means; its answer, if it is one, as JSON.
+    """Return the meaning of the first JSON object in a text; an answer in it as JSON.
 
-    What follows the first object was written without knowing what that call returns, and does not count.
+    Text after the first object does not count: the model wrote it before it saw what the call returns.
     """
     tags = THINKING.match(text)
     if tags is not None:
@@ -42,16 +42,18 @@ def _meaning(text: str) -> Reading:
     except NotOneObject as error:
         return Reading(problem=f"{error}" if text.strip() else "you wrote nothing")
     thought, name, arguments = call.get("thought"), call.get("name"), call.get("arguments")
-    said = thought.strip() if isinstance(thought, str) else ""
+    text_thought = thought.strip() if isinstance(thought, str) else ""
     problem = _problem(call, thought, name, arguments)
     if problem is not None:
-        return Reading(thought=said, name=name if isinstance(name, str) else "", problem=problem)
-    given = cast("dict[str, Any]", arguments)
+        return Reading(thought=text_thought, name=name if isinstance(name, str) else "", problem=problem)
+    members = cast("dict[str, Any]", arguments)
     if name != FINISH:
-        return Reading(thought=said, name=str(name), arguments=given)
-    if set(given) != {"answer"}:
-        return Reading(thought=said, name=FINISH, problem=f'{FINISH} takes exactly one argument, "answer"')
-    return Reading(thought=said, answer=json.dumps(given["answer"], ensure_ascii=False))
+        return Reading(thought=text_thought, name=str(name), arguments=members)
+    if set(members) != {"answer"}:
+        return Reading(
+            thought=text_thought, name=FINISH, problem=f'{FINISH} takes exactly one argument, "answer"'
+        )
+    return Reading(thought=text_thought, answer=json.dumps(members["answer"], ensure_ascii=False))
 
 
 def _problem(call: dict[str, Any], thought: Any, name: Any, arguments: Any) -> str | None:
@@ -74,12 +76,12 @@ Mode = Literal["before", "key", "colon", "value", "string", "raw", "next", "lost
 
 
 class PlannerReader:
-    """Follows one JSON call: a thought and an answer that are text are told as they come, so are arguments.
+    """Reads one JSON call while the model writes it: thought, arguments and an answer that is text become deltas.
 
-    What is written in another way than plain JSON is not followed, and told at the end.
+    Text that is not plain JSON sets the mode to `lost`: the rest becomes deltas at the end.
 
     Args:
-        as_text: whether an answer that is text is to be read as such, and not as JSON.
+        as_text: whether an answer that is a JSON string becomes deltas of its text, and not of its JSON.
     """
 
     def __init__(self, *, as_text: bool = True) -> None:
@@ -87,7 +89,7 @@ class PlannerReader:
         self._mode: Mode = "before"
         self._level = 1
         self._text: list[str] = []
-        """what of the present string or value is not used yet"""
+        """the pieces of the current string or value that are not in a delta yet"""
 
         self._key = ""
         self._name = ""
@@ -99,25 +101,25 @@ class PlannerReader:
         self._deltas: list[ModelDelta] = []
 
     def feed(self, text: str) -> Iterable[ModelDelta]:
-        place = 0
-        while place < len(text) and self._mode != "lost":
-            run = self._run(text, place)
-            if run > place:
-                self._text.append(text[place:run])
-                place = run
+        position = 0
+        while position < len(text) and self._mode != "lost":
+            run = self._run(text, position)
+            if run > position:
+                self._text.append(text[position:run])
+                position = run
             else:
-                self._take(text[place])
-                place += 1
+                self._take(text[position])
+                position += 1
         self._tell()
         deltas, self._deltas = self._deltas, []
         return deltas
 
-    def _run(self, text: str, place: int) -> int:
-        """Return where a run of letters ends that mean nothing but themselves."""
+    def _run(self, text: str, position: int) -> int:
+        """Return where a run of characters without meaning for JSON ends."""
         if self._escaped or self._mode not in ("string", "key", "raw"):
-            return place
+            return position
         plain = _IN_RAW if self._mode == "raw" and not self._quoted else _IN_STRING
-        return plain.match(text, place).end()  # type: ignore[union-attr]
+        return plain.match(text, position).end()  # type: ignore[union-attr]
 
     def end(self, message: Message) -> Iterable[ModelDelta]:
         return remaining_deltas(message, 0, self._thought.emitted, self._answer, named=self._named)
@@ -129,7 +131,7 @@ class PlannerReader:
         elif mode == "raw":
             self._take_raw(letter)
         elif mode == "before":
-            # A model that thinks in tags may write braces there.
+            # A model may write braces in its thinking, between tags.
             self._mode = "next" if letter == "{" else "lost" if letter == "<" else "before"
         elif letter in " \t\r\n":
             pass
@@ -208,7 +210,7 @@ class PlannerReader:
         self._text.append(letter)
 
     def _tell(self) -> None:
-        """Tell what is certain of the value that is being written."""
+        """Add the deltas that are certain of the current value."""
         if self._mode == "raw":
             text, self._text = "".join(self._text), []
             if text and self._tells_arguments:
@@ -222,7 +224,7 @@ class PlannerReader:
             self._deltas.append(TextDelta(told))
 
     def _decoded(self) -> str:
-        """Return what the string so far says, up to an escape that may not be whole."""
+        """Return the current string decoded, up to an escape that may not be whole."""
         text = "".join(self._text)
         end = _WHOLE.match(text).end()  # type: ignore[union-attr]
         certain, self._text = text[:end], [text[end:]]

@@ -47,16 +47,16 @@ Answer: your answer, as whoever asked is to read it"""
 
 
 class React(TextDialect):
-    """The ReAct text protocol, for models that call no tools of their own accord.
+    """The ReAct text protocol, for models that cannot call tools.
 
     Args:
-        header: what the model is told before its instructions; `{tools}` in it becomes the description of the tools,
+        header: the text before the agent's instructions; `{tools}` in it becomes the description of the tools,
             `{names}` their names.
-        parser: what reads the model's words, a function from text to `Reading`; by default one for the protocol above.
+        parser: a function that reads an answer's text and returns a `Reading`; by default one for this protocol.
         max_parse_errors: how many answers in a row may be unreadable; the last of them fails the step.
 
     Raises:
-        ConfigurationError: the header has no place for the tools, or a value is of another kind.
+        ConfigurationError: the header has no `{tools}`, or a value is of the wrong type.
     """
 
     name = "react"
@@ -78,13 +78,13 @@ class React(TextDialect):
 
     def write_turn(self, turn: ModelTurn) -> str:
         lines: list[str] = []
-        thoughts = [turn.thought, turn.words] if turn.calls else [turn.thought]
+        thoughts = [turn.thought, turn.text] if turn.calls else [turn.thought]
         if any(thoughts):
             lines.append("Thought: " + "\n".join(filter(None, thoughts)))
         for call in turn.calls:
             lines += [f"Action: {call.name}", f"Action Input: {arguments_text(call)}"]
         if not turn.calls:
-            lines.append(f"Answer: {turn.words}".rstrip())
+            lines.append(f"Answer: {turn.text}".rstrip())
         return "\n".join(lines)
 
     def schema_prompt(self, schema: Json) -> str:

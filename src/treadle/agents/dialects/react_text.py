@@ -1,10 +1,10 @@
 """Reading ReAct text as it comes, line by line: which of it is thought, action, arguments and answer.
 
-A line that begins with a marker (`Thought:`, `Action:`, `Action Input:`, `Answer:`, `Observation:`) begins what it
-says, up to the next marker. Markers may be bold, headings, numbered, in any case, and end in a full-width colon; in a
-quotation or a list they are none, for there models repeat what others wrote, or plan. What counts ends with the first
-whole action, since whatever follows it was written without knowing its result; and with a line `Observation:`, for
-those are not the model's to write. Words without any marker are an answer.
+A line with a marker (`Thought:`, `Action:`, `Action Input:`, `Answer:`, `Observation:`) begins a region, up to the next
+marker. A marker may be bold, a heading or numbered, in any case, and end in a full-width colon. In a quotation or a
+list it is none: there models repeat text, or plan. Text after the first whole action does not count, since the model
+wrote it before it saw the result; nor does text after a line `Observation:`, which only tools may write. Text without
+any marker is an answer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WORDS: Final = (
     "</think>",
 )
 _LONGEST: Final = 60
-"""No marker is longer than so many characters, whatever stands around it."""
+"""No marker is longer than so many characters, with its decoration."""
 
 _INPUT_BEHIND: Final = re.compile(
     r"[\s,;.|*_`]action[ _]?input[ \t]{0,3}[*_`]{0,3}[ \t]?[:：]", re.IGNORECASE
@@ -53,31 +53,31 @@ _FENCE: Final = re.compile(r"[ \t]*```[^\n`]*")
 _AROUND_A_NAME: Final = " \t\r*`\"'“”‘’.,;:"
 _LONGEST_NAME: Final = 100
 _MOST_OF_A_NAME: Final = 2_000
-"""How many characters behind "Action:" are looked at."""
+"""How many characters after "Action:" are read."""
 
 _NO_ACTION: Final = frozenset(("", "-", "none", "n/a", "no action", "no action needed", "null"))
-"""what a model writes that wants no tool and has to name one"""
+"""what a model writes after "Action:" if it calls no tool"""
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _BLANK: Final = re.compile(r"\s*")
 
 
 class ReactReader:
-    """One text of a model, read as it comes: a reader, and at its end a reading."""
+    """Reads one answer while the model writes it; at the end it returns its `Reading`."""
 
     def __init__(self) -> None:
         self._region: Region = "start"
         self._line = ""
-        """what of the present line is still to be judged"""
+        """the part of the current line that is not read yet"""
 
         self._at_start = True
-        """whether that begins the line"""
+        """whether this part begins the line"""
 
         self._over = False
-        """whether nothing of what follows counts"""
+        """whether the rest of the text does not count"""
 
         self._held: list[str] = []
-        """words without a marker before them"""
+        """text without a marker before it"""
 
         self._thinking = PartialText(" \t\r\n")
         self._thought = PartialText(" \t\r\n")
@@ -89,28 +89,28 @@ class ReactReader:
         self._deltas: list[ModelDelta] = []
         self._named = False
 
-    # -------------------------------------------------------------------------------------- listening
+    # -------------------------------------------------------------------------------------- deltas
 
     def feed(self, text: str) -> Iterable[ModelDelta]:
-        line, place, went = self._line + text, 0, -1
-        while place < len(line) and went != place:
-            went, place = place, self._advance(line, place)
-        self._line = line[place:]
+        line, position, before = self._line + text, 0, -1
+        while position < len(line) and before != position:
+            before, position = position, self._advance(line, position)
+        self._line = line[position:]
         deltas, self._deltas = self._deltas, []
         return deltas
 
     def end(self, message: Message) -> Iterable[ModelDelta]:
-        """Tell what was held back, or never heard, once it is certain."""
+        """Return the deltas that were held back, and those of text that `feed` never got."""
         self._finish()
         deltas, self._deltas = self._deltas, []
         yield from deltas
-        told = (self._thinking.emitted, self._thought.emitted, self._answer.emitted)
-        yield from remaining_deltas(message, *told, named=self._named)
+        emitted = (self._thinking.emitted, self._thought.emitted, self._answer.emitted)
+        yield from remaining_deltas(message, *emitted, named=self._named)
 
     # ---------------------------------------------------------------------------------------- reading
 
     def reading(self) -> Reading:
-        """Return what the text means, now that it is whole."""
+        """Return the meaning of the whole text."""
         self._finish()
         return replace(self._meaning(), thinking=self._thinking.text, thought=self._thought.text)
 
@@ -121,9 +121,9 @@ class ReactReader:
             return Reading(answer=_without_fence(self._answer.text))
         if self._region in ("action", "input"):
             return self._call(_name(self._name))
-        if words := "".join(self._held).strip():
-            return Reading(answer=words)
-        return Reading(problem=self._why_nothing())
+        if text := "".join(self._held).strip():
+            return Reading(answer=text)
+        return Reading(problem=self._missing())
 
     def _call(self, name: str) -> Reading:
         if not name:
@@ -135,7 +135,7 @@ class ReactReader:
         except NotOneObject as error:
             return Reading(name=name, problem=f'after "Action Input:" {error}')
 
-    def _why_nothing(self) -> str:
+    def _missing(self) -> str:
         if self._region == "thinking":
             return f"your thinking has no end ({_CLOSE}), and nothing comes after it"
         if self._region == "thought":
@@ -144,36 +144,36 @@ class ReactReader:
 
     # ------------------------------------------------------------------------------------ line by line
 
-    def _advance(self, line: str, place: int) -> int:
-        """Judge some more of what was heard, and return how far that went: nowhere when more has to come first."""
+    def _advance(self, line: str, position: int) -> int:
+        """Read on in a line and return the new position: the same if more text has to come first."""
         if self._region == "thinking":
-            return self._think(line, place)
+            return self._read_thinking(line, position)
         if self._region == "start" and not self._held:
-            begin = _BLANK.match(line, place).end()  # type: ignore[union-attr]
-            if begin > place:
+            begin = _BLANK.match(line, position).end()  # type: ignore[union-attr]
+            if begin > position:
                 return begin
             if line.startswith(_OPEN, begin):
                 self._region = "thinking"
                 return begin + len(_OPEN)
             if _OPEN.startswith(line[begin : begin + len(_OPEN)]):
-                return place
+                return position
         if self._at_start:
-            marker = _MARKER.match(line, place)
-            if marker is not None and self._heeds(marker):
+            marker = _MARKER.match(line, position)
+            if marker is not None and self._counts(marker):
                 self._at_start = False
                 self._begin(marker)
                 return marker.end()
-            if len(line) - place <= _LONGEST and _may_become_marker(line[place:]):
-                return place
-        end = line.find("\n", place) + 1 or len(line)
+            if len(line) - position <= _LONGEST and _may_become_marker(line[position:]):
+                return position
+        end = line.find("\n", position) + 1 or len(line)
         self._at_start = line[end - 1] == "\n"
-        self._say(line[place:end])
+        self._take(line[position:end])
         return end
 
-    def _think(self, line: str, place: int) -> int:
-        tag = line.find(_CLOSE, place)
-        end = tag if tag >= 0 else max(place, len(line) - len(_CLOSE) + 1)
-        self._tell_thinking(line[place:end])
+    def _read_thinking(self, line: str, position: int) -> int:
+        tag = line.find(_CLOSE, position)
+        end = tag if tag >= 0 else max(position, len(line) - len(_CLOSE) + 1)
+        self._take_thinking(line[position:end])
         if tag < 0:
             return end
         self._region, self._at_start = "start", True
@@ -182,12 +182,12 @@ class ReactReader:
     def _finish(self) -> None:
         line, self._line = self._line, ""
         if self._region == "thinking":
-            self._tell_thinking(line)
+            self._take_thinking(line)
         elif line:
-            self._say(line)
+            self._take(line)
 
-    def _heeds(self, marker: re.Match[str]) -> bool:
-        """Whether a marker means anything here: an answer may have lines that look like one."""
+    def _counts(self, marker: re.Match[str]) -> bool:
+        """Whether a marker counts in this region: an answer may have lines that look like markers."""
         return self._region != "answer" or marker[1] in (None, "Observation")
 
     def _begin(self, marker: re.Match[str]) -> None:
@@ -196,12 +196,12 @@ class ReactReader:
             return
         kind = re.sub("[ _]", "", marker[1].lower()).removeprefix("final")
         if self._over or self._region == "input" or kind == "observation":
-            # What follows an action, or an observation of its own, was written without knowing its result.
+            # The model wrote this before it saw a result.
             self._over = True
             return
         preamble, self._held = "".join(self._held), []
         if not _FENCE.fullmatch(preamble.strip()):
-            self._tell_thought(preamble)
+            self._take_thought(preamble)
         before = marker[0][: marker.start(1) - marker.start()]
         self._change(kind, "*_`" if before.strip(" \t#") else "")
 
@@ -226,47 +226,47 @@ class ReactReader:
             )
 
     def _forget_drafts(self) -> None:
-        """Take all that was written so far for thinking: not every server sends the tag that begins it."""
+        """Take the text so far as thinking: some servers leave out the opening tag."""
         held, self._held = "".join(self._held), []
-        self._tell_thinking(held)
+        self._take_thinking(held)
         self._region, self._at_start, self._over, self._problem = "start", True, False, None
         self._name, self._input, self._object, self._named = "", [], PartialObject(), False
         self._answer = PartialText(self._answer.held_back)
 
-    def _tell_thinking(self, words: str) -> None:
-        if told := self._thinking.add(words):
-            self._deltas.append(ReasoningDelta(told))
+    def _take_thinking(self, text: str) -> None:
+        if delta_text := self._thinking.add(text):
+            self._deltas.append(ReasoningDelta(delta_text))
 
-    def _tell_thought(self, words: str) -> None:
-        if told := self._thought.add(words):
-            self._deltas.append(ReasoningDelta(told))
+    def _take_thought(self, text: str) -> None:
+        if delta_text := self._thought.add(text):
+            self._deltas.append(ReasoningDelta(delta_text))
 
-    def _say(self, words: str) -> None:
+    def _take(self, text: str) -> None:
         if self._over:
             return
         if self._region == "start":
-            self._held.append(words)
+            self._held.append(text)
         elif self._region == "thought":
-            self._tell_thought(words)
+            self._take_thought(text)
         elif self._region == "action":
-            self._name_it(words)
+            self._take_name(text)
         elif self._region == "input":
-            self._input.append(words)
-            if told := self._object.add(words):
-                self._deltas.append(ToolCallDelta(0, "", told))
-        elif told := self._answer.add(words):
-            self._deltas.append(TextDelta(told))
+            self._input.append(text)
+            if delta_text := self._object.add(text):
+                self._deltas.append(ToolCallDelta(0, "", delta_text))
+        elif delta_text := self._answer.add(text):
+            self._deltas.append(TextDelta(delta_text))
 
-    def _name_it(self, words: str) -> None:
+    def _take_name(self, text: str) -> None:
         looked_at = len(self._name)
-        self._name += words[: _MOST_OF_A_NAME - looked_at]
+        self._name += text[: _MOST_OF_A_NAME - looked_at]
         behind = None
         if len(self._name) > looked_at:
             behind = _INPUT_BEHIND.search(self._name, max(0, looked_at - _LONGEST))
         if behind is not None:
             rest, self._name = self._name[behind.end() :], self._name[: behind.start()]
             self._begin_input()
-            self._say(rest)
+            self._take(rest)
 
     def _begin_input(self) -> None:
         self._region, self._named = "input", True
@@ -287,15 +287,15 @@ def _no_input(name: str) -> str:
 def _may_become_marker(line: str) -> bool:
     if "\n" in line:
         return False
-    begun = _DECORATION.sub("", line, count=1).lower()
+    plain = _DECORATION.sub("", line, count=1).lower()
     return any(
-        word.startswith(begun) or (begun.startswith(word) and _BEFORE_THE_COLON.fullmatch(begun, len(word)))
+        word.startswith(plain) or (plain.startswith(word) and _BEFORE_THE_COLON.fullmatch(plain, len(word)))
         for word in _WORDS
     )
 
 
 def _name(written: str) -> str:
-    """Return the name of a tool without what models like to put around it."""
+    """Return the name of a tool without the decoration that models write around it."""
     line = next((line for line in written.splitlines() if line.strip()), "")
     line = re.sub(r"\s+[(（].*|\(\)\s*$", "", line.strip(_AROUND_A_NAME))
     return line.strip(_AROUND_A_NAME)[:_LONGEST_NAME]
