@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.drivers.test_commands_elsewhere import Driven
+from tests.drivers.test_commands import Driven
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
 from treadle.testing.audit import audit_store

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import test_children, test_tree_limits
+from tests.drivers import test_children, test_compaction, test_tree_limits
 from tests.engine import test_undo
-from tests.runner import test_busy_threads, test_compaction, test_fork
+from tests.runner import test_busy_threads, test_fork
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
 from treadle.ports import TaskFilter

@@ -1,0 +1,42 @@
+"""Which version of its agent, and which instructions, a task records."""
+
+import pytest
+
+from tests.runner.acts import journal
+from tests.runner.cases import sayer
+from treadle import Agent, Runner, RunOptions, ScriptedModel
+from treadle.drivers.agent_version import record_agent
+from treadle.errors import ConfigurationError, VersionRefused
+
+pytestmark = pytest.mark.anyio
+
+
+async def kinds_after(agent: Agent, *, options: RunOptions, began_with: Agent) -> list[str]:  # type: ignore[type-arg]
+    async with Runner("memory:") as runner:
+        task_id = (await runner.create_task(began_with, "go")).task_id
+        async with runner.driver.ownership.acquire(task_id) as owned:
+            record_agent(owned, agent, None, options)
+            record_agent(owned, agent, None, options)
+        return [event.kind for event in await journal(runner, task_id)][1:]
+
+
+async def test_the_same_agent_is_recorded_with_its_instructions_once() -> None:
+    agent = sayer(instructions="Be brief.")
+    assert await kinds_after(agent, options=RunOptions(), began_with=agent) == ["instructions_set"]
+
+
+async def test_another_version_is_recorded_or_refused_as_the_options_say() -> None:
+    old, new = sayer(instructions="Be brief."), sayer(instructions="Be long.")
+    recorded = await kinds_after(new, options=RunOptions(), began_with=old)
+    assert recorded == ["version_changed", "instructions_set"]
+    with pytest.raises(VersionRefused, match="on_version_change='refuse'"):
+        await kinds_after(new, options=RunOptions(on_version_change="refuse"), began_with=old)
+
+
+async def test_instructions_that_cannot_be_stored_are_refused() -> None:
+    agent = Agent(ScriptedModel(["x"]), name="a", instructions=lambda ctx: "half \ud800")
+    with pytest.raises(ConfigurationError, match="instructions cannot be stored"):
+        await kinds_after(agent, options=RunOptions(), began_with=agent)
+    wrong = Agent(ScriptedModel(["x"]), name="a", instructions=lambda ctx: 7)  # type: ignore[arg-type,return-value]
+    with pytest.raises(ConfigurationError, match="must return text, got 7"):
+        await kinds_after(wrong, options=RunOptions(), began_with=wrong)
