@@ -1,4 +1,4 @@
-"""A runner that adopts drives what nobody drives and somebody should, and leaves alone what a person stopped."""
+"""A runner that adopts drives the tasks that need a driver and have none, and leaves alone what a person stopped."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ class Gate:
 
 async def ended(runner, task_id, state="completed"):
     async with asyncio.timeout(10):
-        while (await runner.get_task(task_id)).state != state:  # noqa: ASYNC110  it is driven by nobody we could ask
+        while (await runner.get_task(task_id)).state != state:  # noqa: ASYNC110  there is no driver here to wait for
             await asyncio.sleep(0.01)
 
 
@@ -367,7 +367,7 @@ from treadle.models import call, text
 
 @tool(read_only=True)
 async def nap() -> str:
-    seconds = float(sys.argv[2])  # before anybody hears of it, and changes it
+    seconds = float(sys.argv[2])  # before any watcher hears of it, and changes it
     print("napping", flush=True)
     await asyncio.sleep(seconds)
     return "slept"
@@ -449,7 +449,7 @@ async def test_treadle_drive_gives_its_tasks_to_the_next_at_sigterm_and_exits_wi
         assert await audit_store(runner.store) == []
 
 
-async def test_treadle_run_gives_its_task_back_at_sigterm_for_whoever_adopts_it(tmp_path):
+async def test_treadle_run_releases_its_task_for_adoption_at_sigterm(tmp_path):
     (tmp_path / "napper.py").write_text(DRIVER.replace("sys.argv[2]", "60"))
     command = [sys.executable, "-m", "treadle", "run", "napper:agent", "Rest", "--store", "journal.db"]
     run = started([*command, "--json"], tmp_path)
@@ -462,7 +462,7 @@ async def test_treadle_run_gives_its_task_back_at_sigterm_for_whoever_adopts_it(
         assert [row.wanted for row in await runner.store.orphans(2)] == [True]
 
 
-async def test_no_more_than_the_given_number_are_driven_at_once_and_the_others_wait_their_turn(store):
+async def test_at_most_that_many_are_driven_at_once_and_the_others_wait_for_their_turn(store):
     gate = Gate()
     async with Runner(store, agents=[gate.agent]) as one, Runner(store, agents=[gate.agent]) as two:
         for number in range(3):

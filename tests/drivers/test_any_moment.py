@@ -1,4 +1,4 @@
-"""A command may arrive at any moment: also between two looks into the inbox, or while a task asks for its thread."""
+"""A command may arrive at any moment: also between two reads of the inbox, or while a task asks for its thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Listening(MemoryStore):
-    """A store in which somebody speaks to a task when the store has been used so many times, and that answers later.
+    """A store in which a caller sends a command after so many operations, and that answers later.
 
     With `words`, these are said first, and the command comes while they are read.
     """
@@ -150,7 +150,7 @@ async def test_a_pause_that_returns_has_been_carried_out_whenever_it_was_asked_f
     assert uses > 3
 
 
-async def test_a_caller_who_leaves_once_the_task_is_to_pause_leaves_it_paused() -> None:
+async def test_a_caller_that_leaves_once_the_task_is_to_pause_leaves_it_paused() -> None:
     options = RunOptions(break_on=[Breakpoint(after_step=1)])
     for uses in range(1, 100):
         store, agent = Listening(), stepper(1)
@@ -199,7 +199,7 @@ async def test_an_agent_that_is_called_as_its_caller_is_to_pause_asks_nothing() 
 
 
 class Deaf(MemoryStore):
-    """A store that tells nobody of what others wrote, as long as it is deaf: drivers look by themselves, later."""
+    """A store that announces no write of other processes while it is deaf: drivers look by themselves, later."""
 
     deaf = False
 
@@ -227,7 +227,7 @@ async def test_a_resume_takes_back_what_a_driver_elsewhere_was_asked_for_and_has
         assert {(await resumed).state, (await handle.result()).state} == {"completed"}
 
 
-async def test_an_undo_that_reaches_somebody_without_the_code_for_it_is_finished_by_who_asked() -> None:
+async def test_an_undo_that_reaches_a_driver_without_the_code_for_it_is_finished_by_its_caller() -> None:
     taken_back: list[str] = []
 
     @tool(undo=lambda call, ctx: taken_back.append(call.id))

@@ -1,4 +1,4 @@
-"""What a verb is given that it cannot use is refused at the door, by name, and the store stays as it was."""
+"""An argument that a verb cannot use is refused by name before anything is done, and the store stays as it was."""
 
 import asyncio
 import inspect

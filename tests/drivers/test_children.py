@@ -219,7 +219,7 @@ async def test_what_interrupted_children_spent_is_counted_as_far_as_it_is_known(
     assert [one.outcome for one in result.subagent_executions] == [None]
 
 
-async def test_whoever_watches_a_task_sees_what_happens_below_it_with_the_path_there(runner: Runner) -> None:
+async def test_a_watcher_of_a_task_sees_what_happens_below_it_with_the_path_to_it(runner: Runner) -> None:
     root = calling("root", calling("middle", answering("leaf", "leaf")))
     seen: list[ChildEvent] = []
     async with runner.run_stream(root, "go") as stream:
@@ -369,7 +369,7 @@ async def test_pause_lets_calls_end_and_starts_nothing_new_in_the_whole_tree(run
         await assert_journal_makes_sense(runner, task_id)
 
 
-async def test_a_caller_who_is_gone_leaves_the_whole_tree_interrupted(runner: Runner) -> None:
+async def test_a_caller_that_is_gone_leaves_the_whole_tree_interrupted(runner: Runner) -> None:
     tree = Tree()
     running = asyncio.ensure_future(runner.run(tree.root, "go", task_id="job"))
     await tree.gate.entered.wait()
@@ -471,7 +471,7 @@ async def test_a_settlement_in_a_child_lets_the_whole_tree_go_on(store: Any) -> 
         assert gate.starts == 1
 
 
-async def test_whoever_adopts_tasks_goes_on_with_the_root_when_a_child_was_settled(store: Any) -> None:
+async def test_an_adopter_goes_on_with_the_root_when_a_child_was_settled(store: Any) -> None:
     gate = Gate("send")
     leaf = Agent(ScriptedModel([call("send"), text("sent")]), name="leaf", tools=[gate.tool])
     root = calling("root", calling("middle", leaf))
@@ -578,7 +578,7 @@ async def test_a_function_whose_agent_is_paused_waits_with_it(runner: Runner) ->
     assert len(requests(tree.leaf)) == 2
 
 
-async def test_an_agent_whose_step_nobody_needs_any_more_is_ended(runner: Runner) -> None:
+async def test_an_agent_whose_step_is_not_needed_any_more_is_ended(runner: Runner) -> None:
     tree = Tree()
 
     async def step(ctx: StepContext[Any]) -> StepResult:
@@ -637,7 +637,7 @@ async def test_a_fork_shares_what_children_said_and_calls_children_of_its_own(ru
     ]
 
 
-async def test_a_fork_of_a_child_is_nobodys_child(runner: Runner) -> None:
+async def test_a_fork_of_a_child_has_no_parent(runner: Runner) -> None:
     result = await runner.run(calling("boss", answering("writer")), "go")
     fork = await runner.fork(f"{result.task_id}.s1-0", at=1)
     assert fork.parent is None

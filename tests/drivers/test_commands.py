@@ -147,7 +147,7 @@ async def test_an_undo_is_carried_out_by_the_driver_and_its_report_comes_back(tm
             assert await audit_store(runner.store) == []
 
 
-async def test_an_undo_that_cannot_be_is_refused_with_the_same_error_as_at_rest_and_disturbs_nobody(tmp_path):
+async def test_an_impossible_undo_is_refused_with_the_same_error_as_at_rest_and_disturbs_no_call(tmp_path):
     with Driven(tmp_path, "launch") as driven:
         await driven.until("launching")
         async with Runner(tmp_path / "journal.db") as runner:

@@ -84,13 +84,13 @@ async def test_later_tasks_see_the_summary_and_the_newest_turns(runner: Runner) 
     await sound(runner)
 
 
-async def test_the_same_compaction_again_asks_nobody_and_a_later_one_builds_on_it(runner: Runner) -> None:
+async def test_the_same_compaction_again_asks_no_model_and_a_later_one_builds_on_it(runner: Runner) -> None:
     await talk(runner, 4)
     first = await runner.compact_thread("talk", keep=1, model=summariser())
-    nobody = summariser(fail(500))
-    again = await runner.compact_thread("talk", keep=1, model=nobody)
+    unused = summariser(fail(500))
+    again = await runner.compact_thread("talk", keep=1, model=unused)
     assert (again.tasks, again.covers, again.messages_after) == ((), first.covers, first.messages_after)
-    assert nobody.requests == []
+    assert unused.requests == []
     await talk(runner, 2)
     model = summariser(f"{FACT} And more.")
     second = await runner.compact_thread("talk", keep=1, model=model)

@@ -1,4 +1,4 @@
-"""Watching and waiting for a task of another process: what it writes is heard, and its death is noticed."""
+"""Watching and waiting for a task of another process: its events arrive, and its crash is noticed."""
 
 import asyncio
 import signal
@@ -66,7 +66,7 @@ async def test_events_of_another_process_are_heard_and_end_when_it_is_killed(dri
 
 
 @pytest.mark.anyio
-async def test_waiting_for_a_task_ends_when_its_driver_is_killed_though_nobody_writes_that(driver):
+async def test_waiting_for_a_task_ends_when_its_driver_is_killed_without_a_record_of_it(driver):
     store, process = driver
     async with Runner(store) as runner:
         await begun(runner)
@@ -148,7 +148,7 @@ async def test_a_request_that_was_out_when_its_driver_died_is_known_to_have_been
     await one.start(agent, "Go.", task_id="t")
     await model.asked.wait()
     await asyncio.sleep(0.01)
-    await store.close()  # whoever opens it next finds the task without a driver
+    await store.close()  # the next runner that opens it finds the task without a driver
     await store.open()
     async with Runner(store) as two:
         assert (await two.resume("t", agent=agent)).final_text == "Yes."

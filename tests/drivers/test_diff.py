@@ -1,4 +1,4 @@
-"""Where two tasks went different ways, as a table of states: no two of these pairs differ in more than one thing."""
+"""The first difference of two tasks, as a table of states: no two of these pairs differ in more than one field."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What becomes of tasks when their caller, their runner or their process leaves."""
+"""Tasks whose caller is cancelled, whose runner is closed, or whose process ends."""
 
 import asyncio
 import gc
@@ -417,7 +417,7 @@ def test_ctrl_c_in_run_sync_interrupts_durably_and_is_raised_again_without_a_wor
 
 
 @pytest.mark.full
-def test_ctrl_c_that_nobody_catches_ends_the_process_as_usual(tmp_path: Path) -> None:
+def test_ctrl_c_that_is_not_caught_ends_the_process_as_usual(tmp_path: Path) -> None:
     process = script(tmp_path, """Runner().run_sync(agent(call("hang"), "x"), "go", task_id="mine")""")
     out, err = interrupt_when_it_hangs(process)
     assert out == ""

@@ -1,4 +1,4 @@
-"""A verb looks at a task and then owns it. What others do in between must not make it do what it would have refused.
+"""A verb reads a task and then acquires it. A change in between must not make it do what it would have refused.
 
 Each verb is called while another runner does something to the same task just before this one owns it, writes to it or
 deletes it. What both were told, and how the task stands, has to be as if one had come after the other.
@@ -34,7 +34,7 @@ Act = Callable[..., Awaitable[Any]]
 
 
 class Crossroads(MemoryStore):
-    """A store in which somebody else acts just before one first claims, posts or deletes."""
+    """A store in which another caller acts just before the first claim, post or delete."""
 
     other: Act | None = None
 
@@ -149,7 +149,7 @@ async def test_what_others_do_just_before_a_task_is_owned_counts_as_done_before_
     assert crossed, "something can come between"
 
 
-async def test_of_two_who_settle_a_call_differently_at_once_one_is_told() -> None:
+async def test_of_two_different_settlements_of_a_call_at_once_one_is_refused() -> None:
     store = Crossroads()
 
     @tool
@@ -219,7 +219,7 @@ async def test_a_task_that_was_deleted_and_made_again_elsewhere_is_not_taken_for
 
 
 class Glance(MemoryStore):
-    """A store in which somebody else has a task for just as long as one first tries to claim it."""
+    """A store in which another driver owns a task just while the first claim of it is tried."""
 
     other: Runner | None = None
 
@@ -231,7 +231,7 @@ class Glance(MemoryStore):
             return await super().claim(task_id, enter=enter)
 
 
-async def test_a_task_that_somebody_only_glanced_at_is_resumed_all_the_same() -> None:
+async def test_a_task_that_another_driver_owned_for_a_moment_is_resumed_all_the_same() -> None:
     store = Glance()
     async with Runner(store, agents=[AGENTS["well"]]) as runner, Runner(store) as other:
         task = await runner.create_task(AGENTS["well"], "A room, please")

@@ -1,4 +1,4 @@
-"""A task that kills whoever drives it is left alone after some drivers; those that died with it are not."""
+"""A task that crashes its drivers is paused after some of them; tasks that were driven beside it are not."""
 
 import asyncio
 import runpy
@@ -127,7 +127,7 @@ def worker(seconds=0.0):
 
 
 async def orphaned(path, agent, *task_ids):
-    """Leave tasks to whoever adopts, by a driver that died before it got anything done."""
+    """Leave tasks for adoption, by a driver that crashed before it made progress."""
     runner = Runner(path)
     for task_id in task_ids:
         await runner.create_task(agent, "Work", task_id=task_id)
@@ -150,7 +150,7 @@ def sql(path, statement):
 
 async def reached(runner, task_id, state):
     async with asyncio.timeout(10):
-        while (await runner.get_task(task_id)).state != state:  # noqa: ASYNC110  it is driven by nobody we could ask
+        while (await runner.get_task(task_id)).state != state:  # noqa: ASYNC110  there is no driver here to wait for
             await asyncio.sleep(0.01)
 
 
@@ -210,7 +210,7 @@ async def test_a_suspect_that_gets_nowhere_does_not_keep_the_next_waiting_for_ev
     assert [adoption.task_id for adoption in told if adoption.kind == "suspect"] == ["b"]
 
 
-async def test_a_suspect_that_is_done_keeps_nobody_waiting(tmp_path):
+async def test_a_suspect_that_is_done_keeps_no_other_waiting(tmp_path):
     path, (agent, _) = tmp_path / "journal.db", worker()
     await orphaned(path, agent, "a", "b")
     for task_id in ("a", "b"):
@@ -220,7 +220,7 @@ async def test_a_suspect_that_is_done_keeps_nobody_waiting(tmp_path):
             await reached(runner, task_id, "completed")
 
 
-async def test_a_suspect_that_got_somewhere_keeps_nobody_waiting_though_it_is_still_at_work(tmp_path):
+async def test_a_suspect_that_made_progress_keeps_no_other_waiting_though_it_is_still_driven(tmp_path):
     path, entered = tmp_path / "journal.db", []
 
     @tool(read_only=True)
@@ -317,7 +317,7 @@ async def test_a_driver_that_stalled_makes_room_in_the_midst_of_a_call_for_what_
 
 
 async def left_with(path, agent, *recorded, steps=0):
-    """Leave task `t` to whoever adopts, by a driver that died just after it wrote these events."""
+    """Leave task `t` for adoption, by a driver that crashed just after it wrote these events."""
     runner = Runner(path)
     await runner.create_task(agent, "Work", task_id="t")
     for _ in range(steps):
@@ -372,7 +372,7 @@ async def test_an_undo_whose_drivers_died_is_ended_and_nothing_after_it(tmp_path
     await drivers_die(path, "t", died - 1)
     result, told = await adopted(path, agent)
     assert (result.state, result.steps, told) == ("running", 0, ["adopted", "stopped"])
-    assert len(agent.model.requests) == 1, "whoever undoes a step has something else in mind"
+    assert len(agent.model.requests) == 1, "a step that is undone is not done again at once"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is kept of threads: that it is used, that it is never older than the store, and that it is bounded."""
+"""The cache of threads: that it is used, that it is never older than the store, and that it is bounded."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Processes that share a thread: one turn after the other, none lost, and no turn waits for a dead one."""
+"""Processes that share a thread: one turn after the other, none lost, and no turn waits for a crashed driver."""
 
 import asyncio
 import subprocess

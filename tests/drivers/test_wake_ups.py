@@ -1,5 +1,5 @@
-"""Who waits is woken by what it waits for. The looks that are taken now and then are for what makes no noise, such as
-a driver that was killed; here they are an hour apart, so that whoever is not told waits in vain.
+"""A waiter is woken by what it waits for. The checks at intervals are for what makes no noise, such as a driver that
+was killed; here they are an hour apart, so that a waiter that is not woken waits in vain.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def soon(waits: Any) -> Any:
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["in its own process", "elsewhere"])
-async def test_who_stands_in_line_begins_as_soon_as_the_thread_is_left(
+async def test_a_queued_task_begins_as_soon_as_the_thread_is_free(
     runner: Runner, other: Runner, here: bool
 ) -> None:
     gate = Gate(read_only=True)
@@ -73,7 +73,7 @@ async def test_a_driver_hears_at_once_of_a_command_that_was_given_elsewhere(
     assert (await soon(driven.result())).state == "cancelled"
 
 
-async def test_who_watches_from_elsewhere_sees_a_task_end(runner: Runner, other: Runner) -> None:
+async def test_a_watcher_of_another_runner_sees_a_task_end(runner: Runner, other: Runner) -> None:
     gate = Gate(read_only=True)
     driven = await runner.start(holding(gate), "Hold.")
     await gate.entered.wait()
@@ -84,7 +84,7 @@ async def test_who_watches_from_elsewhere_sees_a_task_end(runner: Runner, other:
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["in its own process", "elsewhere"])
-async def test_who_adopts_hears_of_a_task_that_was_given_back(store: Any, here: bool) -> None:
+async def test_an_adopter_hears_of_a_task_that_was_released(store: Any, here: bool) -> None:
     """Here by its own runner, which settles the call the task waits for; elsewhere by one that shuts down."""
     gate = Gate("work", read_only=False)
     agent, told = holding(gate), list[Adoption]()

@@ -1,4 +1,4 @@
-"""What tests of a task at work are told with: tools one can hold, and ways of looking at a journal."""
+"""What tests of a running task share: tools that wait until they are let go, and ways of reading a journal."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Agents, tools and ways of stepping that the tests of the runner are told with."""
+"""Agents, tools and ways of stepping that the tests of the runner share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ async def multiply(a: int, b: int) -> int:
 
 
 def calculator(*script: Any, name: str = "math", **more: Any) -> Agent[Any]:
-    """An agent that works out (121 * 3) + 42, unless it is told otherwise."""
+    """An agent that works out (121 * 3) + 42, unless the script is another."""
     turns = script or (call("multiply", a=121, b=3), call("add", a=363, b=42), "405")
     return Agent(ScriptedModel(list(turns)), name=name, tools=[add, multiply], **more)
 

@@ -1,4 +1,4 @@
-"""Two tasks in one thread: who has it, who waits, and what the next one sees."""
+"""Two tasks in one thread: which one has it, which one waits, and what the next one sees."""
 
 import asyncio
 from typing import Any
@@ -106,7 +106,7 @@ async def test_the_second_task_begins_after_the_first_and_sees_its_words(runner:
     await sound(runner)
 
 
-async def test_those_who_wait_begin_in_the_order_of_their_arrival(runner: Runner) -> None:
+async def test_queued_tasks_begin_in_the_order_of_their_arrival(runner: Runner) -> None:
     gate = Gate()
     await gate.hold(runner)
     agents = [sayer(f"answer {n}") for n in range(8)]
@@ -286,7 +286,7 @@ async def test_a_tool_that_would_wait_for_its_own_thread_is_told_so(runner: Runn
         assert (await asyncio.wait_for(handle.result(), 5)).state == "completed"
 
 
-async def test_who_knows_the_thread_of_a_running_task_waits_for_it(runner: Runner) -> None:
+async def test_a_new_task_in_the_thread_of_a_running_one_waits_for_it(runner: Runner) -> None:
     """A thread that was made for a task is a thread like others, while the task is driven."""
     gate = Gate()
     handle = await runner.start(gate.agent, "hold")
@@ -347,7 +347,7 @@ async def test_turns_of_many_callers_are_neither_lost_nor_mixed(runner: Runner) 
 
 
 @pytest.mark.parametrize("made", [True, False], ids=["made", "taken up"])
-async def test_who_interrupts_begins_before_those_who_wait(runner: Runner, made: bool) -> None:
+async def test_a_task_that_interrupts_begins_before_queued_tasks(runner: Runner, made: bool) -> None:
     """The holder lets go only a while after it was interrupted, when others stand in line already."""
     urgent = await runner.create_task(sayer("urgent"), "urgent", thread_id="talk", options=INTERRUPT)
     stubborn, entered = asyncio.Event(), asyncio.Event()
@@ -384,7 +384,7 @@ async def test_who_interrupts_begins_before_those_who_wait(runner: Runner, made:
     assert users == ["urgent", "waiting", "later"]
 
 
-async def test_a_task_that_is_taken_up_beside_others_waits_for_nobody(runner: Runner) -> None:
+async def test_a_task_that_is_resumed_in_parallel_does_not_wait(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "mine", thread_id="talk", options=PARALLEL)
     await runner.run_step(task)
     gate = Gate()
@@ -394,7 +394,7 @@ async def test_a_task_that_is_taken_up_beside_others_waits_for_nobody(runner: Ru
     assert (await first.result()).state == "completed"
 
 
-async def test_whoever_has_run_a_task_waits_for_its_thread_like_anybody(runner: Runner) -> None:
+async def test_a_task_that_ran_before_waits_for_its_thread_like_any_other(runner: Runner) -> None:
     """Only from inside of the task it would wait for itself."""
     gate = Gate()
     limited = RunOptions(limits=Limits(steps=0), on_limit="pause")
@@ -409,7 +409,7 @@ async def test_whoever_has_run_a_task_waits_for_its_thread_like_anybody(runner: 
     assert (await going_on).state == "completed"
 
 
-async def test_a_task_that_could_not_be_given_back_keeps_its_thread_no_longer_than_its_store_fails(
+async def test_a_task_that_could_not_be_released_keeps_its_thread_no_longer_than_its_store_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ownership, "RELEASE_SECONDS", (3600.0,))

@@ -63,7 +63,7 @@ class SpeaksLast(MemoryStore):
         super().commit(commit, done)
 
 
-async def test_a_resume_that_comes_just_when_the_task_is_given_back_is_heard_by_its_driver() -> None:
+async def test_a_resume_that_comes_just_when_the_task_is_released_is_read_by_its_driver() -> None:
     gate = Gate()
     gate.let_go.set()
     async with Runner(SpeaksLast()) as runner:
@@ -254,7 +254,7 @@ async def test_of_two_verdicts_that_lie_in_the_inbox_together_the_first_one_coun
     assert refused.inbox == "not_happened"
 
 
-async def test_a_handle_tells_how_its_task_stands_whoever_took_it_up_again(store: Any) -> None:
+async def test_a_handle_tells_how_its_task_stands_also_after_another_driver_resumed_it(store: Any) -> None:
     gate = Gate(read_only=True)
     agent = worker(gate)
     async with Runner(store, agents=[agent]) as runner:
@@ -457,7 +457,7 @@ async def test_cancel_while_tools_run_closes_every_call(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("declared", [{"read_only": True}, {}])
-async def test_a_tool_that_ignores_its_cancellation_is_given_up_named_and_blocks_nobody(
+async def test_a_tool_that_ignores_its_cancellation_is_abandoned_by_name_and_blocks_no_caller(
     runner: Runner, declared: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_flight, "GRACE", 0.4)

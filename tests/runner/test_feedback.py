@@ -150,7 +150,7 @@ async def test_a_message_to_a_failed_task_opens_it_again(runner: Runner) -> None
 
 
 @pytest.mark.parametrize("reopens", [True, False])
-async def test_a_message_to_a_failed_task_that_somebody_has_waits_and_is_said_once(
+async def test_a_message_to_a_failed_task_that_another_driver_owns_is_queued_and_delivered_once(
     runner: Runner, reopens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posted, post = list[str](), runner.store.post

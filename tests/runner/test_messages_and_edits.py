@@ -37,7 +37,7 @@ FIRST_TOOL = RunOptions(break_on=[Breakpoint(before_tool="*")])
 
 
 async def unknown_payment(runner: Runner, **how: Any) -> Any:
-    """A task that waits for somebody to say whether it has paid."""
+    """A task that waits for a settlement of whether it has paid."""
     gate = Gate("pay", **how)
     agent = Agent(ScriptedModel([call("pay"), "done"]), name="payer", tools=[gate.tool])
     handle = await runner.start(agent, "Pay.")
@@ -58,7 +58,7 @@ async def stuck_undo(runner: Runner) -> Any:
 
 
 def left(kind: str, **data: Any) -> InboxItem:
-    """Mail of somebody who died just after it was sent."""
+    """A command whose sender crashed just after it was posted."""
     return InboxItem(f"left-{kind}", kind, data, 1)
 
 
@@ -115,7 +115,7 @@ async def test_a_step_that_has_not_failed_cannot_be_skipped(runner: Runner) -> N
 async def test_a_verdict_that_lies_unread_ends_the_undo_before_the_next_verb(
     runner: Runner, verb: str
 ) -> None:
-    """Whoever settled the compensation died before it was carried out: nothing else is waited for."""
+    """The caller that settled the compensation crashed before it was carried out: nothing else is waited for."""
     entered = asyncio.Event()
 
     async def hang(made: Any, ctx: Any) -> None:
@@ -148,7 +148,7 @@ async def test_a_verdict_that_lies_unread_ends_the_undo_before_the_next_verb(
             await runner.edit_step(task, "again")
     elif verb == "run_step":
         assert (await runner.run_step(task, input="Book it.")).step.index == 2
-        assert owned == [True] * 3, "whoever drives it owns it, also after the undo"
+        assert owned == [True] * 3, "its driver owns it, also after the undo"
     else:
         assert (await runner.finalize(task)).final_text == "Hello."
     assert "rewound" in await kinds(runner, task)
@@ -197,7 +197,7 @@ async def test_words_that_reach_a_task_just_after_its_end_are_refused() -> None:
         assert (await runner.result(task)).state == "cancelled"
 
 
-async def test_a_step_whose_call_nobody_has_settled_is_not_taken_back_unless_by_force(runner: Runner) -> None:
+async def test_a_step_with_an_unsettled_call_is_not_taken_back_unless_by_force(runner: Runner) -> None:
     handle = await unknown_payment(runner)
     with pytest.raises(IrreversibleStep, match="settle what is unknown"):
         await runner.undo_step(handle.task_id)
@@ -214,7 +214,7 @@ async def undo_arrived(runner: Runner, task_id: str) -> None:
 
 @pytest.mark.parametrize("stopped", [None, "pause"], ids=["running", "being paused"])
 async def test_a_task_whose_step_is_undone_from_elsewhere_goes_no_further(store: Any, stopped: Any) -> None:
-    """Whoever undoes a step has something else in mind: it is not done again at once."""
+    """A step that is undone is not done again at once."""
     gate = Gate(read_only=True)
     agent = Agent(ScriptedModel([call("work"), "done"]), name="worker", tools=[gate.tool])
     async with Runner(store, agents=[agent]) as runner, Runner(store, agents=[agent]) as other:

@@ -52,7 +52,7 @@ async def test_a_task_is_stepped_to_its_answer_and_finalized(runner: Runner) -> 
     assert (result.state, result.final_text, result.steps) == ("completed", "405", 3)
 
 
-async def test_between_steps_a_task_is_running_and_nobody_drives_it(runner: Runner) -> None:
+async def test_between_steps_a_task_is_running_and_has_no_driver(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     await runner.run_step(task)
     now = await runner.get_task(task)

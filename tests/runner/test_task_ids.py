@@ -113,7 +113,7 @@ async def test_two_runners_run_one_id_once_and_both_get_the_result(store: Any) -
         assert sum(len(agent.model.requests) for agent in agents) == 3
 
 
-async def test_who_comes_too_late_with_an_id_remembers_nothing_of_the_task_it_wanted_to_make() -> None:
+async def test_a_creator_that_is_too_late_with_an_id_caches_nothing_of_the_task_it_was_to_make() -> None:
     class Contested(MemoryStore):
         meanwhile: Callable[[], Awaitable[object]] | None = None
 

@@ -1,4 +1,4 @@
-"""Threads: what a task begins with, what it leaves behind, and that nobody's words mix with another's."""
+"""Threads: what a task begins with, what it adds, and that the messages of two tasks never mix."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -253,7 +253,7 @@ async def test_an_abandoned_task_leaves_its_thread_as_it_was(runner: Runner) -> 
 
 
 async def test_the_end_of_a_task_and_its_thread_change_in_one_transaction(runner: Runner) -> None:
-    """Whoever sees the one sees the other, however often they look."""
+    """A reader that sees the one sees the other, however often it reads."""
     handle = await runner.start(calculator(), "?", thread_id="talk")
     seen: set[tuple[bool, bool]] = set()
     async for event in handle.events(deltas=False):

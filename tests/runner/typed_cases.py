@@ -159,7 +159,7 @@ WORKERS = ("react", "planner")
 
 
 def written(agent: Agent[Any], answer: Any) -> str:
-    """Return what the agent's model writes to give an answer, in whatever mode it is asked."""
+    """Return what the agent's model writes to give an answer, in the mode in which it is asked."""
     assert agent.typed is not None
     wraps = (
         list(agent.typed.schema["properties"]) == ["answer"] if "properties" in agent.typed.schema else False

@@ -108,7 +108,7 @@ async def test_a_changed_record_is_found_wherever_it_stands(tmp_path: Path) -> N
         records = await runner.store.read("long")
         assert len(records) > 20
         for record in records:
-            # As somebody would do it who knows JSON: nothing but the digest tells.
+            # As a person who knows JSON would do it: nothing but the digest tells.
             forged = record.data.replace(b'"t":1', b'"t":2')
             sql(path, "UPDATE records SET data = ? WHERE seq = ?", forged, record.seq)
             [finding] = (await runner.verify("long")).findings

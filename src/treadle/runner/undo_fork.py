@@ -63,7 +63,7 @@ class UndoForkVerbs(ViewVerbs):
         """Take back the last step, or another, and all that came of it: compensate calls, newest first, then rewind.
 
         A task that is being driven, here or elsewhere, is undone by its driver: it lets the calls in flight end,
-        carries the undo out, and gives the task back.
+        carries the undo out, and releases the task.
 
         Args:
             task: the task, or its id.
