@@ -203,9 +203,9 @@ class Deaf(MemoryStore):
 
     deaf = False
 
-    def _tell(self, with_mail: Any) -> None:
+    def _wake_watchers(self, with_mail: Any) -> None:
         if not self.deaf:
-            super()._tell(with_mail)
+            super()._wake_watchers(with_mail)
 
 
 @pytest.mark.parametrize("command", ["pause", "interrupt"])
