@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.testing.provider.script import Call, Reasoning, Refusal, Text, Turn
+from treadle.testing.provider.script import Reasoning, Refusal, ScriptedCall, ScriptedTurn, Text
 from treadle.testing.provider.wire import (
     Refused,
     chunks,
@@ -87,7 +87,7 @@ class AnthropicMessages:
         """As the body says."""
         return bool(body.get("stream"))
 
-    def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
+    def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
         """Return a `message` object."""
         blocks = [_whole_block(part, turn) for part in turn.parts if not _is_empty(part)]
         message = _message(body) | {"content": blocks, "stop_reason": _finish(turn)}
@@ -95,7 +95,7 @@ class AnthropicMessages:
             message["usage"] = usage
         return message
 
-    def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
+    def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
         """`message_start`, the blocks one after another with a ping, `message_delta`, `message_stop`."""
         usage = _usage(turn, body)
         message = _message(body)
@@ -144,13 +144,13 @@ def _message(body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finish(turn: Turn) -> str:
+def _finish(turn: ScriptedTurn) -> str:
     if turn.finish is None:
-        return "refusal" if turn.of(Refusal) else "tool_use" if turn.of(Call) else "end_turn"
+        return "refusal" if turn.of(Refusal) else "tool_use" if turn.of(ScriptedCall) else "end_turn"
     return _FINISH.get(turn.finish, turn.finish)
 
 
-def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
+def _usage(turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any] | None:
     if (usage := usage_of(turn, body.get("messages"))) is None:
         return None
     for_an_hour = usage.cache_write_1h_tokens
@@ -167,13 +167,13 @@ def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _is_empty(part: Text | Reasoning | Refusal | Call) -> bool:
+def _is_empty(part: Text | Reasoning | Refusal | ScriptedCall) -> bool:
     return isinstance(part, (Text, Refusal)) and not part.text
 
 
-def _open_block(part: Text | Reasoning | Refusal | Call) -> dict[str, Any]:
+def _open_block(part: Text | Reasoning | Refusal | ScriptedCall) -> dict[str, Any]:
     match part:
-        case Call(name, _, call_id):
+        case ScriptedCall(name, _, call_id):
             return {
                 "type": "tool_use",
                 "id": fresh_id("toolu_") if call_id is None else call_id,
@@ -186,10 +186,10 @@ def _open_block(part: Text | Reasoning | Refusal | Call) -> dict[str, Any]:
             return {"type": "text", "text": ""}
 
 
-def _whole_block(part: Text | Reasoning | Refusal | Call, turn: Turn) -> dict[str, Any]:
+def _whole_block(part: Text | Reasoning | Refusal | ScriptedCall, turn: ScriptedTurn) -> dict[str, Any]:
     block = _open_block(part)
     match part:
-        case Call():
+        case ScriptedCall():
             try:
                 block["input"] = json.loads(part.arguments)
             except (ValueError, RecursionError):
@@ -202,9 +202,9 @@ def _whole_block(part: Text | Reasoning | Refusal | Call, turn: Turn) -> dict[st
     return block
 
 
-def _deltas(part: Text | Reasoning | Refusal | Call, size: int) -> list[dict[str, Any]]:
+def _deltas(part: Text | Reasoning | Refusal | ScriptedCall, size: int) -> list[dict[str, Any]]:
     match part:
-        case Call():
+        case ScriptedCall():
             pieces = ["", *chunks(part.arguments, size)]
             return [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
         case Reasoning(content, signature):

@@ -9,7 +9,7 @@ from binascii import Error as NotBase64
 from collections.abc import Mapping
 from typing import Any, cast
 
-from treadle.testing.provider.script import Call, Part, Reasoning, Refusal, Text, Turn
+from treadle.testing.provider.script import Part, Reasoning, Refusal, ScriptedCall, ScriptedTurn, Text
 from treadle.testing.provider.wire import (
     Refused,
     chunks,
@@ -125,12 +125,12 @@ class GoogleGemini:
         """As the address says."""
         return self._streamed
 
-    def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
+    def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
         """Return a `GenerateContentResponse`."""
         finish, parts = _finish(turn), _parts(turn)
         return self._response(turn, body, parts, finish)
 
-    def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
+    def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
         """Responses that each add parts; the last adds nothing, and says why the answer ends."""
         finish, parts = _finish(turn), _parts(turn)
         pieces = [piece for part in parts for piece in _pieces(part, turn.how.chunk_size)]
@@ -159,7 +159,7 @@ class GoogleGemini:
         return b"data: " + encode(self.error(503, message)) + b"\n\n"
 
     def _response(
-        self, turn: Turn, body: dict[str, Any], parts: list[dict[str, Any]], finish: str | None
+        self, turn: ScriptedTurn, body: dict[str, Any], parts: list[dict[str, Any]], finish: str | None
     ) -> dict[str, Any]:
         response: dict[str, Any] = {"modelVersion": self._model, "responseId": fresh_id("")}
         if (usage := _usage(turn, body)) is not None:
@@ -177,15 +177,15 @@ class GoogleGemini:
 # ----------------------------------------------------------------------------------------------- answers
 
 
-def _finish(turn: Turn) -> str:
+def _finish(turn: ScriptedTurn) -> str:
     """Return why an answer ends; arguments that are no object cannot be sent and count as malformed."""
     if turn.finish is None or turn.finish in ("stop", "tool_calls"):
-        malformed = any(_arguments(part) is None for part in turn.of(Call))
+        malformed = any(_arguments(part) is None for part in turn.of(ScriptedCall))
         return "MALFORMED_FUNCTION_CALL" if malformed else "STOP"
     return _FINISH.get(turn.finish, turn.finish)
 
 
-def _arguments(call: Call) -> dict[str, Any] | None:
+def _arguments(call: ScriptedCall) -> dict[str, Any] | None:
     """Return the arguments of a call, or None when they are none that JSON can carry."""
     if not call.arguments:
         return {}
@@ -200,7 +200,7 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _parts(turn: Turn) -> list[dict[str, Any]]:
+def _parts(turn: ScriptedTurn) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     signature: str | None = None
     first = True
@@ -208,7 +208,7 @@ def _parts(turn: Turn) -> list[dict[str, Any]]:
         made = _part(part)
         if made is None:
             continue
-        if isinstance(part, Call) and first:
+        if isinstance(part, ScriptedCall) and first:
             signature, first = signature or sign(_signed_words(made["functionCall"])), False
         if signature is not None and not isinstance(part, Reasoning):
             made["thoughtSignature"], signature = b64encode(signature.encode()).decode(), None
@@ -224,7 +224,7 @@ def _part(part: Part) -> dict[str, Any] | None:
             return {"text": content} if content else None
         case Reasoning(content):
             return {"text": content, "thought": True}
-        case Call(name, _, call_id):
+        case ScriptedCall(name, _, call_id):
             if (arguments := _arguments(part)) is None:
                 return None
             call = {"name": name, "args": arguments}
@@ -247,7 +247,7 @@ def _pieces(part: dict[str, Any], size: int) -> list[dict[str, Any]]:
     return [*cut[:-1], cut[-1] | signature]
 
 
-def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
+def _usage(turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any] | None:
     if (usage := usage_of(turn, body.get("contents"))) is None:
         return None
     return {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.testing.provider.openai import OpenAI, check_strict
-from treadle.testing.provider.script import Call, Reasoning, Refusal, Text, Turn
+from treadle.testing.provider.script import Reasoning, Refusal, ScriptedCall, ScriptedTurn, Text
 from treadle.testing.provider.wire import (
     Refused,
     chunks,
@@ -62,7 +62,7 @@ class OpenAIChat(OpenAI):
         """As the body says."""
         return bool(body.get("stream"))
 
-    def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
+    def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
         """Return a `chat.completion` object."""
         message: dict[str, Any] = {
             "role": "assistant",
@@ -72,7 +72,7 @@ class OpenAIChat(OpenAI):
         }
         if thoughts := turn.of(Reasoning):
             message["reasoning_content"] = "".join(part.text for part in thoughts)
-        if calls := turn.of(Call):
+        if calls := turn.of(ScriptedCall):
             message["tool_calls"] = [_call(part) for part in calls]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(turn)}
         document = _envelope("chat.completion", body) | {"choices": [choice]}
@@ -80,7 +80,7 @@ class OpenAIChat(OpenAI):
             document["usage"] = usage
         return document
 
-    def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
+    def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
         """`chat.completion.chunk` objects, and `[DONE]`."""
         envelope = _envelope("chat.completion.chunk", body)
         counted = bool(mapping(body.get("stream_options") or {}, "stream_options").get("include_usage"))
@@ -118,13 +118,13 @@ def _envelope(kind: str, body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finish(turn: Turn) -> str:
+def _finish(turn: ScriptedTurn) -> str:
     if turn.finish is None:
-        return "tool_calls" if turn.of(Call) else "stop"
+        return "tool_calls" if turn.of(ScriptedCall) else "stop"
     return _FINISH.get(turn.finish, turn.finish)
 
 
-def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
+def _usage(turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any] | None:
     if (usage := usage_of(turn, body.get("messages"))) is None:
         return None
     return {
@@ -144,7 +144,7 @@ def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _call(part: Call, arguments: str | None = None) -> dict[str, Any]:
+def _call(part: ScriptedCall, arguments: str | None = None) -> dict[str, Any]:
     return {
         "id": fresh_id("call_") if part.id is None else part.id,
         "type": "function",
@@ -152,7 +152,7 @@ def _call(part: Call, arguments: str | None = None) -> dict[str, Any]:
     }
 
 
-def _deltas(turn: Turn) -> list[dict[str, Any]]:
+def _deltas(turn: ScriptedTurn) -> list[dict[str, Any]]:
     """Return the answer in deltas: each call opens with id and name, its arguments follow in pieces."""
     deltas: list[dict[str, Any]] = []
     held: list[list[dict[str, Any]]] = []
@@ -165,7 +165,7 @@ def _deltas(turn: Turn) -> list[dict[str, Any]]:
                 deltas += [{"refusal": piece} for piece in chunks(content, size)]
             case Reasoning(content):
                 deltas += [{"reasoning_content": piece} for piece in chunks(content, size)]
-            case Call():
+            case ScriptedCall():
                 index = len(held)
                 pieces = [
                     {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}

@@ -9,7 +9,7 @@ from typing import Any
 
 from treadle.core.data import mutable
 from treadle.testing.provider.openai import OpenAI, check_strict
-from treadle.testing.provider.script import Call, Part, Reasoning, Refusal, Text, Turn
+from treadle.testing.provider.script import Part, Reasoning, Refusal, ScriptedCall, ScriptedTurn, Text
 from treadle.testing.provider.wire import (
     Refused,
     chunks,
@@ -102,11 +102,11 @@ class OpenAIResponses(OpenAI):
         """As the body says."""
         return bool(body.get("stream"))
 
-    def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
+    def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
         """Return a `response` object."""
         return _ended(_response(body), turn, body, _items(turn, body))
 
-    def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
+    def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
         """`response.created` and `.in_progress`, the items piece by piece, and the whole response at the end."""
         response, items = _response(body), _items(turn, body)
         ended = _ended(response, turn, body, items)
@@ -166,7 +166,7 @@ def _response(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ended(
-    response: dict[str, Any], turn: Turn, body: dict[str, Any], items: list[dict[str, Any]]
+    response: dict[str, Any], turn: ScriptedTurn, body: dict[str, Any], items: list[dict[str, Any]]
 ) -> dict[str, Any]:
     why = turn.finish
     whole = why in (None, "stop", "tool_calls", "refusal")
@@ -178,7 +178,7 @@ def _ended(
     }
 
 
-def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
+def _usage(turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any] | None:
     if (usage := usage_of(turn, body.get("input"))) is None:
         return None
     return {
@@ -193,7 +193,7 @@ def _usage(turn: Turn, body: dict[str, Any]) -> dict[str, Any] | None:
 # ----------------------------------------------------------------------------------------------- answers
 
 
-def _items(turn: Turn, body: dict[str, Any]) -> list[dict[str, Any]]:
+def _items(turn: ScriptedTurn, body: dict[str, Any]) -> list[dict[str, Any]]:
     encrypted = _ENCRYPTED in (body.get("include") or ())
     return [_item(part, encrypted) for part in turn.parts]
 
@@ -213,7 +213,7 @@ def _item(part: Part, encrypted: bool) -> dict[str, Any]:
             if encrypted:
                 item["encrypted_content"] = sign(content) if signature is None else signature
             return item
-        case Call(name, arguments, call_id):
+        case ScriptedCall(name, arguments, call_id):
             return {
                 "type": "function_call",
                 "id": fresh_id("fc_"),

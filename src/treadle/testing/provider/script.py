@@ -39,7 +39,7 @@ class Refusal:
 
 
 @frozen
-class Call:
+class ScriptedCall:
     """A tool call; `arguments` is sent as it is, valid JSON or not. Without `id` a fresh one is made."""
 
     name: str
@@ -47,8 +47,8 @@ class Call:
     id: str | None = None
 
 
-Part: TypeAlias = Text | Reasoning | Refusal | Call
-_P = TypeVar("_P", Text, Reasoning, Refusal, Call)
+Part: TypeAlias = Text | Reasoning | Refusal | ScriptedCall
+_P = TypeVar("_P", Text, Reasoning, Refusal, ScriptedCall)
 
 
 class How(TypedDict, total=False):
@@ -107,7 +107,7 @@ PLAIN = Delivery()
 
 
 @frozen(kw_only=True)
-class Turn:
+class ScriptedTurn:
     """One answer of the model. Made by `turn`."""
 
     parts: tuple[Part, ...]
@@ -153,7 +153,7 @@ class HangUp:
     answers: Literal[False] = False
 
 
-Item: TypeAlias = Turn | Failure | Raw | HangUp
+Item: TypeAlias = ScriptedTurn | Failure | Raw | HangUp
 Scripted: TypeAlias = Item | Part | str | Sequence[Part | str]
 """What a script may hold: text, a part, several parts, a turn, or a fault."""
 
@@ -173,14 +173,14 @@ def refusal(words: str) -> Refusal:
     return Refusal(words)
 
 
-def call(name: str, /, **arguments: Any) -> Call:
+def call(name: str, /, **arguments: Any) -> ScriptedCall:
     """Return a call of the tool `name` with these arguments."""
-    return Call(name, json.dumps(arguments))
+    return ScriptedCall(name, json.dumps(arguments))
 
 
-def raw_call(name: str, arguments: str | Mapping[str, Any], *, call_id: str | None = None) -> Call:
+def raw_call(name: str, arguments: str | Mapping[str, Any], *, call_id: str | None = None) -> ScriptedCall:
     """Return a call whose argument text is sent as it is, or whose id is chosen: empty, repeated, any."""
-    return Call(name, arguments if isinstance(arguments, str) else json.dumps(arguments), call_id)
+    return ScriptedCall(name, arguments if isinstance(arguments, str) else json.dumps(arguments), call_id)
 
 
 def turn(
@@ -189,7 +189,7 @@ def turn(
     finish: str | None = None,
     answers: bool | None = None,
     **how: Unpack[How],
-) -> Turn:
+) -> ScriptedTurn:
     """One answer made of parts.
 
     Args:
@@ -204,7 +204,7 @@ def turn(
     delivery = Delivery(**how)
     spoken = tuple(Text(part) if isinstance(part, str) else part for part in parts)
     counts = delivery.cut is None if answers is None else answers
-    return Turn(parts=spoken, usage=usage, finish=finish, answers=counts, how=delivery)
+    return ScriptedTurn(parts=spoken, usage=usage, finish=finish, answers=counts, how=delivery)
 
 
 def fail(
@@ -262,9 +262,9 @@ def hang_up(by: Literal["reset", "close"] = "reset", *, delay: float = 0.0) -> H
 
 def as_item(scripted: Scripted) -> Item:
     """Return an item of a script as a response."""
-    if isinstance(scripted, (Turn, Failure, Raw, HangUp)):
+    if isinstance(scripted, (ScriptedTurn, Failure, Raw, HangUp)):
         return scripted
-    if isinstance(scripted, (str, Text, Reasoning, Refusal, Call)):
+    if isinstance(scripted, (str, Text, Reasoning, Refusal, ScriptedCall)):
         return turn(scripted)
     return turn(*scripted)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 from uuid import uuid4
 
 from treadle.core.model import Usage
-from treadle.testing.provider.script import Call, Turn
+from treadle.testing.provider.script import ScriptedCall, ScriptedTurn
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -50,11 +50,11 @@ class Wire(Protocol):
         """Tell whether the request asks for a stream."""
         ...
 
-    def document(self, turn: Turn, body: dict[str, Any]) -> dict[str, Any]:
+    def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
         """Return the whole answer as one JSON document."""
         ...
 
-    def events(self, turn: Turn, body: dict[str, Any]) -> list[bytes]:
+    def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
         """Return the answer as server-sent events, one a piece, the terminal one last."""
         ...
 
@@ -112,13 +112,13 @@ def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     return []
 
 
-def usage_of(turn: Turn, request: Any) -> Usage | None:
+def usage_of(turn: ScriptedTurn, request: Any) -> Usage | None:
     """Return the tokens to report: as scripted, none, or about a token for each four characters."""
     if turn.usage == "missing":
         return None
     if turn.usage is not None:
         return turn.usage
-    length = sum(len(part.arguments if isinstance(part, Call) else part.text) for part in turn.parts)
+    length = sum(len(part.arguments if isinstance(part, ScriptedCall) else part.text) for part in turn.parts)
     return Usage(input_tokens=1 + len(encode(request)) // 4, output_tokens=1 + length // 4)
 
 
