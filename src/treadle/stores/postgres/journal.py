@@ -135,9 +135,9 @@ def renew_lease(connection: BoundedConnection, owner: LeaseHolder) -> int:
     """Renew the lease of this process, and return its row."""
     p = owner.process
     values = (p.key, p.host, p.boot, p.pid, p.started, owner.lease_seconds)
-    found = connection.execute(_RENEW_LEASE, values).fetchone()
-    assert found is not None
-    return int(found[0])
+    row = connection.execute(_RENEW_LEASE, values).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def owned_by(connection: BoundedConnection, driver: int) -> set[str]:
@@ -229,7 +229,7 @@ class Group:
             ids = execute(_IDS, (creates,)) if creates else None
         if mine is not None and mine.fetchone() is None:
             self._driver = None
-        self._take_heads([row for found in rows for row in found.fetchall()], seqs.fetchall())
+        self._take_heads([row for cursor in rows for row in cursor.fetchall()], seqs.fetchall())
         for key, digest in digests.fetchall() if digests else ():
             if key in self._heads:
                 self._heads[key].digest = digest  # None for a fork without records of its own
@@ -242,7 +242,7 @@ class Group:
         for task, key in unread.fetchall() if unread else ():
             self._unread[task].add(key)
         self._posted = set(posted.fetchall()) if posted else set()
-        self._drivers = {found[0]: found[1:] for found in drivers.fetchall()} if drivers else {}
+        self._drivers = {driver[0]: driver[1:] for driver in drivers.fetchall()} if drivers else {}
         self._ids = [number for (number,) in ids.fetchall()] if ids else []
 
     def _ask_threads(self, commits: list[Commit], claims: list[tuple[str, bool]]) -> tuple[Any, Any]:

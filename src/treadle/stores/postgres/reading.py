@@ -72,24 +72,24 @@ def one_state(connection: BoundedConnection) -> Generator[None]:
 
 def records(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record]:
     """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
-    found = _journal(connection, key, after, upto)
-    if found is None:
+    journal = _journal(connection, key, after, upto)
+    if journal is None:
         with one_state(connection):
-            found = _joined(connection, key, after, upto)
-    return found
+            journal = _joined(connection, key, after, upto)
+    return journal
 
 
 def _journal(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record] | None:
     """Read a task by one statement; None if it is a fork, or one that holds large values."""
-    found = connection.execute(_JOURNAL, (after, upto, upto, key), binary=True).fetchall()
-    if not found:
+    joined = connection.execute(_JOURNAL, (after, upto, upto, key), binary=True).fetchall()
+    if not joined:
         raise rules.task_not_found(key)
-    base, mark = found[0][:2]
-    if base is not None or any(blobs for *_, blobs in found):
+    base, mark = joined[0][:2]
+    if base is not None or any(blobs for *_, blobs in joined):
         return None
     part = [
         Record(seq, count, epoch, bytes(data), bytes(digest))
-        for _, _, seq, count, epoch, data, digest, _ in found
+        for _, _, seq, count, epoch, data, digest, _ in joined
         if seq is not None
     ]
     rules.check_read(key, part[-1].seq if part else after, mark, upto)
@@ -99,7 +99,7 @@ def _journal(connection: BoundedConnection, key: str, after: int, upto: int | No
 def _joined(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record]:
     """Read a task and what it shares with those it was forked from."""
     parts = _chain(connection, key)
-    found: list[Record] = []
+    journal: list[Record] = []
     seen = after
     for task, own_after, shared, _ in reversed(parts):
         seen = max(after, own_after)
@@ -111,24 +111,24 @@ def _joined(connection: BoundedConnection, key: str, after: int, upto: int | Non
             seen = part[-1].seq
             if shared is not None and seen > shared:
                 part[-1].upto = shared
-        found += part
+        journal += part
     rules.check_read(key, seen, parts[0][3], upto)
-    return found
+    return journal
 
 
 def _chain(connection: BoundedConnection, key: str) -> list[tuple[int, int, int | None, int | None]]:
     """Return task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
-    found = connection.execute(_LINK + " WHERE key = %s", (key,)).fetchone()
-    if found is None:
+    link = connection.execute(_LINK + " WHERE key = %s", (key,)).fetchone()
+    if link is None:
         raise rules.task_not_found(key)
     parts: list[tuple[int, int, int | None, int | None]] = []
     shared: int | None = None
-    while found is not None:
-        task, base, base_seq, mark = found
+    while link is not None:
+        task, base, base_seq, mark = link
         if shared is None or base_seq < shared:
             parts.append((task, base_seq, shared, mark))
             shared = base_seq
-        found = None if base is None else connection.execute(_LINK + " WHERE id = %s", (base,)).fetchone()
+        link = None if base is None else connection.execute(_LINK + " WHERE id = %s", (base,)).fetchone()
     return parts
 
 
@@ -155,10 +155,10 @@ def _part(connection: BoundedConnection, key: str, task: int, after: int, until:
 def digest_at(connection: BoundedConnection, task: int, seq: int) -> bytes:
     """Return the digest of the record that holds event `seq` of a task, looking through its bases."""
     while seq:
-        found = connection.execute("SELECT base, base_seq FROM tasks WHERE id = %s", (task,)).fetchone()
-        if found is None:
+        link = connection.execute("SELECT base, base_seq FROM tasks WHERE id = %s", (task,)).fetchone()
+        if link is None:
             return b""
-        base, base_seq = found
+        base, base_seq = link
         if seq > base_seq or base is None:
             digest = connection.execute(_DIGEST, (task, seq)).fetchone()
             return digest[0] if digest else b""
@@ -168,10 +168,12 @@ def digest_at(connection: BoundedConnection, task: int, seq: int) -> bytes:
 
 def row(connection: BoundedConnection, key: str, deleted: bool = False) -> TaskRow:
     """Return a task's row; raises `TaskNotFound`."""
-    found = connection.execute(_COLUMNS + " WHERE t.key = %s AND t.deleted <= %s", (key, deleted)).fetchone()
-    if found is None:
+    columns = connection.execute(
+        _COLUMNS + " WHERE t.key = %s AND t.deleted <= %s", (key, deleted)
+    ).fetchone()
+    if columns is None:
         raise rules.task_not_found(key)
-    return _row(found)
+    return _row(columns)
 
 
 def rows(connection: BoundedConnection, wanted: TaskFilter) -> list[TaskRow]:
@@ -209,13 +211,17 @@ def orphans(connection: BoundedConnection, limit: int, after: str | None, until:
     ends = list(END_STATES)
     with one_state(connection):
         dead = [driver for driver, *facts in connection.execute(_DRIVERS) if not is_alive(*facts)]
-        asked = connection.execute(_COLUMNS + _ORPHANS, (after or "", dead, until, ends, ends, max(limit, 0)))
-    return [_row(found) for found in asked]
+        cursor = connection.execute(
+            _COLUMNS + _ORPHANS, (after or "", dead, until, ends, ends, max(limit, 0))
+        )
+    return [_row(columns) for columns in cursor]
 
 
-def _row(found: Any) -> TaskRow:
-    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = found[:13]
-    deleted, wanted, needs, driver, *facts, lease = found[13:]
+def _row(columns: Any) -> TaskRow:
+    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = columns[
+        :13
+    ]
+    deleted, wanted, needs, driver, *facts, lease = columns[13:]
     return TaskRow(
         task_id=key,
         agent=agent,
@@ -243,18 +249,18 @@ def is_alive(host: str, boot: str, pid: int, started: int, lasts: bool) -> bool:
 
 def inbox(connection: BoundedConnection, key: str) -> list[InboxItem]:
     """Return a task's items that are not taken yet, in order of arrival; raises `TaskNotFound`."""
-    found = connection.execute(_INBOX, (key,)).fetchall()
-    if not found:
+    items = connection.execute(_INBOX, (key,)).fetchall()
+    if not items:
         raise rules.task_not_found(key)
-    return [InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in found if item is not None]
+    return [InboxItem(item, kind, json.loads(data), at) for item, kind, data, at in items if item is not None]
 
 
 def tasks_with_mail(connection: BoundedConnection) -> tuple[str, ...]:
     """Return the ids of the tasks whose inbox holds an item not taken."""
-    found = connection.execute(
+    keys = connection.execute(
         "SELECT key FROM tasks WHERE id IN (SELECT task FROM inbox WHERE NOT taken) AND NOT deleted"
     )
-    return tuple([str(key) for (key,) in found])
+    return tuple([str(key) for (key,) in keys])
 
 
 def thread(
@@ -262,12 +268,12 @@ def thread(
 ) -> tuple[int, list[ThreadMember]]:
     """Return a thread's version and the members added since version `since`, now or at an earlier version."""
     with one_state(connection):
-        found = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
-        at = 0 if found is None else found[0] if version is None else min(version, found[0])
+        thread_row = connection.execute("SELECT version FROM threads WHERE key = %s", (key,)).fetchone()
+        at = 0 if thread_row is None else thread_row[0] if version is None else min(version, thread_row[0])
         members = connection.execute(_MEMBERS, (key, since, at, at))
     return at, [ThreadMember(*member) for member in members]
 
 
 def threads(connection: BoundedConnection, limit: int, after: str | None) -> list[ThreadRow]:
     """Return the threads that have a version, by ascending id."""
-    return [ThreadRow(*found) for found in connection.execute(_LISTED, (after or "", max(limit, 0)))]
+    return [ThreadRow(*columns) for columns in connection.execute(_LISTED, (after or "", max(limit, 0)))]

@@ -257,10 +257,10 @@ def settle(to: Address, connection: BoundedConnection, *, for_reading: bool = Fa
         connection.execute(sql.SQL("SELECT {}").format(calls))
         if for_reading:
             return
-        found = connection.execute(
+        cursor = connection.execute(
             "SELECT current_setting('synchronous_commit'), current_setting('server_encoding')"
         )
-        synchronous, encoding = found.fetchone() or ("", "")
+        synchronous, encoding = cursor.fetchone() or ("", "")
     except psycopg.Error as error:
         raise unavailable(to, error) from error
     if synchronous == "off":
@@ -318,14 +318,14 @@ def look(url: str) -> dict[str, Any]:
         settings = {
             name: connection.execute("SELECT current_setting(%s)", (name,)).fetchone() for name in names
         }
-        found: dict[str, Any] = {name: value[0] for name, value in settings.items() if value is not None}
-        found |= {"schema": to.schema, "exists": version > 0}
+        facts: dict[str, Any] = {name: value[0] for name, value in settings.items() if value is not None}
+        facts |= {"schema": to.schema, "exists": version > 0}
         if version:
             tasks = connection.execute("SELECT count(*) FROM tasks WHERE NOT deleted").fetchone()
-            found |= {"format": version, "tasks": tasks[0] if tasks else 0}
+            facts |= {"format": version, "tasks": tasks[0] if tasks else 0}
         if not _may_write(to, connection, version):
             raise StoreUnavailable(f"{to.url}: this role may not write here: {_owning(to)}")
-        return found
+        return facts
     except psycopg.Error as error:
         raise unavailable(to, error) from error
     finally:
@@ -408,8 +408,8 @@ def _check_not_newer(to: Address, connection: BoundedConnection, version: int) -
     if version <= known:
         return
     table = sql.Identifier(to.schema, "treadle_format")
-    found = connection.execute(sql.SQL("SELECT opens FROM {}").format(table)).fetchone()
-    if found is None or found[0] > known:
+    row = connection.execute(sql.SQL("SELECT opens FROM {}").format(table)).fetchone()
+    if row is None or row[0] > known:
         raise StoreFormatError(
             f"{to.url} has format {version}, this version of Treadle knows formats up to {known}: upgrade treadle"
         )
@@ -417,14 +417,14 @@ def _check_not_newer(to: Address, connection: BoundedConnection, version: int) -
 
 def _format(to: Address, connection: BoundedConnection) -> int:
     """The format of the schema's tables; 0 for a schema that is missing or empty."""
-    found = connection.execute(
+    row = connection.execute(
         """SELECT relname = 'treadle_format' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE nspname = %s ORDER BY 1 DESC LIMIT 1""",
         (to.schema,),
     ).fetchone()
-    if found is None:
+    if row is None:
         return 0
-    if not found[0]:
+    if not row[0]:
         raise StoreFormatError(
             f"{to.url}: schema {to.schema} holds tables of another program: name another one with ?schema=..."
         )

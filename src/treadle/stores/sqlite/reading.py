@@ -68,16 +68,16 @@ def records(connection: Connection, key: str, after: int, upto: int | None) -> l
 
 def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | None, int | None]]:
     """Yield task row, last event before its own, last event shared (None: all), mark: of the task, then its bases."""
-    found = connection.execute(f"{_LINK} WHERE key = ?", (key,)).fetchone()
-    if found is None:
+    link = connection.execute(f"{_LINK} WHERE key = ?", (key,)).fetchone()
+    if link is None:
         raise rules.task_not_found(key)
     shared: int | None = None
-    while found is not None:
-        task, base, base_seq, mark = found
+    while link is not None:
+        task, base, base_seq, mark = link
         if shared is None or base_seq < shared:
             yield task, base_seq, shared, mark
             shared = base_seq
-        found = connection.execute(f"{_LINK} WHERE id = ?", (base,)).fetchone()
+        link = connection.execute(f"{_LINK} WHERE id = ?", (base,)).fetchone()
 
 
 def _page(connection: Connection, key: str, task: int, after: int, until: int | None) -> list[Record]:
@@ -104,10 +104,10 @@ def _page(connection: Connection, key: str, task: int, after: int, until: int | 
 
 
 def _blobs(connection: Connection, record: int, count: int) -> dict[str, bytes]:
-    found: dict[Any, Any] = dict(connection.execute(_BLOBS, (record,)))
-    if len(found) != count or not all(type(k) is str and type(v) is bytes for k, v in found.items()):
+    blobs: dict[Any, Any] = dict(connection.execute(_BLOBS, (record,)))
+    if len(blobs) != count or not all(type(k) is str and type(v) is bytes for k, v in blobs.items()):
         raise apsw.CorruptError("a large value is missing")
-    return found
+    return blobs
 
 
 def digest_at(connection: Connection, task: int, seq: int) -> bytes:
@@ -118,18 +118,18 @@ def digest_at(connection: Connection, task: int, seq: int) -> bytes:
         ).fetchone()
         if seq > base_seq or base is None:
             sql = "SELECT digest FROM records WHERE task = ? AND seq >= ? ORDER BY seq LIMIT 1"
-            found = connection.execute(sql, (task, seq)).fetchone()
-            return found[0] if found else b""
+            record = connection.execute(sql, (task, seq)).fetchone()
+            return record[0] if record else b""
         task = base
     return b""
 
 
 def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
     """Return one task's row; raises `TaskNotFound`."""
-    found = connection.execute(f"{_ROWS} WHERE t.key = ? AND t.deleted <= ?", (key, deleted)).fetchone()
-    if found is None:
+    columns = connection.execute(f"{_ROWS} WHERE t.key = ? AND t.deleted <= ?", (key, deleted)).fetchone()
+    if columns is None:
         raise rules.task_not_found(key)
-    return _row(found)
+    return _row(columns)
 
 
 def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
@@ -137,9 +137,9 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
     terms = {sql: value for name, sql in _FILTERS.items() if (value := getattr(wanted, name)) is not None}
     sql = " AND ".join([f"{_ROWS} WHERE t.deleted = 0", *terms]) + " ORDER BY t.key DESC"
     cursor = connection.execute(sql, tuple(terms.values()))
-    fitting = (row for found in cursor if wanted.state in (None, (row := _row(found)).word))
+    matching = (row for columns in cursor if wanted.state in (None, (row := _row(columns)).word))
     try:
-        return list(islice(fitting, max(wanted.limit, 0)))
+        return list(islice(matching, max(wanted.limit, 0)))
     finally:
         cursor.close()
 
@@ -150,15 +150,15 @@ def orphans(connection: Connection, limit: int, after: str | None, until: int) -
     dead = [driver for driver, *process in drivers if not alive(*process)]
     sql = f"{_ROWS} WHERE t.deleted = 0 AND t.key > ? AND t.id IN ({_ORPHANS}) ORDER BY t.key LIMIT ?"
     ends = json.dumps(END_STATES)
-    found = connection.execute(sql, (after or "", json.dumps(dead), until, ends, ends, max(limit, 0)))
-    return [_row(row) for row in found]
+    cursor = connection.execute(sql, (after or "", json.dumps(dead), until, ends, ends, max(limit, 0)))
+    return [_row(row) for row in cursor]
 
 
-def _row(found: Any) -> TaskRow:
+def _row(columns: Any) -> TaskRow:
     key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest, deleted = (
-        found[:14]
+        columns[:14]
     )
-    wanted, needs, driver, host, boot, pid, started, lease = found[14:]
+    wanted, needs, driver, host, boot, pid, started, lease = columns[14:]
     owner = (
         None if driver is None else Driver(driver, host, pid, alive(host, boot, pid, started, lease), lease)
     )
@@ -197,17 +197,17 @@ def thread(
     connection: Connection, key: str, version: int | None, since: int = 0
 ) -> tuple[int, list[ThreadMember]]:
     """Return a thread's version and the members added since version `since`, now or at an earlier version."""
-    found = connection.execute("SELECT id, version FROM threads WHERE key = ?", (key,)).fetchone()
-    if found is None:
+    thread_row = connection.execute("SELECT id, version FROM threads WHERE key = ?", (key,)).fetchone()
+    if thread_row is None:
         return 0, []
-    at = found[1] if version is None else min(version, found[1])
+    at = thread_row[1] if version is None else min(version, thread_row[1])
     sql = """SELECT m.version, t.key, m.seq, NULL, m.covers FROM members m JOIN tasks t ON t.id = m.task
     WHERE m.thread = ? AND m.version > ? AND m.version <= ? AND (m.gone IS NULL OR m.gone > ?) ORDER BY m.version"""
-    return at, [ThreadMember(*member) for member in connection.execute(sql, (found[0], since, at, at))]
+    return at, [ThreadMember(*member) for member in connection.execute(sql, (thread_row[0], since, at, at))]
 
 
 def threads(connection: Connection, limit: int, after: str | None) -> list[ThreadRow]:
     """Return the threads that have a version, by ascending id."""
     sql = """SELECT key, version, (SELECT count(*) FROM members m WHERE m.thread = h.id AND gone IS NULL AND covers = 0)
     FROM threads h WHERE key > ? ORDER BY key LIMIT ?"""
-    return [ThreadRow(*found) for found in connection.execute(sql, (after or "", max(limit, 0)))]
+    return [ThreadRow(*columns) for columns in connection.execute(sql, (after or "", max(limit, 0)))]

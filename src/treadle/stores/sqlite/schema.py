@@ -176,9 +176,9 @@ def _patiently(path: Path, step: Callable[[], None]) -> None:
 
 def _check_format(connection: Connection, path: Path) -> None:
     """Refuse a file of another program before anything in it is changed."""
-    found = pragma(connection, "application_id")
-    fresh = found == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
-    if found != APPLICATION_ID and not fresh:
+    application = pragma(connection, "application_id")
+    fresh = application == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
+    if application != APPLICATION_ID and not fresh:
         raise StoreFormatError(f"{path} is a database of another program: choose another file")
 
 
@@ -192,8 +192,8 @@ def _settle(connection: Connection) -> None:
     }
     for name, value in settings.items():
         pragma(connection, name, value)
-        if (found := pragma(connection, name)) != value:
-            raise apsw.BusyError(f"{name} is {found!r}, not {value!r}")
+        if (actual := pragma(connection, name)) != value:
+            raise apsw.BusyError(f"{name} is {actual!r}, not {value!r}")
 
 
 def _migrate(connection: Connection, path: Path) -> None:
@@ -237,8 +237,8 @@ def check_not_newer(connection: Connection, path: Path) -> None:
     if version <= known:
         return
     table = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'compatible'").fetchone()
-    found = table and connection.execute("SELECT opens FROM compatible").fetchone()
-    if not found or found[0] > known:
+    row = table and connection.execute("SELECT opens FROM compatible").fetchone()
+    if not row or row[0] > known:
         raise StoreFormatError(
             f"{path} has format {version}, this version of Treadle knows formats up to {known}: upgrade treadle"
         )

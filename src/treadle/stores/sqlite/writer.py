@@ -194,10 +194,10 @@ class Writer(WriterThread):
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 (on the path of every group; a Path costs more than the call)
+        status = os.stat(path)  # noqa: PTH116 (on the path of every group; a Path costs more than the call)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def refuse_inherited(path: Path) -> None:

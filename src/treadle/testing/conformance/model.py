@@ -79,9 +79,9 @@ def request(*messages: Message, attempt: int = 1, settings: ModelSettings | None
     )
 
 
-async def ask(model: Model, asked: ModelRequest) -> tuple[list[ModelDelta], ModelAnswer]:
+async def ask(model: Model, request: ModelRequest) -> tuple[list[ModelDelta], ModelAnswer]:
     """Return the deltas and the answer; fail when not exactly one answer came, last."""
-    items = [item async for item in model.stream(asked)]
+    items = [item async for item in model.stream(request)]
     answers = [item for item in items if isinstance(item, ModelAnswer)]
     assert len(answers) == 1, f"{len(answers)} answers came, not one"
     assert items[-1] is answers[0], "something came after the answer"
@@ -100,7 +100,7 @@ def identified(message: Message, step: int = 1) -> Message:
 
 def results(message: Message, *seen: Content) -> Message:
     """Return the results of all calls of an answer, each with this observation."""
-    return Message("tool", tuple(ToolResult(asked.id, asked.name, seen) for asked in message.tool_calls))
+    return Message("tool", tuple(ToolResult(made.id, made.name, seen) for made in message.tool_calls))
 
 
 # ---------------------------------------------------------------------------------------------- checks
@@ -108,12 +108,12 @@ def results(message: Message, *seen: Content) -> Message:
 
 async def deltas_join_to_the_answer(scripted: Scripted) -> None:
     """The streamed text is the text of the answer, and the answer comes once, last."""
-    words = "One two three, 你好, naïve 🎉; and so on.\n\nThe end."
-    with scripted([text(words, chunk=4)]) as model:
+    content = "One two three, 你好, naïve 🎉; and so on.\n\nThe end."
+    with scripted([text(content, chunk=4)]) as model:
         deltas, answer = await ask(model, request())
-    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == words
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == content
     assert answer.message.role == "assistant"
-    assert (answer.message.text, answer.finish) == (words, "stop")
+    assert (answer.message.text, answer.finish) == (content, "stop")
 
 
 async def words_come_in_pieces(scripted: Scripted) -> None:
@@ -127,9 +127,9 @@ async def parallel_calls_come_in_order(scripted: Scripted) -> None:
     """Several calls of one answer keep their order, their arguments and the text before them."""
     with scripted([turn("Let me see.", [call("add", a=n, b=[n]) for n in range(5)])]) as model:
         deltas, answer = await ask(model, request())
-    assert [asked.arguments for asked in answer.message.tool_calls] == [{"a": n, "b": [n]} for n in range(5)]
-    assert {asked.name for asked in answer.message.tool_calls} == {"add"}
-    assert all(asked.problem is None for asked in answer.message.tool_calls)
+    assert [made.arguments for made in answer.message.tool_calls] == [{"a": n, "b": [n]} for n in range(5)]
+    assert {made.name for made in answer.message.tool_calls} == {"add"}
+    assert all(made.problem is None for made in answer.message.tool_calls)
     assert (answer.message.text, answer.finish) == ("Let me see.", "tool_calls")
     named = [delta.index for delta in deltas if isinstance(delta, ToolCallDelta) and delta.name]
     assert named == list(range(5))
@@ -143,7 +143,7 @@ async def a_truncated_call_never_looks_whole(scripted: Scripted) -> None:
     assert answer.finish == "length"
     calls = answer.message.tool_calls  # one, where arguments are objects: half of one cannot be sent
     assert 0 < len(calls) <= 2
-    assert all((asked.problem, asked.arguments) == ("truncated", {}) for asked in calls)
+    assert all((made.problem, made.arguments) == ("truncated", {}) for made in calls)
 
 
 _NO_OBJECT = ('{"a": 1', "[1, 2]", "nonsense", '{"a": NaN}', '{"a": 1}}', "null", "7", "true")
@@ -159,8 +159,8 @@ async def what_is_no_object_never_runs(scripted: Scripted) -> None:
                 if error.kind != "unparsable":
                     raise
                 continue
-        whole = [asked for asked in answer.message.tool_calls if asked.problem is None]
-        assert [asked.arguments for asked in whole] in ([], [{"a": 1, "b": 2}])
+        whole = [made for made in answer.message.tool_calls if made.problem is None]
+        assert [made.arguments for made in whole] in ([], [{"a": 1, "b": 2}])
         assert len(whole) < len(answer.message.tool_calls) or (whole, answer.finish) == ([], "error")
 
 
@@ -171,15 +171,15 @@ async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
         _, answer = await ask(model, request())
     whole, *broken = answer.message.tool_calls
     assert (whole.problem, whole.arguments) == (None, {"a": 1, "b": 2})
-    assert [asked.problem for asked in broken] == ["unparsable"] * len(wrong)
-    assert [asked.raw for asked in broken] == wrong
-    assert all(asked.arguments == {} for asked in broken)
+    assert [made.problem for made in broken] == ["unparsable"] * len(wrong)
+    assert [made.raw for made in broken] == wrong
+    assert all(made.arguments == {} for made in broken)
 
 
 async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
     """Calls under our own ids and their results, also of marked calls and errors, are understood."""
-    asked = turn("Hm.", [call("add", a=1, b=2), call("add", a=1)])
-    with scripted([asked, call("add", a=3, b=4), text("Seven.")]) as model:
+    first = turn("Hm.", [call("add", a=1, b=2), call("add", a=1)])
+    with scripted([first, call("add", a=3, b=4), text("Seven.")]) as model:
         history = [user("Add."), identified((await ask(model, request(user("Add."))))[1].message)]
         first, second = history[1].tool_calls
         broken = replace(second, arguments={}, raw='{"a": 1', problem="unparsable")
@@ -198,8 +198,8 @@ async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
 
 async def reasoning_comes_back(scripted: Scripted) -> None:
     """Thinking is streamed, kept apart from the text, plain JSON in `meta`, and accepted back."""
-    asked = turn("I will add.", call("add", a=1, b=2), reasoning="They want a sum.")
-    with scripted([asked, text("Three.")]) as model:
+    first = turn("I will add.", call("add", a=1, b=2), reasoning="They want a sum.")
+    with scripted([first, text("Three.")]) as model:
         deltas, answer = await ask(model, request())
         thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
         kept = [part for part in answer.message.parts if isinstance(part, Reasoning)]
@@ -313,11 +313,11 @@ async def requests_at_once_do_not_mix(scripted: Scripted) -> None:
     with scripted([call("add", a=1, b=2), text("Three, as I said.", chunk=3)]) as model:
         first = identified((await ask(model, request()))[1].message)
         later = request(user("What is 1 + 2?"), first, results(first, Text("3")))
-        answers = await asyncio.gather(*(ask(model, asked) for asked in (request(), later) * 4))
+        answers = await asyncio.gather(*(ask(model, question) for question in (request(), later) * 4))
     assert [answer.finish for _, answer in answers] == ["tool_calls", "stop"] * 4
     for deltas, answer in answers[1::2]:
-        said = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-        assert said == answer.message.text == "Three, as I said."
+        streamed = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+        assert streamed == answer.message.text == "Three, as I said."
 
 
 PIECEWISE = frozenset(

@@ -72,8 +72,8 @@ class StoreConformance(
                 ({"limit": 2, "cursor": "c", "thread_id": "one"}, "ba"),
             ]
             for fields, wanted in cases:
-                found = await store.rows(TaskFilter(**fields))
-                assert "".join(row.task_id for row in found) == wanted, fields
+                rows = await store.rows(TaskFilter(**fields))
+                assert "".join(row.task_id for row in rows) == wanted, fields
             assert [await store.row(name) for name in "dcba"] == await store.rows(TaskFilter())
 
     async def test_pages_follow_each_other_without_gap_or_repetition(self, tmp_path: Path) -> None:
@@ -113,13 +113,13 @@ class StoreConformance(
             for name in ("mail", "both", "driven", "ended", "taken"):
                 await store.post(name, item("i"))
             await (await Owner.claim(store, "taken")).send(taken=("i",), release=True)
-            found = await store.orphans(10)
-            assert [(row.task_id, row.wanted) for row in found] == [
+            orphans = await store.orphans(10)
+            assert [(row.task_id, row.wanted) for row in orphans] == [
                 ("both", True),
                 ("mail", False),
                 ("wanted", True),
             ]
-            assert found == [await store.row(row.task_id) for row in found]
+            assert orphans == [await store.row(row.task_id) for row in orphans]
             assert [row.task_id for row in await store.orphans(2)] == ["both", "mail"]
             assert [row.task_id for row in await store.orphans(2, after="mail")] == ["wanted"]
             assert await store.orphans(2, after="wanted") == []

@@ -97,4 +97,4 @@ class FormatConformance(StoreSubject):
             row = await store.row("t")
             assert row.driver is None
             assert [waiting.item_id for waiting in await store.inbox("t")] == ["i"]
-            assert [found.task_id for found in await store.orphans(10)] == ["t"]
+            assert [row.task_id for row in await store.orphans(10)] == ["t"]

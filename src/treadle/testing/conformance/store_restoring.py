@@ -75,7 +75,7 @@ class RestoringConformance(StoreSubject):
                 await store.restore(fork, [])
             with pytest.raises(TaskNotFound, match="missing"):
                 await store.restore(replace(fork, base="missing", base_seq=1), [])
-            assert [found.task_id for found in await store.rows(TaskFilter())] == ["t"]
+            assert [row.task_id for row in await store.rows(TaskFilter())] == ["t"]
 
     async def test_a_deleted_task_that_forks_need_is_restored_as_deleted(self, tmp_path: Path) -> None:
         (tmp_path / "one").mkdir()

@@ -308,6 +308,6 @@ class SharingConformance(StoreSubject):
         """Return what a store returns for a digest after `fresh` bytes were written: those, unless it holds others."""
         probe = await Owner.create(store, "probe")
         await probe.write(blobs={digest: b"fresh"}, release=True)
-        found = (await store.read("probe"))[-1].blobs[digest]
+        stored = (await store.read("probe"))[-1].blobs[digest]
         await store.delete("probe")
-        return found
+        return stored
