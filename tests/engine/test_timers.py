@@ -1,0 +1,48 @@
+"""Which timer fires, and how long to wait for the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.core import events as e
+from treadle.engine.timers import fire_timer
+
+
+class Due:
+    """Stands for a state whose timers are due at some times, for a writer and for a timer."""
+
+    step, call = "s1", None
+
+    def __init__(self, *times: int, now: int = 0) -> None:
+        self.times = times
+        self.now = now
+        self.due = times[0] if times else 0
+
+    def timers(self) -> list[Due]:
+        return [Due(time) for time in self.times]
+
+    def clock(self) -> int:
+        return self.now
+
+
+def fire(*times: int, now: int) -> tuple[float | None, list[e.Event]]:
+    recorded: list[e.Event] = []
+    state: Any = Due(*times, now=now)
+
+    def record(event: e.Event, inbox: str | None = None) -> None:
+        recorded.append(event)
+
+    return fire_timer(state, state, record), recorded
+
+
+def test_without_a_timer_there_is_nothing_to_wait_for() -> None:
+    assert fire(now=5) == (None, [])
+
+
+def test_the_wait_is_that_for_the_next_timer() -> None:
+    assert fire(9_000_000, 4_000_000, now=1_000_000) == (3.0, [])
+
+
+def test_a_timer_that_is_due_is_recorded_one_at_a_time() -> None:
+    seconds, recorded = fire(9_000_000, 1_000_000, 500_000, now=1_000_000)
+    assert (seconds, recorded) == (0.0, [e.TimerFired("s1", None)])
