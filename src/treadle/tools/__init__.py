@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what runs programs when a tool first asks for it."""
+    """Import the functions that run programs when they are first used."""
     if name in ("ProcessResult", "run_process", "run_process_sync"):
         from treadle.tools import processes
 

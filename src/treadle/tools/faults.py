@@ -1,4 +1,4 @@
-"""What a tool may raise and a loop must not see: exits, interrupts and cancellations of its own making."""
+"""Errors of a tool that must not reach the event loop: exits, interrupts and cancellations that it raised itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from treadle.errors import ToolError
 
 
 def contained(error: BaseException) -> Exception:
-    """Return an error a coroutine may raise: itself if ordinary, else a `ToolError` that names it."""
+    """Return an error that a coroutine may raise: this one if ordinary, else a `ToolError` that names it."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     wrapped = ToolError(f"the tool raised {error_text(error)}")
@@ -18,7 +18,7 @@ def contained(error: BaseException) -> Exception:
 
 
 def from_outside(error: BaseException) -> bool:
-    """Tell whether an error came to the tool from its caller: a cancelled task, or a coroutine being closed."""
+    """Return whether an error came to the tool from its caller: a cancelled task, or a coroutine being closed."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0

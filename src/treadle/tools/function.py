@@ -1,4 +1,4 @@
-"""`@tool`: a Python function, sync or async or a generator of either kind, as something a model may call."""
+"""`@tool`: a Python function, sync or async or a generator of either kind, as a tool that a model may call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Reconcile: TypeAlias = Callable[[ToolCall, ToolContext[Any]], Awaitable[Verdict]
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `tool` takes besides the function.
+    """The options of `tool`.
 
     Args:
         name: what the model calls it; by default the function's name.
@@ -41,7 +41,7 @@ class ToolOptions(TypedDict, total=False):
         return_direct: a successful result is the task's answer.
         timeout: seconds a call may take, and likewise its `undo=` and `reconcile=`, more than 0; None for no limit.
         retries: how often a failed call is tried again; only for read-only and idempotent tools.
-        undo: takes back a finished call; given the `ToolCall` with its `output`, and a `ToolContext`.
+        undo: compensates a finished call; it takes the `ToolCall` with its `output`, and a `ToolContext`.
         reconcile: finds out whether a call begun before a crash took effect; returns `Happened(output)`,
             `NotHappened()` or `Unknown()`.
     """
@@ -160,7 +160,7 @@ class FunctionTool(Generic[P, R]):
         return verdict
 
     async def _elsewhere(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutput:
-        """Run what is not a coroutine function: in a thread, or yielding."""
+        """Run an async generator in the event loop, or a function that may block in a thread."""
         if self._is_async_generator:
             if self._context is not None:
                 arguments = {**arguments, self._context: ctx}
@@ -168,8 +168,8 @@ class FunctionTool(Generic[P, R]):
 
         def work(job: Job[Any]) -> Any:
             own = _with_stopping(ctx, job)
-            given = arguments if self._context is None else {**arguments, self._context: own}
-            value = self._fn(**given)
+            keywords = arguments if self._context is None else {**arguments, self._context: own}
+            value = self._fn(**keywords)
             if self._is_generator:
                 return _exhausted(value, own, job)
             return value if inspect.isawaitable(value) else to_output(value)
@@ -208,7 +208,7 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 
     The schema comes from signature and docstring. A parameter annotated `ToolContext` is filled in and hidden from
     the model. Each value a generator yields is progress; its result is what it returns, else the last value yielded.
-    A tool given again with options is a new tool, with these options over its own.
+    A tool passed with options makes a new tool, with these options over its own.
 
     Args:
         fn: a sync or async function, a generator function of either kind, or a bound method.
@@ -232,12 +232,12 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 
 
 def _with_stopping(ctx: ToolContext[Any], job: Job[Any]) -> ToolContext[Any]:
-    asked = ctx.cancelled
-    return replace(ctx, cancelled=lambda: job.stopping or asked())
+    cancelled = ctx.cancelled
+    return replace(ctx, cancelled=lambda: job.stopping or cancelled())
 
 
 def _exhausted(values: Generator[Any, None, Any], ctx: ToolContext[Any], job: Job[Any]) -> ToolOutput:
-    """Run a sync generator to its end, in the thread it was given."""
+    """Run a sync generator to its end, in the thread of its call."""
     last = ToolOutput(None)
     try:
         while True:
@@ -264,7 +264,7 @@ async def _drained(values: AsyncGenerator[Any, None], ctx: ToolContext[Any]) -> 
 
 
 def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:
-    """Ask a function, or the `__call__` of an object, what kind it is."""
+    """Whether a function, or the `__call__` of an object, is of a kind."""
     return kind(fn) or (not inspect.isroutine(fn) and kind(getattr(fn, "__call__", None)))  # noqa: B004
 
 
@@ -293,8 +293,8 @@ def _an_object(value: object) -> str:
 
 
 def _description(options: ToolOptions, arguments: Arguments) -> str:
-    given = options.get("description")
-    return arguments.description if given is None else given
+    description = options.get("description")
+    return arguments.description if description is None else description
 
 
 def _check_options(options: ToolOptions, name: str) -> None:

@@ -1,7 +1,10 @@
-"""`ToolIndex`: of many tools, each request offers the few that fit what was said last.
+"""`ToolIndex`: of many tools, each request offers the few that fit the newest messages.
 
-What fits is found by words, by meaning if there is a function for that, or by both. Nothing here asks a model or has a
-state that a choice could depend on: the same conversation gives the same tools.
+Tools are ranked by words, by an embedding if there is one, or by both. An index asks no model and has no state on which
+a choice depends: the same conversation gives the same tools.
+
+How a request is made: the texts of the newest messages, each with a weight (`_Query`), are ranked one by one, by words
+and by embedding; the rankings are fused; the best tools are offered with those called of late and `always`.
 """
 
 from __future__ import annotations
@@ -21,20 +24,20 @@ if TYPE_CHECKING:
     from treadle.tools.meaning import Embed, Meaning
 
 _RECENT: Final = 24
-"""How many of the newest messages are looked at: what was said longer ago says little about the next step."""
+"""How many of the newest messages are read: older ones say little about the next step."""
 
 _NOW, _RESULT, _TASK, _BEFORE = 1.0, 0.75, 0.75, 0.5
-"""What a ranking counts: by the newest words of the person, and of the model since; by what tools returned to it; by
-what the task began with, if the person said more since; by what the model said before the person spoke."""
+"""The weights of rankings: by the newest message of the user, and by the model's after it; by results of tools; by the
+input of the task, if the user wrote more since; by the model's message before the user's."""
 
 _CHARS: Final = 2_000
-"""How much of each of them is read, half from its head and half from its tail."""
+"""How many characters of each text are read, half from its head and half from its tail."""
 
 _POOL: Final = 4
-"""How many times more tools than are offered each ranking brings into a fusion."""
+"""How many times more tools than are offered each ranking adds to a fusion."""
 
 _DAMPING: Final = 10
-"""How little a place in front counts more than the next one, in a fusion."""
+"""How much a fusion evens out the ranks: the higher, the less the first rank counts more than the next."""
 
 _AGENTS: Final = 8
 
@@ -42,19 +45,19 @@ _AGENTS: Final = 8
 class ToolIndex:
     """Offers the tools that fit the conversation: `Agent(tools=many, offer=ToolIndex())`.
 
-    Tools called in the newest messages stay offered, so that a model can call again what it has just used; so does
-    what it called and was not offered. One index may serve several agents.
+    Tools called in the newest messages stay offered, so that a model can call them again; so do tools that it called
+    although they were not offered. Agents may share one index.
 
     Args:
         top: how many of the best-fitting tools each request offers, from 1 up.
-        always: names of tools that every request offers besides.
-        embed: returns the vectors of texts, all of one length: tools are then ranked by meaning too, and both rankings
-            fused. Called in the event loop, with at most 64 texts: once for all tools, then for each request.
-        lexical: whether tools are ranked by words; False leaves it to `embed` alone.
+        always: names of tools that every request also offers.
+        embed: returns the vectors of texts, all of one length; tools are then ranked by these vectors too, and both
+            rankings fused. Called in the event loop, with at most 64 texts: once for all tools, then for each request.
+        lexical: whether tools are ranked by words; False ranks by `embed` alone.
 
     Raises:
-        ConfigurationError: a value is not valid; the text names the field.
-        MissingExtra: `embed` is given, and the extra `index` is not installed.
+        ConfigurationError: a value is not valid; the message names the field.
+        MissingExtra: `embed` is set, and the extra `index` is not installed.
     """
 
     def __init__(
@@ -67,15 +70,15 @@ class ToolIndex:
     ) -> None:
         if type(top) is not int or top < 1:
             raise ConfigurationError(f"ToolIndex: top must be a whole number from 1 up, got {top!r}")
-        named: tuple[Any, ...] = tuple(always) if isinstance(cast("object", always), Iterable) else (always,)
-        if isinstance(always, str) or not all(isinstance(name, str) for name in named):
+        names: tuple[Any, ...] = tuple(always) if isinstance(cast("object", always), Iterable) else (always,)
+        if isinstance(always, str) or not all(isinstance(name, str) for name in names):
             raise ConfigurationError(f"ToolIndex: always must be a list of names, got {always!r}")
         if embed is not None and not callable(embed):
             raise ConfigurationError(f"ToolIndex: embed must be a function of texts, got {embed!r}")
         if embed is None and not lexical:
             raise ConfigurationError("ToolIndex: lexical=False needs embed=: nothing is left to rank by")
         self.top = top
-        self.always: tuple[str, ...] = named
+        self.always: tuple[str, ...] = names
         self.embed = embed
         self.lexical = lexical
         self._meaning = _meaning(embed) if embed is not None else None
@@ -97,9 +100,9 @@ class ToolIndex:
         if len(ctx.tools) <= self.top:
             return [tool.spec.name for tool in ctx.tools]
         built = self._for(ctx.tools)
-        said = _Said(ctx)
-        names = {*self.always, *said.called.intersection(built.names)}
-        ranked = [name for name in self._ranked(built, said) if name not in names]
+        query = _Query(ctx)
+        names = {*self.always, *query.called.intersection(built.names)}
+        ranked = [name for name in self._ranked(built, query) if name not in names]
         return names.union(ranked[: self.top])
 
     def __repr__(self) -> str:
@@ -114,19 +117,19 @@ class ToolIndex:
             self._built[id(tools)] = built
         return built
 
-    def _ranked(self, built: _Built, said: _Said) -> Iterator[str]:
-        """Yield the names of tools, those first that fit best."""
+    def _ranked(self, built: _Built, query: _Query) -> Iterator[str]:
+        """Yield the names of tools, best first."""
         rankings: list[tuple[list[int], float]] = []
         if built.lexical is not None:
-            rankings += [(built.lexical.rank(text), weight) for text, weight in said.words]
-        if self._meaning is not None and said.words:
-            by_meaning = self._meaning.rank(built.rows, [text for text, _ in said.words])
-            rankings += zip(by_meaning, [weight for _, weight in said.words], strict=True)
-        return (built.names[place] for place in _fused(rankings, _POOL * self.top))
+            rankings += [(built.lexical.rank(text), weight) for text, weight in query.texts]
+        if self._meaning is not None and query.texts:
+            by_meaning = self._meaning.rank(built.rows, [text for text, _ in query.texts])
+            rankings += zip(by_meaning, [weight for _, weight in query.texts], strict=True)
+        return (built.names[position] for position in _fused(rankings, _POOL * self.top))
 
 
 class _Built:
-    """What is worked out once for the tools of an agent, which it keeps."""
+    """What is derived once from the tools of an agent; it keeps a reference to them."""
 
     def __init__(self, tools: tuple[Tool, ...], *, lexical: bool, meaning: Meaning | None) -> None:
         specs = [tool.spec for tool in tools]
@@ -136,17 +139,17 @@ class _Built:
         self.rows: Any = meaning.rows([text_of(spec) for spec in specs]) if meaning is not None else None
 
 
-class _Said:
-    """What a conversation says about the next step.
+class _Query:
+    """What tools are ranked by: `texts` of the conversation with their weights, the user's first.
+
+    `called` has the names of the tools called of late.
 
     Args:
-        ctx: the request; the newest messages are looked at, and what the task was asked to do.
-
-    `words` are texts and what each of them counts, the person's first; `called` the names of tools called.
+        ctx: the request.
     """
 
     def __init__(self, ctx: RequestContext[Any]) -> None:
-        person = model = ""
+        user = model = ""
         weight = _NOW
         results: list[str] = []
         self.called: set[str] = set()
@@ -154,15 +157,15 @@ class _Said:
             if message.role == "assistant":
                 self.called.update([call.name for call in message.tool_calls])
                 if not model:
-                    model, weight = _spoken(message), _BEFORE if person else _NOW
+                    model, weight = _written(message), _BEFORE if user else _NOW
             elif message.role == "user":
-                person = person or message.text
+                user = user or message.text
             elif message.role == "tool" and not model and not self.called:
                 results += [part.text for part in message.parts if isinstance(part, ToolResult)]
         task = "".join([part.text for part in ctx.input if isinstance(part, Text)])
-        task, person = ("", task) if not person or person == task else (task, person)
-        texts = ((person, _NOW), (model, weight), ("\n".join(results), _RESULT), (task, _TASK))
-        self.words = [(_excerpt(text), weight) for text, weight in texts if text]
+        task, user = ("", task) if not user or user == task else (task, user)
+        weighted = ((user, _NOW), (model, weight), ("\n".join(results), _RESULT), (task, _TASK))
+        self.texts = [(_excerpt(text), weight) for text, weight in weighted if text]
 
 
 def _meaning(embed: Embed) -> Meaning:
@@ -172,11 +175,11 @@ def _meaning(embed: Embed) -> Meaning:
 
 
 def _newest(messages: Sequence[Message]) -> Iterator[Message]:
-    return islice((messages[-place] for place in range(1, len(messages) + 1)), _RECENT)
+    return islice((messages[-index] for index in range(1, len(messages) + 1)), _RECENT)
 
 
-def _spoken(message: Message) -> str:
-    """Return what a model said and thought."""
+def _written(message: Message) -> str:
+    """Return the text and the reasoning of a model's message."""
     return "\n".join([part.text for part in message.parts if isinstance(part, (Text, Reasoning))])
 
 
@@ -186,11 +189,11 @@ def _excerpt(text: str) -> str:
 
 
 def _fused(rankings: list[tuple[list[int], float]], pool: int) -> list[int]:
-    """Return one ranking of several, by the sum of their reciprocal ranks, each with what its ranking counts."""
+    """Return one ranking of several, by the sum of their reciprocal ranks, each times the weight of its ranking."""
     if len(rankings) == 1:
         return rankings[0][0]
     scores: dict[int, float] = {}
     for ranking, weight in rankings:
-        for rank, place in enumerate(ranking[:pool], 1):
-            scores[place] = scores.get(place, 0.0) + weight / (_DAMPING + rank)
-    return sorted(scores, key=lambda place: (-round(scores[place], 9), place))
+        for rank, position in enumerate(ranking[:pool], 1):
+            scores[position] = scores.get(position, 0.0) + weight / (_DAMPING + rank)
+    return sorted(scores, key=lambda position: (-round(scores[position], 9), position))

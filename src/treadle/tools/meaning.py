@@ -1,6 +1,6 @@
-"""Ranking by meaning: the cosine of the angle between what was said and what each tool says of itself.
+"""Ranking by an embedding: the cosine between the vectors of a text and of each tool's description.
 
-Whoever imports this needs the extra `index`.
+This module needs the extra `index`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCH: Final = 64
 
 
 class Meaning:
-    """Ranks texts by an embedding; asks for the vector of each text that is to be found once.
+    """Ranks texts by an embedding; the vector of each text to find is computed once.
 
     Args:
         embed: returns the vectors of texts, all of one length.
@@ -33,45 +33,45 @@ class Meaning:
 
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
-        self._known: dict[str, Rows] = {}
+        self._vectors: dict[str, Rows] = {}
 
     def rows(self, texts: Sequence[str]) -> Rows:
-        """Return the vectors of texts that are to be found, a row each."""
-        missing = [text for text in dict.fromkeys(texts) if text not in self._known]
+        """Return the vectors of texts to find, a row each."""
+        missing = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         for at in range(0, len(missing), _BATCH):
             batch = missing[at : at + _BATCH]
-            self._known.update(zip(batch, self._units(batch), strict=True))
+            self._vectors.update(zip(batch, self._units(batch), strict=True))
         try:
-            return np.stack([self._known[text] for text in texts])
+            return np.stack([self._vectors[text] for text in texts])
         except ValueError:
-            raise _unlike("vectors of different lengths") from None
+            raise _wrong_vectors("vectors of different lengths") from None
 
-    def rank(self, rows: Rows, said: Sequence[str]) -> list[list[int]]:
-        """Return for each text the places of rows that are anything like it, best first, of equals the earlier."""
-        asked = self._units(said)
-        if asked.shape[1] != rows.shape[1]:
-            raise _unlike("vectors of different lengths")
-        # Rounded: what two machines make of the last digits is not the same.
-        cosines = np.round(asked @ rows.T, 6)
+    def rank(self, rows: Rows, texts: Sequence[str]) -> list[list[int]]:
+        """Return for each text the positions of rows with a positive cosine, best first, of equals the earlier."""
+        queries = self._units(texts)
+        if queries.shape[1] != rows.shape[1]:
+            raise _wrong_vectors("vectors of different lengths")
+        # Rounded: the last digits differ between machines.
+        cosines = np.round(queries @ rows.T, 6)
         orders = np.argsort(-cosines, axis=1, kind="stable")
         return [order[row[order] > 0.0].tolist() for row, order in zip(cosines, orders, strict=True)]
 
     def _units(self, texts: Sequence[str]) -> Rows:
         """Return the vectors of texts, of length 1 unless they are all zeros."""
-        given: Any = self._embed(list(texts))
+        vectors: Any = self._embed(list(texts))
         try:
-            rows = np.asarray(given, dtype=np.float64)
+            rows = np.asarray(vectors, dtype=np.float64)
         except (TypeError, ValueError):
-            raise _unlike(f"{given!r:.80}") from None
+            raise _wrong_vectors(f"{vectors!r:.80}") from None
         if rows.ndim != 2 or len(rows) != len(texts):
-            raise _unlike(f"an array of shape {rows.shape} for {len(texts)} texts")
+            raise _wrong_vectors(f"an array of shape {rows.shape} for {len(texts)} texts")
         if not np.isfinite(rows).all():
-            raise _unlike("a number that is not finite")
+            raise _wrong_vectors("a number that is not finite")
         lengths = cast("Rows", np.linalg.norm(rows, axis=1, keepdims=True))
         return rows / np.where(lengths == 0.0, 1.0, lengths)
 
 
-def _unlike(what: str) -> ConfigurationError:
+def _wrong_vectors(what: str) -> ConfigurationError:
     return ConfigurationError(
         f"ToolIndex: embed must return a list of numbers for each text, all of one length; it returned {what}"
     )

@@ -1,7 +1,6 @@
-"""Whatever a tool returned, as plain JSON data and content parts; what cannot be that is a `ToolError`.
+"""The value that a tool returned, as plain JSON data and content parts; any other value is a `ToolError`.
 
-The result shares nothing with the tool: containers are copied, so a tool that goes on changing its own
-lists changes no task.
+Containers are copied, so a tool that changes its own lists later changes no task.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from treadle.errors import ToolError
 from treadle.ports import ToolOutput
 
 MAX_VALUES = 1_000_000
-"""How many values one output may hold, so that a small object that unfolds to a huge one ends as an error."""
+"""How many values one output may hold, so that a small object that expands to a huge one is an error."""
 
 _type: Callable[[object], type[Any]] = type
 _MAX_INT_BITS = 14_000  # Python itself reads no longer number from text
@@ -36,7 +35,7 @@ class _Budget:
         self.values, self.characters = MAX_VALUES, MAX_CHARACTERS
 
     def take(self, characters: int) -> None:
-        """Count some characters; raise `_NotJson` when they are too many."""
+        """Count characters; raises `_NotJson` when there are too many."""
         self.characters -= characters
         if self.characters < 0:
             raise _NotJson(
@@ -45,7 +44,7 @@ class _Budget:
 
 
 class _NotJson(Exception):
-    """A value that has no place in JSON; `path` grows on the way out."""
+    """A value that JSON cannot hold; `path` grows on the way out."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -53,10 +52,10 @@ class _NotJson(Exception):
 
 
 def to_output(value: Any) -> ToolOutput:
-    """Return what a tool returned in its canonical form.
+    """Return the value that a tool returned, as a `ToolOutput`.
 
-    A `ToolOutput` keeps its faces; content parts, alone or in a list with text, become the observation, with a
-    description of them as output; everything else becomes plain JSON data.
+    A `ToolOutput` keeps its fields. Content parts, alone or in a list with text, become the observation, with a
+    description of them as output. Any other value becomes plain JSON data.
 
     Raises:
         ToolError: the value cannot be JSON (NaN, a lone surrogate, a cycle, an object without data, ...).
@@ -88,12 +87,12 @@ def to_output(value: Any) -> ToolOutput:
         ) from error
 
 
-def _checked(given: ToolOutput) -> ToolOutput:
-    output = _plain(given.output, [], _Budget())
-    if given.display is not None and not isinstance(given.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _checked(output: ToolOutput) -> ToolOutput:
+    data = _plain(output.output, [], _Budget())
+    if output.display is not None and not isinstance(output.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ToolError("ToolOutput.display must be text or None")
-    display = None if given.display is None else _text(given.display)
-    seen = given.observation
+    display = None if output.display is None else _text(output.display)
+    seen = output.observation
     if isinstance(seen, str):
         _Budget().take(len(seen))
         seen = _text(seen)
@@ -101,25 +100,25 @@ def _checked(given: ToolOutput) -> ToolOutput:
         if not _is_content(seen) and not _is_texts(seen):
             raise ToolError("ToolOutput.observation must be text or a list of text, Text, Image and File")
         seen = _parts(seen)
-    return ToolOutput(output, seen, display, _sources(given.sources), _artifacts(given.artifacts))
+    return ToolOutput(data, seen, display, _sources(output.sources), _artifacts(output.artifacts))
 
 
-def _sources(given: Any) -> tuple[Json, ...]:
-    if not isinstance(given, (list, tuple)):
+def _sources(value: Any) -> tuple[Json, ...]:
+    if not isinstance(value, (list, tuple)):
         raise ToolError(
             "ToolOutput.sources must be a list, each of JSON data, such as {'title': ..., 'url': ...}"
         )
-    return tuple(_plain(given, [], _Budget()))
+    return tuple(_plain(value, [], _Budget()))
 
 
-def _artifacts(given: Any) -> tuple[File, ...]:
-    if not isinstance(given, (list, tuple)) or not all(isinstance(item, (File, Image)) for item in given):  # pyright: ignore[reportUnknownVariableType]
+def _artifacts(value: Any) -> tuple[File, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, (File, Image)) for item in value):  # pyright: ignore[reportUnknownVariableType]
         raise ToolError("ToolOutput.artifacts must be a list of File and Image")
-    return tuple([_artifact(item) for item in cast("Sequence[File | Image]", given)])
+    return tuple([_artifact(item) for item in cast("Sequence[File | Image]", value)])
 
 
 def _artifact(part: File | Image) -> File:
-    """Return what a tool made as a file with a name, a type, and its bytes or its address."""
+    """Return a file that a tool made, with a name, a type, and its bytes or its URL."""
     from pathlib import PurePath
     from urllib.parse import unquote, urlsplit
 
@@ -179,7 +178,7 @@ def _part(part: Content) -> Content:
         return Text(_text(part.text), _plain(part.meta, [], _Budget()))
     kind = _type(part).__name__
     meta = _plain(part.meta, [], _Budget())
-    if sum(given is not None for given in (part.path, part.url, part.data)) != 1:
+    if sum(source is not None for source in (part.path, part.url, part.data)) != 1:
         raise ToolError(f"{kind} needs exactly one of path, url and data")
     media_type = part.media_type or _guessed(part.path or part.url)
     if part.url is not None:
@@ -200,14 +199,14 @@ def _part(part: Content) -> Content:
     return File(data=data, media_type=media_type, name=part.name or path.name, meta=meta)
 
 
-def _guessed(place: str | None) -> str | None:
+def _guessed(path: str | None) -> str | None:
     from mimetypes import guess_type
 
-    return guess_type(place)[0] if place else None
+    return guess_type(path)[0] if path else None
 
 
 def _described(part: Image | File) -> dict[str, Json]:
-    """Say what a part is without repeating its bytes."""
+    """Return a description of a part without its bytes."""
     size = None if part.data is None else len(part.data)
     name = part.name if isinstance(part, File) else None
     facts = {"media_type": part.media_type, "name": name, "path": part.path, "url": part.url, "bytes": size}
@@ -221,7 +220,7 @@ def _described(part: Image | File) -> dict[str, Json]:
 
 
 def _plain(value: Any, above: list[int], budget: _Budget) -> Json:
-    """Return plain JSON data; `above` holds the ids of the containers around it, `budget` what is left."""
+    """Return plain JSON data; `above` holds the ids of the containers around it, `budget` what may still be added."""
     kind = _type(value)
     if kind is str:
         budget.take(len(value))
@@ -271,7 +270,7 @@ def _array(value: Any, items: Iterable[Any], above: list[int], budget: _Budget) 
     plain: list[Json] = []
     try:
         for item in items:
-            plain.append(_plain(item, above, budget))  # noqa: PERF401 - its length tells where a problem is
+            plain.append(_plain(item, above, budget))  # noqa: PERF401  its length is in the path of a problem
     except _NotJson as problem:
         problem.path.append(f"[{len(plain)}]")
         raise
@@ -328,7 +327,7 @@ def _key(key: Any) -> str:
 
 
 def _other(value: Any, above: list[int], budget: _Budget) -> Json:
-    """Return data for what is not plain: subclasses, containers, models, and common types of the library."""
+    """Return data for a value that is not plain: a subclass, container, model, or common type of the library."""
     if isinstance(value, Enum):
         return _plain(value.value, above, budget)
     if isinstance(value, str):
@@ -370,7 +369,7 @@ def _compound(value: Any, above: list[int], budget: _Budget) -> Json:
         return _sorted(_array(value, cast("Set[Any]", value), above, budget))
     if isinstance(value, Sequence):
         return _array(value, cast("Sequence[Any]", value), above, budget)
-    if callable(tolist := getattr(value, "tolist", None)):  # arrays and their scalars, of whichever library
+    if callable(tolist := getattr(value, "tolist", None)):  # arrays and their scalars, of any library
         return _plain(tolist(), above, budget)
     raise _NotJson(f"a value of type {kind.__name__}")
 
@@ -383,7 +382,7 @@ def _sorted(items: list[Json]) -> list[Json]:
 
 
 def _scalar(value: Any) -> str | float | dict[str, Json] | None:
-    """Return what JSON has for a single value of the standard library; None if it is not one."""
+    """Return the JSON value of a single value of the standard library; None for another value."""
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -405,7 +404,7 @@ def _written_as_text() -> tuple[type, ...]:
 
 
 def _bytes(data: bytes) -> str | dict[str, Json]:
-    """Return text if that is what the bytes are, else base64 that says so."""
+    """Return bytes as text if they are UTF-8, else as marked base64."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """Programs that tools start: they end with the call that started them, and with the process that drives it.
 
 A program runs in a session of its own, so that it and all it starts can be reached as one group. A small watcher
-process, one for each process that starts programs, kills the groups of a driver that died.
+process, one for each process that starts programs, kills the groups of a driver that crashed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ GRACE: Final = 0.5
 """Seconds between SIGTERM and SIGKILL."""
 
 TICK: Final = 0.05
-"""How often, in seconds, to look whether a silent program has ended or is to be stopped."""
+"""Seconds between two checks whether a silent program has ended or has to stop."""
 
 MAX_BYTES: Final = 1_000_000
 """How much of each output of a program is kept."""
 
 SHOWN: Final = 2_000
-"""How many characters of its output an error tells, from the end."""
+"""How many characters of its output an error message has, from the end."""
 
 _CHUNK: Final = 65_536
 
-# The program starts when it can read a line, which is written once its group is watched. If we die before, it never
-# starts: there is no moment in which it could be left behind.
+# The program starts when it can read a line, which is written once its group is watched. If this process crashes
+# before, the program never starts: there is no moment in which it could be left behind.
 _GATE: Final = 'read -r _ && exec "$@"'
 
 Argument = str | os.PathLike[str]
@@ -49,9 +49,9 @@ class ProcessResult:
     """How a program ended.
 
     Args:
-        exit_code: what it returned; the negative number of the signal that killed it.
-        stdout: what it wrote, as text; bytes that are no UTF-8 are replaced, and a cut in the middle says so.
-        stderr: the same of its errors.
+        exit_code: its exit code, or the negative number of the signal that killed it.
+        stdout: its output as text; bytes that are not UTF-8 are replaced, and a cut in the middle is marked.
+        stderr: its error output, likewise.
     """
 
     exit_code: int
@@ -71,22 +71,22 @@ async def run_process(
 ) -> ProcessResult:
     """Run a program, without a shell, and return how it ended.
 
-    When the caller is cancelled, the time is over or the program leaves others of its group behind, the group gets
-    SIGTERM, and half a second later SIGKILL. If this process dies, the group is killed.
+    If the caller is cancelled, the timeout is over or the program leaves others of its group behind, the group gets
+    SIGTERM, and half a second later SIGKILL. If this process crashes, the group is killed.
 
     Args:
         program: its name or path.
-        arguments: as the program gets them, one by one; nothing in them is interpreted.
-        cwd: the folder it starts in; by default that of this process.
+        arguments: its arguments, one by one; nothing in them is interpreted.
+        cwd: its working directory; by default that of this process.
         env: all its environment variables; by default those of this process.
-        input: what it reads from its standard input, which is empty otherwise.
+        input: its standard input, empty by default.
         timeout: seconds it may take; None for no limit of its own.
         check: whether an exit code other than 0 is an error.
         max_bytes: how much of stdout, and of stderr, is kept: one half from the start, the other from the end.
 
     Raises:
-        ToolError: it took too long, or ended with another exit code than 0; the text tells the end of its output.
-        OSError: the folder or `/bin/sh` is not there. Of a program that is not, the exit code is 127.
+        ToolError: it took too long, or its exit code was not 0; the message has the end of its output.
+        OSError: the working directory or `/bin/sh` does not exist. For an unknown program the exit code is 127.
     """
     running = _Program((program, *arguments), cwd, env, input, timeout, max_bytes)
     served: list[Job[ProcessResult]] = []
@@ -97,7 +97,7 @@ async def run_process(
 
     result = await in_thread(work, tool=running.name, task_id="", call_id="")
     if served[0].stopping:
-        raise asyncio.CancelledError  # it ended by itself just then, but its caller is not to go on
+        raise asyncio.CancelledError  # it ended by itself just then, but its caller is cancelled
     return result
 
 
@@ -114,7 +114,7 @@ def run_process_sync(
     """Do what `run_process` does, in a tool that is a plain function.
 
     It ends when the call of that tool is cancelled, by raising `asyncio.CancelledError` in the tool's thread. A thread
-    that the tool itself starts does not hear of its cancellation, unless it runs in a copy of the tool's context.
+    that the tool itself starts does not get its cancellation, unless it runs in a copy of the tool's context.
     """
     job = current_job.get()
     running = _Program((program, *arguments), cwd, env, input, timeout, max_bytes)
@@ -150,20 +150,20 @@ class _Output:
 
 
 class _Program:
-    """One program from its start until it is reaped and nothing of its group is left."""
+    """One program, from its start until it is reaped and its group is gone."""
 
     def __init__(
         self,
         command: tuple[Argument, ...],
         cwd: Argument | None,
         env: Mapping[str, str] | None,
-        given: str | bytes | None,
+        input: str | bytes | None,
         timeout: float | None,
         max_bytes: int,
     ) -> None:
         self.name = PurePath(command[0]).name
         self._command, self._cwd, self._env, self._timeout = command, cwd, env, timeout
-        self._given = memoryview(b"\n" + (given.encode() if isinstance(given, str) else given or b""))
+        self._input = memoryview(b"\n" + (input.encode() if isinstance(input, str) else input or b""))
         self._outputs = _Output(max_bytes), _Output(max_bytes)
         self._selector: selectors.BaseSelector
 
@@ -184,11 +184,11 @@ class _Program:
         result = ProcessResult(exit_code, *(output.text() for output in self._outputs))
         if stopped:
             raise ToolError(
-                f"{self.name} took longer than {self._timeout:g} s and was stopped{_told(result)}"
+                f"{self.name} took longer than {self._timeout:g} s and was stopped{_output_end(result)}"
             )
         if check and exit_code:
             how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
-            raise ToolError(f"{self.name} ended with {how}{_told(result)}")
+            raise ToolError(f"{self.name} ended with {how}{_output_end(result)}")
         return result
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -220,7 +220,7 @@ class _Program:
         return process
 
     def _attend(self, process: subprocess.Popen[bytes], asked_to_stop: Callable[[], bool]) -> bool:
-        """Feed and read it until it has ended, or was to end and did not in time; True when it took too long."""
+        """Write and read until the program has ended, or has to be stopped; return whether it took too long."""
         late_at = time.monotonic() + self._timeout if self._timeout is not None else None
         kill_at, is_late, pause = None, False, 0.001
         while True:
@@ -231,7 +231,7 @@ class _Program:
             if kill_at is None:
                 is_late = not ended and late_at is not None and now >= late_at
                 if ended or is_late or asked_to_stop():
-                    # Of one that ended by itself others are left: they hold its outputs open.
+                    # The program ended by itself, but others of its group hold its outputs open.
                     _signal(process, signal.SIGTERM)
                     kill_at = now + GRACE
             elif now >= kill_at:
@@ -243,12 +243,12 @@ class _Program:
                 pause = min(2 * pause, TICK)
 
     def _exchange(self, seconds: float) -> None:
-        """Write and read what can be, waiting at most so long for it."""
+        """Write and read what is possible, and wait for it at most so long."""
         for key, _ in self._selector.select(seconds):
             try:
                 if key.data is None:
-                    self._given = self._given[os.write(key.fd, self._given[:_CHUNK]) :]
-                    done = not self._given
+                    self._input = self._input[os.write(key.fd, self._input[:_CHUNK]) :]
+                    done = not self._input
                 else:
                     data = os.read(key.fd, _CHUNK)
                     key.data.add(data)
@@ -256,12 +256,12 @@ class _Program:
             except BlockingIOError:
                 continue
             except BrokenPipeError:
-                done = True  # it does not want to read all it is given
+                done = True  # the program closed its input
             if done:
                 self._hang_up(key.fileobj)
 
     def _read_what_is_left(self) -> None:
-        """Read what lies in the pipes of a killed program, no further: somebody may still hold them open."""
+        """Read what is in the pipes of a killed program and no more: another process may hold them open."""
         for key in list(self._selector.get_map().values()):
             if key.data is None:
                 self._hang_up(key.fileobj)
@@ -279,27 +279,27 @@ class _Program:
                 stream.close()
 
 
-def _told(result: ProcessResult) -> str:
-    """Return the end of what a program said, as the rest of a sentence about it."""
-    said = (result.stderr.strip() or result.stdout.strip())[-SHOWN:]
-    return f": {said}" if said else ", and said nothing"
+def _output_end(result: ProcessResult) -> str:
+    """Return the end of a program's output, as the rest of a sentence about it."""
+    text = (result.stderr.strip() or result.stdout.strip())[-SHOWN:]
+    return f": {text}" if text else ", and said nothing"
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended; where that can be told without reaping it, so that its group's number stays its own."""
+    """Whether a program has ended; without reaping it where possible, so that its group's number is not reused."""
     if sys.platform == "darwin":
         return process.poll() is not None
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
-        return True  # somebody else in this process reaped it
+        return True  # other code in this process reaped it
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
-        return  # nobody is left in it; or, as macOS says it, only who has ended and is not reaped
+        return  # the group is empty; macOS also says so if all of it has ended and is not reaped
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -307,9 +307,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     _watcher.remove(process.pid)
 
 
-# ------------------------------------------------------------------------------------------ if we die
+# ------------------------------------------------------------------------------------------ the watcher
 
-# Reads "+ GROUP" and "- GROUP" until whoever writes is gone; then kills the groups that are left.
+# Reads "+ GROUP" and "- GROUP" until the writer is gone; then kills the groups that are left.
 _WATCH: Final = """
 trap '' TERM INT HUP QUIT
 groups=' '
@@ -324,7 +324,7 @@ for group in $groups; do kill -s KILL -- "-$group"; done
 
 
 class _Watcher:
-    """A small process that kills the groups of this one when it is gone, however it went."""
+    """A small process that kills the groups of this process once it is gone, in any way."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -344,7 +344,7 @@ class _Watcher:
                 self._tell("-", group)
 
     def end(self) -> None:
-        """Let it kill what is left, when this process ends in good order."""
+        """Have it kill the groups that are left, when this process ends in good order."""
         with self._lock:
             if self._process is not None and self._process.stdin is not None:
                 self._process.stdin.close()
@@ -352,10 +352,10 @@ class _Watcher:
                 self._process = None
 
     def forget(self) -> None:
-        """In a forked child: what is watched is its parent's, who would seem to live as long as the child."""
+        """In a forked child: close the pipe, else the parent seems to live as long as the child."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-            self._process.returncode = 0  # not the child's to wait for
+            self._process.returncode = 0  # only the parent waits for it
         self.__init__()
 
     def _begin(self) -> None:
@@ -375,7 +375,7 @@ class _Watcher:
             self._tell("+", group)
 
     def _tell(self, sign: str, group: int) -> bool:
-        """Tell it of a group; False if it is not there any more."""
+        """Write a line about a group to the watcher; return False if the watcher is gone."""
         assert self._process is not None
         assert self._process.stdin is not None
         try:

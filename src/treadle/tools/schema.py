@@ -30,13 +30,13 @@ _SECTIONS = re.compile(
 
 @frozen
 class Arguments:
-    """What a function takes: the schema a model sees, and how to turn a model's arguments into keyword arguments.
+    """The parameters of a function: the schema for models, and the validator that makes keyword arguments.
 
     Args:
         parameters: JSON schema, an object that takes nothing else.
         description: the docstring without its sections.
         context: the name of the parameter that wants the `ToolContext`, or None.
-        validator: checks and converts; leaves out what has no default and was not given.
+        validator: checks and converts arguments; it leaves out optional ones that were not passed.
     """
 
     parameters: dict[str, Json]
@@ -44,14 +44,14 @@ class Arguments:
     context: str | None
     validator: SchemaValidator
 
-    def problems(self, error: Exception, given: Json) -> ToolArgumentsInvalid:
-        """Return the compact form of the validator's error about the arguments given."""
+    def problems(self, error: Exception, arguments: Json) -> ToolArgumentsInvalid:
+        """Return a compact form of the validator's error about these arguments."""
         from pydantic import ValidationError
 
         if not isinstance(error, ValidationError):
             return ToolArgumentsInvalid(f"the arguments could not be checked: {error_text(error, 300)}")
         details = error.errors(include_url=False, include_context=True)
-        return ToolArgumentsInvalid(clauses(details, given, list(self.parameters["properties"])))
+        return ToolArgumentsInvalid(clauses(details, arguments, list(self.parameters["properties"])))
 
 
 def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | None = None) -> Arguments:
@@ -132,7 +132,7 @@ class _Scope:
         self._locals: dict[str, Any] | None = None
 
     def resolve(self, annotation: Any, tool: str, parameter: str) -> Any:
-        """Return the type an annotation stands for; Any when there is none."""
+        """Return the type of an annotation; Any without one."""
         if annotation is inspect.Parameter.empty:
             return Any
         try:
@@ -163,8 +163,8 @@ class _Scope:
             if frame.f_globals is self._globals and frame.f_locals is not frame.f_globals:
                 frames.append(frame.f_locals)
             frame = frame.f_back
-        for found in reversed(frames):
-            names.update(found)
+        for scope in reversed(frames):
+            names.update(scope)
         code, cells = (
             getattr(self._target, "__code__", None),
             getattr(self._target, "__closure__", None) or (),
@@ -181,7 +181,7 @@ class _Scope:
 
 
 def _is_context(hint: Any) -> bool:
-    """Tell whether a type is `ToolContext`, with or without its argument, optional or annotated."""
+    """Return whether a type is `ToolContext`, with or without its argument, optional or annotated."""
     origin = typing.get_origin(hint)
     if hint is ToolContext or origin is ToolContext:
         return True
@@ -213,7 +213,7 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[
     from typing_extensions import TypedDict
 
     class Compact(GenerateJsonSchema):
-        """Without titles, which repeat the names, and without a word on defaults JSON has no form for."""
+        """Leaves out titles, which repeat the names, and does not warn of defaults that JSON has no form for."""
 
         ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
@@ -233,12 +233,12 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[
         for parameter, field in fields.items():
             try:
                 build({parameter: field})
-            except Exception as found:
-                text = found.message if isinstance(found, PydanticUserError) else error_text(found)
+            except Exception as error:
+                text = error.message if isinstance(error, PydanticUserError) else error_text(error)
                 raise ToolDefinitionError(
                     f"tool {name!r}: parameter {parameter!r}: no JSON schema for its type: "
                     f"{text.partition(chr(10))[0][:300]}"
-                ) from found
+                ) from error
         raise ToolDefinitionError(f"tool {name!r}: no JSON schema: {error_text(error, 300)}") from error
     schema.pop("title", None)
     schema.setdefault("additionalProperties", False)
@@ -249,7 +249,7 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, dict[
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return a docstring's words and what it says of each parameter (Google, NumPy or Sphinx style)."""
+    """Return a docstring's text, and its description of each parameter (Google, NumPy or Sphinx style)."""
     if not _SECTIONS.search(text):
         return text.strip(), {}
     from griffe import Docstring, infer_docstring_style
@@ -259,14 +259,14 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
     if style is None:
         return text.strip(), {}
     sections = docstring.parse(style, warnings=False)
-    words = [cast("str", section.value).strip() for section in sections if section.kind.value == "text"]
+    texts = [cast("str", section.value).strip() for section in sections if section.kind.value == "text"]
     described = {
         item.name: " ".join(item.description.split())
         for section in sections
         if section.kind.value in ("parameters", "other parameters")
         for item in section.value
     }
-    return "\n\n".join(words), described
+    return "\n\n".join(texts), described
 
 
 def defining_frame() -> types.FrameType | None:
