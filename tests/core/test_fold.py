@@ -1,4 +1,4 @@
-"""Whether a task gets on under its drivers: what each may do anew, and die of, is no progress."""
+"""Which events count as progress of a task under its drivers, as `apply` notes it."""
 
 from typing import Any
 

@@ -1,0 +1,30 @@
+"""Transcripts: the text of older turns that a model summarises."""
+
+from treadle.context.summaries import PART_CHARS, transcript
+from treadle.core.messages import Image, Message, Text, ToolCall, ToolResult
+
+
+def said(words: str) -> list[Message]:
+    return [Message("user", (Text(words),))]
+
+
+def test_as_many_turns_are_told_as_fit_and_one_at_least() -> None:
+    turns = [said("x" * 23), said("y" * 23), said("z" * 23)]  # ten tokens each
+    assert transcript(None, turns, 30)[1] == 3
+    assert transcript(None, turns, 29)[1] == 2
+    assert transcript(None, turns, 1) == ("[user] " + "x" * 23, 1)
+    text, held = transcript("Short.", turns, 30)
+    assert held == 1, "what came before takes its room"
+    assert text == "[summary of what came before]\nShort.\n\n[user] " + "x" * 23
+    assert transcript(None, [], 30) == ("", 0)
+
+
+def test_calls_and_results_are_told_in_words_and_long_parts_are_cut() -> None:
+    turn = [
+        Message("assistant", (Text("Well."), ToolCall("a", "look", {"at": "ü"}))),
+        Message("tool", (ToolResult("a", "look", (Text("seen"),)),)),
+        Message("user", (Image(url="x"), Text("y" * (PART_CHARS + 1)))),
+    ]
+    text, _ = transcript(None, [turn], 100)
+    assert '[assistant] Well.\ncalls look({"at": "ü"})\n[tool] look returned: seen\n[user] (image)' in text
+    assert "y" * PART_CHARS not in text

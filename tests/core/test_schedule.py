@@ -1,0 +1,67 @@
+"""Plans that can be carried out, and the order in which steps beside each other enter the conversation."""
+
+import pytest
+
+from treadle.core import events as e
+from treadle.core.fold import fold
+from treadle.core.messages import Message, Text
+from treadle.core.schedule import InvalidPlan, check
+from treadle.core.state import TaskState, start
+
+Step = e.NextStep
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([Step("a"), Step("a")], "named 'a'"),
+        ([Step("a", after=("x",))], "waits for 'x'"),
+        ([Step("a"), Step("b", after=("a",), join=2)], "of which 2"),
+        ([Step("a", after=("b",)), Step("b", after=("a",)), Step("c")], "a, b wait for each other"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(steps: list[Step], why: str) -> None:
+    with pytest.raises(InvalidPlan, match=why):
+        check(steps, ())
+
+
+def test_a_plan_may_name_earlier_steps() -> None:
+    check([Step("a", after=("before",)), Step("b", after=("a", "before"), join=1)], {"before"})
+
+
+def told(*events: e.Event) -> TaskState:
+    for seq, event in enumerate(events, 1):
+        event.seq = event.time = seq
+    return fold(start("t"), events)
+
+
+def answers(step: str, text: str) -> tuple[e.Event, ...]:
+    call = f"{step}-m1"
+    return (
+        e.ModelRequested(step, call, "k", "d"),
+        e.ModelStarted(step, "m", call=call),
+        e.ModelReturned(step, Message("assistant", (Text(text),)), call=call),
+    )
+
+
+@pytest.mark.parametrize("order", [("s2", "s3"), ("s3", "s2")])
+def test_steps_beside_each_other_are_merged_by_path_whichever_is_faster(order: tuple[str, str]) -> None:
+    nodes = (Step("a"), Step("b"), Step("sum", after=("a", "b")))
+    first, second = order
+    state = told(
+        e.TaskCreated("agent", (Text("go"),), "thread"),
+        e.StepsPlanned((Step("plan"),)),
+        e.StepStarted("s1", 1),
+        e.StepCompleted("s1", next=nodes),
+        e.StepStarted("s2", 2),
+        e.StepStarted("s3", 3),
+        *answers(first, first),
+        e.StepCompleted(first),
+        *answers(second, second),
+        e.StepCompleted(second),
+        e.StepStarted("s4", 4),
+    )
+    assert [message.text for message in state.messages] == ["go", "s2", "s3"]
+    assert [step.id for step in state.steps] == ["s1", "s2", "s3"]
+    assert state.graph is not None
+    assert state.graph.unmerged == []

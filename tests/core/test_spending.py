@@ -1,0 +1,32 @@
+"""Money is counted in whole pico-dollars, so that no sum is rounded."""
+
+from decimal import Decimal
+
+import pytest
+
+from treadle.core.spending import NOTHING_SPENT, Spending, as_dollars, picodollars
+
+
+@pytest.mark.parametrize(
+    ("dollars", "pico"),
+    [
+        (Decimal("0.000001"), 1_000_000),
+        (0.1, 100_000_000_000),
+        (Decimal("1e-12"), 1),
+        (Decimal("5e-13"), 1),
+        (Decimal("4e-13"), 0),
+    ],
+)
+def test_dollars_become_whole_picodollars(dollars: Decimal | float, pico: int) -> None:
+    assert picodollars(dollars) == pico
+
+
+def test_picodollars_are_shown_without_trailing_zeros() -> None:
+    assert [str(as_dollars(pico)) for pico in (10**12, 15 * 10**11, 0)] == ["1", "1.5", "0"]
+    assert as_dollars(picodollars(Decimal("0.123456789012"))) == Decimal("0.123456789012")
+
+
+def test_a_sum_with_an_unknown_cost_is_unknown() -> None:
+    known = Spending(1, 2, 3, 4)
+    assert known + NOTHING_SPENT == known
+    assert known + Spending(1, 0, 0, None) == Spending(2, 2, 3, None)
