@@ -4,8 +4,8 @@
     assert not report.broken, report
 
 The agent runs once to learn its boundaries: before, inside and after each write, around each request to its model and
-around each call of a tool. Then, for each of them, a process runs it and is killed there by SIGKILL, and others resume
-the task to its end. Each task is audited by this process, which none of that can harm, and has to end as the first did.
+around each call of a tool. Then, for each of them, a process runs it and is killed there by SIGKILL, and new processes
+resume the task to its end. This process, which is never killed, audits each task; each has to end as the first one did.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from treadle.testing.ledger import Ledger
 from treadle.wiring import open_store
 
 TRIES: Final = 8
-"""How many tasks may miss a boundary before it is given up: calls run in parallel, so their order may differ."""
+"""How many tasks may miss a boundary before it counts as missed: the order of parallel calls may differ."""
 
 Kills: TypeAlias = tuple[str, ...]
 """Where the processes of a task were killed, one after the other."""

@@ -116,7 +116,7 @@ def runner(store: str | os.PathLike[str] | JournalStore = "memory:", **arguments
 
     Args:
         store: as of `Runner`.
-        arguments: as of `Runner`; `clock` is virtual time unless it is given.
+        arguments: as of `Runner`; `clock` is virtual time by default.
     """
     system = arguments.pop("clock", now)
     return Runner(_CountedStore(open_store(store)), clock=system, **arguments)

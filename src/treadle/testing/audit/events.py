@@ -421,9 +421,7 @@ def _call_event(
             yield Violation("one_end", task, event.seq, text)
     elif isinstance(event, e.ToolStopped):
         if call.status != "begun":
-            yield Violation(
-                "one_end", task, event.seq, f"{event.call} is given up though it is {call.status}"
-            )
+            yield Violation("one_end", task, event.seq, f"{event.call} is stopped though it is {call.status}")
         call.status = "lost" if call.effect == "write" else "proposed"
         call.doubts += event.reason != "error" and not call.is_task
     else:

@@ -295,9 +295,9 @@ def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
 
 def fork_equals_parent(fork: JournalOf, parent: JournalOf) -> Iterator[Violation]:
     """Up to its point a fork is its parent, event by event; the next event names the parent."""
-    for (_, mine), (_, theirs) in zip(fork.entries[: fork.shared], parent.entries, strict=False):
-        if mine != theirs or mine.time != theirs.time:
-            yield Violation("fork_equals_parent", fork.task, mine.seq, f"{mine!r} is not {theirs!r}")
+    for (_, event), (_, original) in zip(fork.entries[: fork.shared], parent.entries, strict=False):
+        if event != original or event.time != original.time:
+            yield Violation("fork_equals_parent", fork.task, event.seq, f"{event!r} is not {original!r}")
     if len(fork.entries) <= fork.shared:
         yield Violation("fork_equals_parent", fork.task, fork.shared, "it has no event of its own")
         return

@@ -1,4 +1,4 @@
-"""Recorded tasks as tests: run again, compared, and told what drifted."""
+"""Recorded tasks as tests: they are run again and compared, and each drift is reported."""
 
 from treadle.testing.replay.recording import Recording, load, record, save
 from treadle.testing.replay.task import ReplayReport, assert_replays, replay

@@ -55,16 +55,16 @@ def compared(
     agent: Agent[Any],
 ) -> list[Drift]:
     """Return the differences: first of what all requests hold, then step by step until the first that diverged."""
-    found = list(_of_requests(then, now, declared_then, declared_now, agent))
+    all_drifts = list(_of_requests(then, now, declared_then, declared_now, agent))
     steps_then, steps_now = list(then.steps.values()), list(now.steps.values())
     for number, (step, other) in enumerate(zip_longest(steps_then, steps_now), 1):
         drifts = list(_of_step(step, other, number))
-        found += drifts
+        all_drifts += drifts
         if any(drift.kind in ("call", "order", "request", "step") for drift in drifts):
-            return found  # later differences follow from these
+            return all_drifts  # later differences follow from these
     if then.end is not None and then.end.state != "cancelled":  # a replay cannot repeat a cancel
-        found += _of_end(then, now)
-    return found
+        all_drifts += _of_end(then, now)
+    return all_drifts
 
 
 # ------------------------------------------------------------------------------------- what all requests hold
@@ -83,7 +83,7 @@ def _of_requests(
         # The agent of the recording but for its instructions has the recorded fingerprint with those instructions.
         is_same = then.fingerprint in ("", declared["fingerprint"])
         if not is_same and agent.replace(instructions=then.instructions).fingerprint != then.fingerprint:
-            what = "the agent changed in more than its instructions before it was recorded here; in what is not known"
+            what = "more than its instructions changed before it was recorded here; the recording does not say what"
             yield Drift("agent", "request 1", what, then.fingerprint, declared["fingerprint"])
         return
     for name in ("model", "worker", "output", "settings"):

@@ -1,8 +1,8 @@
-"""Comparing journals: whether two tasks went the same way, apart from what no two tasks share.
+"""Comparing journals: whether two tasks went the same way, apart from fields that differ between any two tasks.
 
-Stepped or run freely, crashed and resumed or not, on one store or another: the events are the same. What may differ is
-listed here, field by field, and nothing else is overlooked. Epochs, digests and the borders of records are no part of
-an event, so they are never compared.
+Stepped or run freely, crashed and resumed or not, on one store or another: the events are the same. The fields that may
+differ are listed here, and all others are compared. Epochs, digests and the borders of records are no part of an event,
+so they are never compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def journal_of(store: JournalStore, task_id: str) -> list[Event]:
 
     Args:
         store: where the task's journal lives, such as `runner.store`.
-        task_id: whose.
+        task_id: the task.
 
     Raises:
         TaskNotFound: there is no such task.
@@ -38,7 +38,7 @@ async def journal_of(store: JournalStore, task_id: str) -> list[Event]:
     """
     await store.open()
     records = await store.read(task_id)
-    return [event for _, found in unfold(task_id, records) for event in found]
+    return [event for _, events in unfold(task_id, records) for event in events]
 
 
 def first_difference(a: Sequence[Event], b: Sequence[Event]) -> str | None:
@@ -46,17 +46,16 @@ def first_difference(a: Sequence[Event], b: Sequence[Event]) -> str | None:
 
     Args:
         a: the events of one task, in order.
-        b: those of another.
+        b: the events of another task.
     """
-    for number, (one, other) in enumerate(zip(a, b, strict=False), 1):
-        if one.kind != other.kind:
-            return f"event {number}: {one.kind} in one, {other.kind} in the other"
-        mine, theirs = facts(one), facts(other)
-        for name, value in mine.items():
-            if value != theirs[name]:
-                return (
-                    f"event {number} ({one.kind}): {name} is {value!r} in one, {theirs[name]!r} in the other"
-                )
+    for number, (event, other) in enumerate(zip(a, b, strict=False), 1):
+        if event.kind != other.kind:
+            return f"event {number}: {event.kind} in one, {other.kind} in the other"
+        other_facts = facts(other)
+        for name, value in facts(event).items():
+            if value != other_facts[name]:
+                difference = f"{name} is {value!r} in one, {other_facts[name]!r} in the other"
+                return f"event {number} ({event.kind}): {difference}"
     if len(a) != len(b):
         longer = a if len(a) > len(b) else b
         number = min(len(a), len(b)) + 1
@@ -65,12 +64,12 @@ def first_difference(a: Sequence[Event], b: Sequence[Event]) -> str | None:
 
 
 def assert_same_journal(a: Sequence[Event], b: Sequence[Event]) -> None:
-    """Raise `AssertionError`, naming the first difference, unless two journals say the same."""
+    """Raise `AssertionError`, naming the first difference, unless two journals are the same."""
     difference = first_difference(a, b)
     if difference is not None:
         raise AssertionError(difference)
 
 
 def facts(event: Event) -> dict[str, Any]:
-    """Return what of an event is compared: all its fields but those in `IGNORED`."""
+    """Return the fields of an event that are compared: all but those in `IGNORED`."""
     return {item.name: getattr(event, item.name) for item in fields(event) if item.name not in IGNORED}

@@ -135,7 +135,7 @@ def assert_replays(
 
 
 def _mode(agent: Agent[Any]) -> str | None:
-    """Return how the agent's own model is asked for a typed answer; None if that cannot be known here."""
+    """Return how the agent's own model is asked for a typed answer; None if its model cannot be resolved here."""
     try:
         return getattr(resolve(agent.model), "output_mode", "tool")
     except TreadleError:
@@ -191,8 +191,8 @@ def _was_skipped_by_person(step: StepTrace) -> bool:
     return isinstance(step.end, StepSkipped) and step.end.by not in (ITSELF, UNNEEDED)
 
 
-def _options(kept: Json) -> RunOptions:
-    options = from_json(kept)
+def _options(recorded: Json) -> RunOptions:
+    options = from_json(recorded)
     limits = None if options.limits is None else replace(options.limits, seconds=None)
     # Breakpoints of a debugging session and the time that passed are no part of what is tested.
     return replace(options, break_on=None, limits=limits, on_busy_thread=None)

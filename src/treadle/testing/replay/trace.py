@@ -18,7 +18,7 @@ from treadle.core.observation import as_text
 
 @mutable
 class CallTrace:
-    """A call: what was asked for, what came of each try, and what the model was shown."""
+    """A call: its name and arguments, the error of each failed attempt, and its end."""
 
     name: str
     arguments: Json
