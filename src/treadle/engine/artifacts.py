@@ -1,4 +1,4 @@
-"""What calls of tools, and steps, leave with their task beside results: sources they rest on, artifacts they made."""
+"""Sources and artifacts of a task: what its calls and steps rest on, and the files they made."""
 
 from __future__ import annotations
 
@@ -30,64 +30,66 @@ class Artifact:
     meta: Json = None
 
 
-def checked_sources(given: Sequence[Json]) -> tuple[Json, ...]:
+def checked_sources(sources: Sequence[Json]) -> tuple[Json, ...]:
     """Return sources as they are journalled; raises `TypeError` for what is no list of JSON data."""
-    if not given:
+    if not sources:
         return ()
     try:
-        if isinstance(given, (list, tuple)):
-            return tuple(plain(given))
+        if isinstance(sources, (list, tuple)):
+            return tuple(plain(sources))
     except ValueError as error:
         raise TypeError(f"a source is no JSON data: {error}") from error
-    raise TypeError(f"sources must be a list, each of JSON data, got {given!r:.200}")
+    raise TypeError(f"sources must be a list, each of JSON data, got {sources!r:.200}")
 
 
-def checked_artifacts(given: Sequence[File | Image]) -> tuple[File, ...]:
+def checked_artifacts(artifacts: Sequence[File | Image]) -> tuple[File, ...]:
     """Return artifacts as they are journalled; raises `TypeError` for what is no file with a name, and no more."""
-    if not given:
+    if not artifacts:
         return ()
-    for item in given:
+    for item in artifacts:
         if not isinstance(item, File) or not isinstance(item.name, str):
             raise TypeError("an artifact must be a File with a name")
         if type(item.data) is not bytes and item.url is None:
             raise TypeError(f"the artifact {item.name} has neither bytes nor a URL")
         if not is_writable([item.media_type, item.url, item.meta]):
             raise TypeError(f"what the artifact {item.name} says of itself is no JSON data")
-    return tuple(given)  # pyright: ignore[reportReturnType]
+    return tuple(artifacts)  # pyright: ignore[reportReturnType]
 
 
 def sources_of(steps: Iterable[StepState]) -> tuple[Json, ...]:
     """Return the sources of some steps in call order, equal ones once."""
-    found: dict[str, Json] = {}
+    unique_sources: dict[str, Json] = {}
     for step in steps:
-        for left in (*step.calls, step):
-            for source in left.sources:
-                found.setdefault(json.dumps(source, sort_keys=True), source)
-    return tuple([copied(source) for source in found.values()])
+        for owner in (*step.calls, step):
+            for source in owner.sources:
+                unique_sources.setdefault(json.dumps(source, sort_keys=True), source)
+    return tuple([copied(source) for source in unique_sources.values()])
 
 
 def artifacts_of(steps: Iterable[StepState]) -> tuple[Artifact, ...]:
     """Return the artifacts of some steps in call order."""
-    return tuple([_described(place, file, call) for place, file, call in _made(steps)])
+    return tuple([_described(artifact_id, file, call) for artifact_id, file, call in _made(steps)])
 
 
 def artifact_named(steps: Iterable[StepState], artifact_id: str, task_id: str) -> File:
-    """Return what was made at a place; raises `ArtifactNotFound`."""
-    for place, file, _ in _made(steps):
-        if place == artifact_id:
+    """Return the artifact of an id; raises `ArtifactNotFound`."""
+    for made_id, file, _ in _made(steps):
+        if made_id == artifact_id:
             return file
     raise ArtifactNotFound(f"task {task_id} has no artifact {artifact_id!r} on its present branch")
 
 
 def _made(steps: Iterable[StepState]) -> Iterable[tuple[str, File, CallState | None]]:
-    """Yield each artifact with its place and the call that made it, None if the step did; calls before their step."""
+    """Yield each artifact with its id and the call that made it, None if the step did; calls before their step."""
     for step in steps:
-        for left in (*step.calls, step):
-            for number, file in enumerate(left.artifacts, 1):
-                yield f"{left.id}-a{number}", file, left if isinstance(left, CallState) else None
+        for owner in (*step.calls, step):
+            for number, file in enumerate(owner.artifacts, 1):
+                yield f"{owner.id}-a{number}", file, owner if isinstance(owner, CallState) else None
 
 
-def _described(place: str, file: File, call: CallState | None) -> Artifact:
+def _described(artifact_id: str, file: File, call: CallState | None) -> Artifact:
     size = len(file.data) if file.data is not None else None
     made_by = (None, None) if call is None else (call.id, call.name)
-    return Artifact(place, file.name or "", file.media_type, size, file.url, *made_by, copied(file.meta))
+    return Artifact(
+        artifact_id, file.name or "", file.media_type, size, file.url, *made_by, copied(file.meta)
+    )

@@ -83,7 +83,7 @@ class Subagents(Protocol):
 
 @frozen
 class AgentRuntime:
-    """What an agent brings to a drive under certain options: worked out once for all its tasks.
+    """An agent resolved under certain options; computed once for all its tasks.
 
     `tell_steps` is the limit on steps, if the model is to be told how many are left; `typed` says how answers are asked
     for and read, if they are not text, and `final_specs` are the tools that are there for a last answer.
@@ -109,7 +109,7 @@ class AgentRuntime:
 
 @mutable
 class EffectContext:
-    """What effects of one drive are performed with."""
+    """What the effects of one drive are done with."""
 
     state: TaskState
     runtime: AgentRuntime

@@ -135,7 +135,7 @@ def _event(state: TaskState, item: InboxItem) -> e.Event:
 def _undone(state: TaskState, item: InboxItem) -> e.Event:
     data = item.data
     try:
-        asked = plan(
+        request = plan(
             state,
             data.get("to"),
             step=data.get("step"),
@@ -144,8 +144,8 @@ def _undone(state: TaskState, item: InboxItem) -> e.Event:
         ).event
     except (TaskStateError, NotFound) as error:
         return e.CommandRejected("undo", str(error), item.item_id)
-    asked.inbox = item.item_id
-    return asked
+    request.inbox = item.item_id
+    return request
 
 
 def _settled(state: TaskState, item: InboxItem) -> e.Event:

@@ -1,4 +1,4 @@
-"""Taking in events that were read from a journal: what no driver of this version could have written is not trusted."""
+"""Applying events read from a journal: what no driver of this version could have written is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     """Apply an event that was read from a journal.
 
     Args:
-        state: what the events before it add up to; not to be used any more after an error.
+        state: the state before the event; it is unusable after an error.
         event: the next event.
         epoch: the ownership it was written under.
 
@@ -35,7 +35,7 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
 
 
 def contradicts(row: TaskRow, state: TaskState) -> str | None:
-    """Return in what a task's row is of another task than its journal, None if in nothing."""
+    """Return in which field the row of a task contradicts its journal; None if in none."""
     for name, here, there in (
         ("agent", row.agent, state.agent),
         ("thread", row.thread_id, state.thread),

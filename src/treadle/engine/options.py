@@ -32,7 +32,7 @@ class FailurePolicy:
     Args:
         model: `fail`, `degrade` (end with what there is) or `pause`.
         tool: `continue` (the model gets the error), `fail`, `degrade` (continue, and say so at the end) or `pause`.
-        subagent: of an agent that was called: the same words.
+        subagent: the same values, for an agent that was called.
     """
 
     model: ModelFailurePolicy = "fail"

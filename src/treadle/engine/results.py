@@ -1,4 +1,4 @@
-"""What callers get to see: results, snapshots of tasks and steps, reports. Read-only views made from the state."""
+"""What callers see: results, snapshots of tasks and steps, reports. Read-only views made from the state."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Pending:
 
 @frozen
 class StepInfo:
-    """Which step: its id, its index from 1, the words it read, how often it was tried, how it stands.
+    """Which step: its id, its index from 1, the messages it read, how often it was tried, and its status.
 
     If it is a function: `name` and `given` are what it was planned with, `after` the ids of the steps it waits for.
     """
@@ -278,7 +278,7 @@ class TaskPage:
 
 @frozen
 class ThreadSummary:
-    """A thread in a list: its version, and how many tasks have words in it."""
+    """A thread in a list: its version, and how many tasks have messages in it."""
 
     thread_id: str
     version: int
@@ -375,7 +375,7 @@ class Difference:
 
 @frozen
 class RunResult:
-    """How a task stands where it stopped.
+    """The state of a task where it stopped, with its answer and what it spent.
 
     `final_text` is the answer as text (never error prose), `output` the answer, `error` what went wrong, if it did;
     `degraded_reasons` say why an answer is only a best effort; `pending` is what the task waits for. `cost` is in US
@@ -419,7 +419,7 @@ class RunResult:
 
 
 def resting_word(state: TaskState) -> StateWord:
-    """Return what a task at rest is called."""
+    """Return the state of a task at rest, as callers see it."""
     if state.ended is not None:
         return state.ended
     if state.pausing:
@@ -441,7 +441,7 @@ def _unsettled(state: TaskState) -> Iterable[CallState]:
 
 
 def _resting(state: TaskState) -> Iterable[CallState]:
-    """Return the calls of agents whose tasks stopped of their own."""
+    """Return the calls of agents whose tasks are at rest."""
     calls = (call for step in state.under_way() for call in step.open.values())
     return (call for call in calls if call.status == "parked" and call.stopped is not None)
 
@@ -558,7 +558,7 @@ def step_output(
     end = step.checkpoint.messages if step.checkpoint is not None else len(state.messages)
     newest = not state.steps or step.index >= state.steps[-1].index
     node = state.graph.nodes.get(step.id) if state.graph is not None else None
-    said = state.messages[step.first_message : end] if node is None else node.messages
+    messages = state.messages[step.first_message : end] if node is None else node.messages
     return TaskStepOutput(
         state.task_id,
         step_info(state, step),
@@ -568,7 +568,7 @@ def step_output(
         step.error or (state.error if newest and node is None else None),
         pending_of(state) if newest else (),
         upcoming,
-        tuple(said),
+        tuple(messages),
         executions(state, [step]),
         _usage(
             step,
@@ -580,7 +580,7 @@ def step_output(
 
 
 def word_of(row: TaskRow) -> StateWord:
-    """Return a task's state as its row tells it: a dead driver leaves it interrupted."""
+    """Return a task's state as its row tells it: a driver that crashed leaves it interrupted."""
     return cast("StateWord", row.word)
 
 
@@ -601,7 +601,7 @@ def summary(row: TaskRow) -> TaskSummary:
 
 
 def snapshot(state: TaskState, row: TaskRow) -> Task:
-    """Return a task as it stands."""
+    """Return a snapshot of a task."""
     return Task(
         state.task_id,
         state.agent,
@@ -623,7 +623,7 @@ def snapshot(state: TaskState, row: TaskRow) -> Task:
 
 
 def run_result(state: TaskState, word: StateWord, typed: OutputType | None) -> RunResult:
-    """Return how the task stands; with the type of its output, if that is at hand, its output is of it."""
+    """Return the result of a task; with the type of its output, the output is an instance of that type."""
     steps = all_steps(state)
     has_answer = state.ended in ("completed", "degraded") or (state.answered and state.ended is None)
     output = state.output if has_answer else None

@@ -1,4 +1,4 @@
-"""Threads of steps that are functions and not `async`: as many as run beside each other, and none holds an exit up."""
+"""Threads of step functions that are not `async`: as many as run at a time, and none delays the exit of the process."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ T = TypeVar("T")
 def in_thread(fn: Callable[[], T]) -> Awaitable[T]:
     """Call a function in a thread of its own, in a copy of this context.
 
-    The loop's own executor has few threads, and a process waits for them as it ends: a function that was cut off and
-    does not end would take one from everybody, and hold the exit up.
+    The executor of the event loop has few threads, and a process waits for them as it ends. A function that was
+    cancelled and does not end would occupy one of them, and delay the exit.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[T] = loop.create_future()

@@ -1,7 +1,7 @@
-"""Typed answers at the edge: how a model is asked for one, and how what it wrote is read.
+"""Typed answers: how a model is asked for one, and how its text is read.
 
-An answer is read once, when it arrives, and the journal keeps what it came to: nothing that is decided afterwards, here
-or after a crash, needs the type again. Only a result is made with it, from the journal's JSON data.
+An answer is read once, when it arrives, and the journal keeps the JSON data it was read as. Nothing that is decided
+later, here or after a crash, needs the type again. Only a result is made with it, from the JSON data of the journal.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from treadle.core.tools import ToolSpec
 from treadle.ports import Model, output_mode_of
 
 TOOL: Final = "final_answer"
-"""What the tool is called by which answers are given, unless a tool of the agent is."""
+"""The name of the tool by which a model answers, unless a tool of the agent has that name."""
 
 
 @frozen
 class TypedAnswers:
-    """How the answers of an agent are asked for and read; worked out once for all its tasks.
+    """How the answers of an agent are asked for and read; computed once for all its tasks.
 
     Args:
         output: the type.
@@ -42,13 +42,13 @@ class TypedAnswers:
     told: str
 
     def read(self, message: Message, finish: Finish) -> e.TypedAnswer | None:
-        """Return how a model's message reads; None if it calls tools to go on, or if an answer was refused."""
+        """Return the answer in a model's message; None if it calls tools, or if the model refused to answer."""
         calls = message.tool_calls
         if self.tool is None:
-            return None if calls else self._words(message.text, finish)
+            return None if calls else self._read_text(message.text, finish)
         giving = [call for call in calls if call.name == self.tool.name]
         if not giving:
-            return None if calls else self._words("", finish)
+            return None if calls else self._read_text("", finish)
         read: list[e.TypedAnswer] = []
         for call in giving:
             if call.problem is not None:
@@ -60,7 +60,7 @@ class TypedAnswers:
                 read.append(_rejected(str(error), call.id))
         return read[0]
 
-    def _words(self, text: str, finish: Finish) -> e.TypedAnswer | None:
+    def _read_text(self, text: str, finish: Finish) -> e.TypedAnswer | None:
         if finish in ("refusal", "content_filter"):
             return None
         if finish == "length":
@@ -70,15 +70,15 @@ class TypedAnswers:
         if self.tool is not None:
             return _rejected(f"it is given by calling {self.tool.name}, and by nothing else")
         try:
-            return e.TypedAnswer(self.output.read(_written(text)))
+            return e.TypedAnswer(self.output.read(_json_in(text)))
         except RecursionError:
             return _rejected("its JSON is nested too deeply")
         except ValueError as error:
             return _rejected(str(error))
 
 
-def _written(text: str) -> Json:
-    """Return the JSON that a text is, or else the one object in it; raise `ValueError` if there is none or more."""
+def _json_in(text: str) -> Json:
+    """Return the JSON of a text, or else the only object in it; raise `ValueError` unless there is exactly one."""
     from treadle.agents.dialects.lenient_json import single_object, without_thinking
 
     text = without_thinking(text)
@@ -95,7 +95,7 @@ def _rejected(why: str, call: str | None = None) -> e.TypedAnswer:
 
 
 def typed_answers(agent: Agent[Any], output: OutputType, model: Model) -> TypedAnswers:
-    """Return how the answers of an agent, which are to be of a type, are asked for and read."""
+    """Return how the typed answers of an agent are asked for and read."""
     mode = output_mode_of(model) if agent.output_mode == "auto" else agent.output_mode
     if mode == "native":
         return TypedAnswers(output, mode, None, "")

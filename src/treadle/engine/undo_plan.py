@@ -1,4 +1,4 @@
-"""What an undo would take back, and what it took back. Pure rules over the state."""
+"""What an undo takes back, and what it took back: pure rules over the state."""
 
 from __future__ import annotations
 
@@ -36,28 +36,31 @@ def plan(
             "undo_step takes to= (the last step kept) or step= (the one taken back), not both"
         )
     keep, steps = (
-        _of_graph(state, state.graph, to, step) if state.graph is not None else _of_row(state, to, step)
+        _of_graph(state, state.graph, to, step) if state.graph is not None else _of_sequence(state, to, step)
     )
     if state.undo is not None:
         if (to is not None or step is not None) and (keep, _ids(steps)) != (state.undo.to, _begun(state)):
             message = f"task {state.task_id}: an undo to step {state.undo.to} has begun; finish it first"
             raise UndoUnfinished(message, task_id=state.task_id)
         keep = state.undo.to
-        steps = [one for one in all_steps(state) if is_undone(state.undo, one)]
-    calls = [call for one in reversed(steps) for call in reversed(one.calls) if may_have_acted(call)]
-    stuck = [call for call in calls if _irreversible(call)]
-    if stuck and not force:
+        steps = [item for item in all_steps(state) if is_undone(state.undo, item)]
+    calls = [call for item in reversed(steps) for call in reversed(item.calls) if may_have_acted(call)]
+    irreversible = [call for call in calls if _irreversible(call)]
+    if irreversible and not force:
         named = ", ".join(
-            f"{call.name} ({call.id if call.child is None else f'task {call.child}'})" for call in stuck
+            f"{call.name} ({call.id if call.child is None else f'task {call.child}'})"
+            for call in irreversible
         )
         message = (
             f"task {state.task_id}: {named} may have changed something and cannot be taken back; give the tool undo=, "
             "settle what is unknown, or use force=True (--force) to rewind without compensating"
         )
-        raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in stuck))
+        raise IrreversibleStep(message, task_id=state.task_id, calls=tuple(call.id for call in irreversible))
     queue = tuple(call.id for call in calls if call.undo and call.outcome == "ok")
-    left = any(call.undo_status in ("none", "not_happened", "failed") for call in calls if call.id in queue)
-    return UndoPlan(e.UndoRequested(keep, _ids(steps), queue, force, by), left)
+    needs_agent = any(
+        call.undo_status in ("none", "not_happened", "failed") for call in calls if call.id in queue
+    )
+    return UndoPlan(e.UndoRequested(keep, _ids(steps), queue, force, by), needs_agent)
 
 
 def _ids(steps: list[StepState]) -> tuple[str, ...]:
@@ -65,61 +68,63 @@ def _ids(steps: list[StepState]) -> tuple[str, ...]:
 
 
 def _begun(state: TaskState) -> tuple[str, ...]:
-    """Return the ids of the steps that an undo which has begun takes back."""
+    """Return the ids of the steps that the present undo takes back."""
     undo = state.undo
     return _ids([step for step in all_steps(state) if undo is not None and is_undone(undo, step)])
 
 
-def _of_row(state: TaskState, to: int | str | None, step: int | str | None) -> tuple[int, list[StepState]]:
-    """Return the last step kept and those taken back, where one step follows upon the other."""
+def _of_sequence(
+    state: TaskState, to: int | str | None, step: int | str | None
+) -> tuple[int, list[StepState]]:
+    """Return the last step kept and the steps taken back, in a task whose steps follow each other."""
     if step is not None:
-        to = _named(state, all_steps(state), step) - 1
+        to = _index_of(state, all_steps(state), step) - 1
     keep = _step_to_keep(state, to)
-    return keep, [one for one in all_steps(state) if one.index > keep]
+    return keep, [item for item in all_steps(state) if item.index > keep]
 
 
 def _of_graph(
     state: TaskState, graph: Graph, to: int | str | None, step: int | str | None
 ) -> tuple[int, list[StepState]]:
-    """Return the same where steps depend on each other: a step goes with all that came of it, not its siblings."""
+    """Return the same in a task with a graph: a step goes with all that depend on it, not its siblings."""
     steps = all_steps(state)
-    mine = [one for one in steps if not graph.nodes[one.id].inherited]
-    if not mine:
+    own_steps = [item for item in steps if not graph.nodes[item.id].inherited]
+    if not own_steps:
         where = f"; the others were taken over from task {state.forked_from}" if steps else ""
         raise StepNotFound(f"task {state.task_id}: no step to take back{where}")
     if to == 0:
-        first = {one.id for one in mine}
+        first = {item.id for item in own_steps}
     elif to is not None:
-        kept = _one_named(state, steps, to)
-        first = graph.dependents({kept.id}) - {kept.id}
+        last_kept = _step_named(state, steps, to)
+        first = graph.dependents({last_kept.id}) - {last_kept.id}
     else:
-        first = {(mine[-1] if step is None else _one_named(state, steps, step)).id}
-    gone = graph.dependents(first)
-    back = [one for one in steps if one.id in gone]
-    if not back:
+        first = {(own_steps[-1] if step is None else _step_named(state, steps, step)).id}
+    undone_ids = graph.dependents(first)
+    undone_steps = [item for item in steps if item.id in undone_ids]
+    if not undone_steps:
         raise StepNotFound(f"task {state.task_id}: nothing came of step {to}, so there is none to take back")
-    taken_over = [one.id for one in back if graph.nodes[one.id].inherited]
+    taken_over = [item.id for item in undone_steps if graph.nodes[item.id].inherited]
     if taken_over:
         raise StepNotFound(
             f"task {state.task_id}: no step to take back (step {taken_over[0]} was taken over from task "
             f"{state.forked_from})"
         )
-    return min(one.index for one in back) - 1, back
+    return min(item.index for item in undone_steps) - 1, undone_steps
 
 
-def _one_named(state: TaskState, steps: list[StepState], wanted: int | str) -> StepState:
+def _step_named(state: TaskState, steps: list[StepState], name: int | str) -> StepState:
     graph = state.graph
     for step in steps:
-        if wanted == step.id or (type(wanted) is int and wanted == step.index):
+        if name == step.id or (type(name) is int and name == step.index):
             return step
-    named = [step for step in steps if graph is not None and graph.nodes[step.id].plan.name == wanted]
+    named = [step for step in steps if graph is not None and graph.nodes[step.id].plan.name == name]
     if named:
         return named[-1]
-    raise StepNotFound(f"task {state.task_id} has no step {wanted!r} on its present branch")
+    raise StepNotFound(f"task {state.task_id} has no step {name!r} on its present branch")
 
 
 def _irreversible(call: CallState) -> bool:
-    """Whether a call changed something, or may have, that no compensation of its own takes back."""
+    """Whether a call changed something, or may have, that no compensation of the call takes back."""
     if call.in_doubt or call.child is not None or call.outcome is None:
         return True
     return call.outcome == "ok" and not call.undo
@@ -129,7 +134,7 @@ def _step_to_keep(state: TaskState, to: int | str | None) -> int:
     steps = all_steps(state)
     floor = steps[state.floor - 1].index if state.floor else 0
     last = steps[-1].index if steps else 0
-    keep = _named(state, steps, to) if to is not None else last - 1
+    keep = _index_of(state, steps, to) if to is not None else last - 1
     if last <= floor or keep < floor:
         where = f"step {floor} was taken over from task {state.forked_from}" if floor else "there is none"
         raise StepNotFound(f"task {state.task_id}: no step to take back ({where})")
@@ -138,7 +143,7 @@ def _step_to_keep(state: TaskState, to: int | str | None) -> int:
     return keep
 
 
-def _named(state: TaskState, steps: list[StepState], to: int | str) -> int:
+def _index_of(state: TaskState, steps: list[StepState], to: int | str) -> int:
     if isinstance(to, int) and not isinstance(to, bool):
         if to < 0 or (to > 0 and not any(step.index == to for step in steps)):
             raise StepNotFound(f"task {state.task_id} has no step {to}; it has {len(steps)} steps")
@@ -149,15 +154,15 @@ def _named(state: TaskState, steps: list[StepState], to: int | str) -> int:
     raise StepNotFound(f"task {state.task_id} has no step {to!r} on its present branch")
 
 
-def report(state: TaskState, asked: e.UndoRequested) -> UndoReport:
+def report(state: TaskState, request: e.UndoRequested) -> UndoReport:
     """Return what an undo has done so far."""
     undo = state.undo
     if undo is None:
-        return UndoReport(state.task_id, True, asked.to, asked.steps, state.last_undo)
-    stuck = next((call for call in undo.queue if call.undo_status in ("failed", "lost")), None)
+        return UndoReport(state.task_id, True, request.to, request.steps, state.last_undo)
+    blocking = next((call for call in undo.queue if call.undo_status in ("failed", "lost")), None)
     problem = None
-    if stuck is not None:
-        what = "failed" if stuck.undo_status == "failed" else "began, and its outcome is not known"
-        why = f": {stuck.undo_error}" if stuck.undo_error else ""
-        problem = f"the compensation of {stuck.name} ({stuck.id}) {what}{why}"
-    return UndoReport(state.task_id, False, asked.to, asked.steps, undo_report(state, undo), problem)
+    if blocking is not None:
+        what = "failed" if blocking.undo_status == "failed" else "began, and its outcome is not known"
+        why = f": {blocking.undo_error}" if blocking.undo_error else ""
+        problem = f"the compensation of {blocking.name} ({blocking.id}) {what}{why}"
+    return UndoReport(state.task_id, False, request.to, request.steps, undo_report(state, undo), problem)
