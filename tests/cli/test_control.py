@@ -24,7 +24,7 @@ def test_a_task_of_another_process_is_paused_and_resumed_here(patient, treadle, 
     there = ended_process(patient)
     assert there.code == 5
     assert there.document["state"] == "paused"
-    assert "pause asked for  by ann: lunch" in treadle("show", "patient").out
+    assert "pause requested  by ann: lunch" in treadle("show", "patient").out
     assert treadle("send", "patient", "stop").code == 0
     assert treadle("resume", "patient", "--json").document["final_text"] == "I stop."
 

@@ -110,7 +110,7 @@ def command(function: Callable[..., int | Coroutine[Any, Any, int]]) -> Callable
     """Return the function that typer calls for a command.
 
     It takes the command's parameters, then `--store` and `--json` unless the command declares them itself. A parameter
-    whose type is a dataclass stands for the options that the dataclass has as fields. A coroutine function runs in an
+    whose type is a dataclass is replaced by one option for each field of the dataclass. A coroutine function runs in an
     event loop.
     """
     parameters: list[Parameter] = []
@@ -185,8 +185,8 @@ def command_line(*arguments: str, store: str | None = None, **options: str | Non
     """Return a command for a person to type, without the password of a store's URL."""
     if store is not None:
         store = re.sub(r"(?<=://)([^:/@]*):[^@]*@|(?<=[?&])password=[^&]*&?", _user_only, store)
-    given = {"store": store, **options}
-    flags = [word for name, value in given.items() if value is not None for word in (f"--{name}", value)]
+    values = {"store": store, **options}.items()
+    flags = [word for name, value in values if value is not None for word in (f"--{name}", value)]
     return shlex.join([_program(), *arguments, *flags])
 
 

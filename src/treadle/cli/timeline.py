@@ -25,10 +25,10 @@ _INPUT_SHOWN: Final = 10_000
 """Characters of an input that are shown: a terminal takes seconds for millions, and the driver waits for it."""
 
 _REQUESTS: Final = {
-    "pause_requested": "pause asked for",
+    "pause_requested": "pause requested",
     "interrupt_requested": "interrupted",
-    "cancel_requested": "cancel asked for",
-    "resumed": "goes on",
+    "cancel_requested": "cancel requested",
+    "resumed": "resumed",
 }
 
 
@@ -139,7 +139,7 @@ class Timeline:
         self._screen.out.print(RichText(clean(delta.text).replace("\n", "\n  "), style), end="")
 
     def _restarted(self, event: e.ModelRestarted) -> None:
-        """Print that the answer begins anew: the text streamed so far is not part of it."""
+        """Print that the answer starts again: the text streamed so far is not part of it."""
         self._end_stream()
         self._streamed = ""
         if self._live:
@@ -209,7 +209,7 @@ class Timeline:
             case e.ModelStarted():
                 self._model_started(event)
             case e.ModelFailed():
-                again = f"; asked again at {moment(event.retry_at)}" if event.retry_at is not None else ""
+                again = f"; retried at {moment(event.retry_at)}" if event.retry_at is not None else ""
                 self._line(("  ✗ the model failed: ", "red"), _failure(event.error), (again, "dim"))
             case e.ModelStopped():
                 self._line((f"  … the request was stopped ({event.reason})", "yellow"))
@@ -259,9 +259,9 @@ class Timeline:
 
     def _model_started(self, event: e.ModelStarted) -> None:
         if event.final:
-            self._line(("  asked for a last answer, without tools", "yellow"))
+            self._line(("  asked for a final answer, without tools", "yellow"))
         elif event.attempt > 1:
-            self._line((f"  asked again (attempt {event.attempt})", "dim"))
+            self._line((f"  retried (attempt {event.attempt})", "dim"))
         elif event.offered is not None:
             self._line(
                 ("  offered: ", "dim"), (short(", ".join(event.offered) or "no tool", 2 * _DATA_SHOWN), "dim")
@@ -347,7 +347,7 @@ class Timeline:
             case e.TaskReopened():
                 self._line(("▸ ", "dim"), (f"attempt {event.attempt} ({event.reason})", "dim"), _by(event.by))
             case e.CommandRejected():
-                self._line(("! ", "yellow"), f"{event.command} came too late: {event.reason}")
+                self._line(("! ", "yellow"), f"{event.command} was too late: {event.reason}")
             case e.DriverSurvived():
                 self._line(("! ", "yellow"), (f"driver {event.epoch} lost the task, but is alive", "dim"))
             case e.InputEdited():

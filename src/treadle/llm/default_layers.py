@@ -18,7 +18,7 @@ def resolve(model: str | Model | TheirModel) -> Model:
     """Return the model that an agent names.
 
     Args:
-        model: `provider:name`, which stands for the provider's model with deadlines and retries around it; a Treadle
+        model: `provider:name`, for the provider's model with deadlines and retries around it; a Treadle
             model (returned as it is); or an instance of a pydantic-ai model class.
 
     Raises:

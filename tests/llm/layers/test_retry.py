@@ -1,6 +1,5 @@
 """Which failures are retried, when, and how often; the engine does the waiting."""
 
-import asyncio
 from itertools import pairwise
 from typing import get_args
 
@@ -8,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import Agent, ScriptedModel, TextDelta
+from treadle import ScriptedModel, TextDelta
 from treadle.core.model import FailedAttempt
-from treadle.errors import ConfigurationError, MissingExtra, ModelError, ModelErrorKind, ModelUnknown
-from treadle.llm.default_layers import resolve
+from treadle.errors import ConfigurationError, ModelError, ModelErrorKind, ModelUnknown
 from treadle.llm.errors import PASSING, kind_of_status
 from treadle.llm.layers.retry import backoff
-from treadle.models import CircuitBreaker, Fallback, OpenAIChat, Retry, Timeout, fail, text
+from treadle.models import CircuitBreaker, Fallback, Retry, fail, text
 from treadle.testing.conformance.model import ask, request
 
 SECOND = 1_000_000
@@ -204,55 +202,6 @@ def test_an_object_that_is_not_a_model_cannot_have_a_layer():
         Retry("opnai:gpt-x")
     with pytest.raises(ConfigurationError, match=r"^Retry: a model is"):
         Retry(ScriptedModel)  # pyright: ignore[reportArgumentType]
-
-
-# ------------------------------------------------------------------------------------ a model given as text
-
-
-def test_a_model_given_as_text_has_deadlines_and_retries_around_it():
-    model = resolve("openai:gpt-x")
-    assert repr(model) == (
-        "Retry(Timeout(OpenAIChat('openai:gpt-x'), connect=10, first_byte=120, between=60, total=600), "
-        "attempts=4, base=0.5, cap=30, max_seconds=600, max_wait=86400)"
-    )
-    assert (model.name, model.output_mode) == ("openai:gpt-x", "native")
-
-
-def test_an_agent_shows_the_default_layers_of_a_model_given_as_text():
-    agent = Agent("openai:gpt-x")
-    assert repr(agent.model) == repr(resolve("openai:gpt-x"))
-    assert agent.model == "openai:gpt-x"
-    assert type(agent.model_name) is str
-    assert repr(Agent("opnai:gpt-x").model) == "'opnai:gpt-x'"
-    assert repr(agent.replace(name="other").model) == repr(agent.model)
-
-
-def test_text_inside_a_layer_means_the_model_without_layers():
-    assert repr(Timeout("openai:gpt-x", total=9)).startswith("Timeout(OpenAIChat('openai:gpt-x'), connect=10")
-    model = Retry(OpenAIChat("gpt-x"))
-    assert resolve(model) is model
-
-
-def test_missing_packages_are_reported_through_layers(monkeypatch):
-    monkeypatch.setattr(OpenAIChat, "require", _missing)
-    with pytest.raises(MissingExtra):
-        resolve("openai:gpt-x")
-    Retry(Timeout("openai:gpt-x"))  # written, but not needed yet
-
-
-def _missing(_):
-    raise MissingExtra("openai", "The model")
-
-
-def test_deadlines_reach_the_client_through_the_layers():
-    model = OpenAIChat("gpt-x", base_url="http://127.0.0.1:9/v1")
-    Retry(Timeout(Retry(model), connect=3, first_byte=700, between=None))
-
-    async def waits():
-        client = (await model._ready()).client
-        return client.timeout.connect, client.timeout.read
-
-    assert asyncio.run(waits()) == (3, 705)
 
 
 def test_the_classes_of_failures_are_those_of_the_table():

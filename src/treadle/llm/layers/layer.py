@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Layer:
-    """A model around a model, or around several, of which the first stands for all.
+    """A model around a model, or around several; the first has its name, service and account.
 
     Args:
         models: the models inside; each a model object, or `provider:model` for the provider's model without layers.
