@@ -6,6 +6,7 @@ import pytest
 
 from tests.agents.stories import answered, began, ended, lost, step, told
 from treadle.core import events as e
+from treadle.core import fold as fold_module
 from treadle.core.fold import apply
 from treadle.core.messages import Text
 from treadle.core.state import TaskState
@@ -68,3 +69,21 @@ def test_whatever_ends_or_was_said_is_progress(events: list[Any], last: e.Event)
     state = told(*events)
     state.progress = 1
     assert under(state, 9, last).progress == 9
+
+
+def test_every_event_has_a_rule() -> None:
+    assert set(fold_module._RULES) == {*e.EVENTS.values(), e.UnknownEvent}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        e.ModelRequested("s1", "s1-m1", "k", "d"),
+        e.CallRequested("s1", "s1-c1", "k", "d", "look", {}),
+        e.ValueKept("s1", "k", 1),
+    ],
+    ids=lambda event: event.kind,
+)
+def test_a_request_of_a_function_cannot_follow_in_a_task_without_functions(event: e.Event) -> None:
+    with pytest.raises(e.IllegalEvent, match="not functions"):
+        told(step(), event)

@@ -39,6 +39,6 @@ def by_agent(parts: Iterable[SpentBy]) -> tuple[SpentBy, ...]:
     """Return what was spent, one entry for each agent, in order of appearance."""
     sums: dict[str, SpentBy] = {}
     for part in parts:
-        known = sums.get(part.agent)
-        sums[part.agent] = part if known is None else known + part
+        total = sums.get(part.agent)
+        sums[part.agent] = part if total is None else total + part
     return tuple(sums.values())

@@ -115,7 +115,7 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
 
 
 def _task_forked(state: TaskState, event: e.TaskForked) -> None:
-    _open(state)  # that the parent failed is not its fork's to say
+    _open(state)  # how the parent ended is not part of its fork's conversation
     state.created = event.time
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
     state.parent, state.parent_call, state.depth = None, None, 0
@@ -129,7 +129,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.floor = len(state.steps) + (state.step is not None)
     if state.graph is not None:
         schedule.inherit(state.graph)
-    # What the parent was asked to do (stop, pause, end) was not asked of its fork.
+    # Requests to the parent (stop, pause, end) are not requests to its fork.
     state.pausing = state.interrupting = state.cancelling = state.in_line = state.shutdown = False
     state.ended = state.undo = None
     if state.step is None or not state.step.model_call.final:
@@ -176,7 +176,7 @@ def _become(state: TaskState, fingerprint: str) -> None:
     """Go on as another agent: it offers other tools, or chooses in another way, and waits for nothing yet."""
     state.fingerprint = fingerprint
     for timer in state.unfired():
-        timer.tries.retry_at = None  # what was to wait was another model, or asked by another
+        timer.tries.retry_at = None  # the timer belonged to a request of the former agent
     for _, call in state.open_model_calls():
         call.offered = None
 
@@ -191,20 +191,20 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
     if state.limit == "repeats":
         state.limit = None  # now there is something new to go on from
     if state.answered:
-        # Words after the answer and before the end take the task up again.
+        # Input after the answer and before the end takes the task up again.
         state.answered, state.output, state.output_text = False, None, ""
         state.finalized = False
         if state.graph is not None:
             schedule.begin_again(state, state.graph)
     if not state.began and not state.under_way() and len(state.steps) == state.floor:
-        # Words given before the first step belong to what a task, or a fork, began with.
+        # Input before the first step belongs to what a task, or a fork, began with.
         state.origin = replace(state.origin, unread=(*state.origin.unread, event))
 
 
 def _input_edited(state: TaskState, event: e.InputEdited) -> None:
     step = state.step
     if step is not None and step.unasked and not step.calls:
-        # The step has read its words already, and got no answer: it reads the new ones in their place.
+        # The step has read its input already and got no answer: it reads the new input in its place.
         state.messages, step.input = state.messages[: step.first_message], ()
     state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time)]
 
@@ -238,9 +238,9 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         return  # no message may stand between calls and their results, also of calls that are repeated
     if state.unread:
         step.model_call.offered = None
-    for words in state.unread:
-        state.messages.append(spoken(words))
-        step.input += words.parts
+    for received in state.unread:
+        state.messages.append(spoken(received))
+        step.input += received.parts
     state.unread.clear()
 
 
@@ -396,8 +396,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
 def _step_completed(state: TaskState, event: e.StepCompleted) -> None:
     step = _running(state, event)
     if event.direct:
-        words = "null" if event.output is None else as_text(event.output) or EMPTY_OUTPUT
-        state.messages.append(Message("assistant", (Text(words),)))
+        text = "null" if event.output is None else as_text(event.output) or EMPTY_OUTPUT
+        state.messages.append(Message("assistant", (Text(text),)))
     step.status, step.last, step.output = "completed", event.last, event.output
     if event.reason is not None:
         state.reasons.append(event.reason)
@@ -420,7 +420,7 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
     step.status = "skipped"
     state.error, state.rejected = None, 0
     if len(state.messages) > step.first_message and state.messages[-1].role == "assistant":
-        # An answer that did not count: no model is asked to answer its own words.
+        # An answer that did not count: no model is asked to answer its own message.
         state.messages = state.messages[:-1]
     _close(state, step, event)
 
@@ -512,6 +512,10 @@ def _resumed(state: TaskState, event: e.Resumed) -> None:
     state.stop_reason = None
 
 
+def _needs_graph(state: TaskState, event: e.Event) -> None:
+    raise IllegalEvent(f"task {state.task_id}: {event.kind}, and its steps are not functions")
+
+
 def _nothing(state: TaskState, event: e.Event) -> None:
     pass
 
@@ -526,7 +530,9 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
     if event.state in ("completed", "degraded"):
         state.output, state.output_text = event.output, answer_text(event.output)
     if event.kept or event.state in ("completed", "degraded"):
-        closing += [spoken(words) for words in state.unread]  # no step read them, and yet they were said
+        closing += [
+            spoken(received) for received in state.unread
+        ]  # input that no step read stays in the thread
         if event.state in _NOTE:
             closing.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))
         state.messages += closing
@@ -611,7 +617,7 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     state.messages = state.messages[: checkpoint.messages]
     state.turn, state.tool_calls, state.rejected = checkpoint.turn, checkpoint.tool_calls, checkpoint.rejected
     since = state.undo.since if state.undo is not None else event.seq
-    state.unread = [*checkpoint.unread, *[words for words in state.unread if words.seq > since]]
+    state.unread = [*checkpoint.unread, *[received for received in state.unread if received.seq > since]]
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
     state.error = state.limit = None
     del state.reasons[checkpoint.reasons :]
@@ -676,6 +682,9 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.InputEdited: _input_edited,
     e.StepsPlanned: _steps_planned,
     e.StepStarted: _step_started,
+    e.ModelRequested: _needs_graph,
+    e.CallRequested: _needs_graph,
+    e.ValueKept: _needs_graph,
     e.ModelStarted: model_calls.start,
     e.ModelReturned: _model_returned,
     e.ModelFailed: _model_failed,

@@ -186,35 +186,35 @@ class Graph:
         if not self.planned:
             return False
         waiting = list(node.needed_by)
-        found = set[str]()
+        reached = set[str]()
         while waiting:
             other_id = waiting.pop()
-            if other_id not in found and self.nodes[other_id].status == "planned":
-                found.add(other_id)
+            if other_id not in reached and self.nodes[other_id].status == "planned":
+                reached.add(other_id)
                 waiting += self.nodes[other_id].needed_by
-        return len(found) < self.planned
+        return len(reached) < self.planned
 
     def ancestors(self, node: StepNode) -> set[str]:
         """Return the ids of all that a step waited for, and of those that planned them, as far as they are unmerged."""
         unmerged = {other.id: other for other in self.unmerged}
-        found, open_ = set[str](), [*node.after, *((node.by,) if node.by is not None else ())]
+        reached, open_ = set[str](), [*node.after, *((node.by,) if node.by is not None else ())]
         while open_:
             step_id = open_.pop()
             other = unmerged.get(step_id)
-            if other is not None and step_id not in found:
-                found.add(step_id)
+            if other is not None and step_id not in reached:
+                reached.add(step_id)
                 open_ += [*other.after, *((other.by,) if other.by is not None else ())]
-        return found
+        return reached
 
     def above(self, node: StepNode) -> Iterator[StepNode]:
         """Yield all that a step waited for, directly or not, and those that planned them: the nearest first."""
-        found, open_ = {node.id}, deque([node])
+        reached, open_ = {node.id}, deque([node])
         while open_:
-            one = open_.popleft()
-            for step_id in (*one.after, *((one.by,) if one.by is not None else ())):
+            current = open_.popleft()
+            for step_id in (*current.after, *((current.by,) if current.by is not None else ())):
                 other = self.nodes.get(step_id)
-                if other is not None and step_id not in found:
-                    found.add(step_id)
+                if other is not None and step_id not in reached:
+                    reached.add(step_id)
                     open_.append(other)
                     yield other
 
@@ -223,16 +223,16 @@ class Graph:
 
         A dependent waited for one of them, was planned by one, or was given up because of one.
         """
-        found = set(step_ids)
+        reached = set(step_ids)
         children: dict[str, list[str]] = {}
         for node in self.nodes.values():
             given_up = node.status == "skipped" or node.id in self.unneeded
             winner = node.given_up_for if given_up else None
             for above in (*node.after, *[other for other in (node.by, winner) if other is not None]):
                 children.setdefault(above, []).append(node.id)
-        open_ = list(found)
+        open_ = list(reached)
         while open_:
-            fresh = [child for child in children.get(open_.pop(), ()) if child not in found]
-            found.update(fresh)
+            fresh = [child for child in children.get(open_.pop(), ()) if child not in reached]
+            reached.update(fresh)
             open_ += fresh
-        return found
+        return reached

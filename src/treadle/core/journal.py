@@ -46,19 +46,19 @@ def unfold(
         if previous is not None:
             _check_digest(task_id, record, previous, first - 1)
         try:
-            found = codec.decode(record.data, record.blobs, record.seq)
+            decoded = codec.decode(record.data, record.blobs, record.seq)
         except codec.UnreadableRecord as error:
             raise JournalCorrupt(
                 f"task {task_id}, event {first}: {error}", task_id=task_id, seq=first
             ) from error
-        if len(found) != record.count:
-            message = f"task {task_id}, event {first}: {len(found)} events where {record.count} belong"
+        if len(decoded) != record.count:
+            message = f"task {task_id}, event {first}: {len(decoded)} events where {record.count} belong"
             raise JournalCorrupt(message, task_id=task_id, seq=first)
         head = record.seq if record.upto is None else record.upto
         previous = record.digest
         if after >= first or head < record.seq:
-            found = [event for event in found if after < event.seq <= head]
-        yield record.epoch, found
+            decoded = [event for event in decoded if after < event.seq <= head]
+        yield record.epoch, decoded
 
 
 def apply_stored(state: TaskState, event: events.Event, epoch: int = 0) -> None:

@@ -58,19 +58,19 @@ class InvalidPlan(ValueError):
 # -------------------------------------------------------------------------------------------- plans
 
 
-def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
+def check(steps: Sequence[e.NextStep], earlier: Container[str]) -> None:
     """Raise `InvalidPlan` for steps that wait for unknown steps, for each other in a circle, or share a name.
 
     Args:
         steps: the plan.
-        known: the names of steps that came before.
+        earlier: the names of steps that came before.
     """
     names = Counter(step.name for step in steps)
     twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:
         raise InvalidPlan(f"two steps of one plan are named {twice!r}")
     for step in steps:
-        unknown = [name for name in step.after if name not in names and name not in known]
+        unknown = [name for name in step.after if name not in names and name not in earlier]
         if unknown:
             raise InvalidPlan(f"step {step.name!r} waits for {unknown[0]!r}, and there is no such step")
         if isinstance(step.join, int) and not 1 <= step.join <= len(step.after):
@@ -88,18 +88,18 @@ def check(steps: Sequence[e.NextStep], known: Container[str]) -> None:
 
 def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: StepNode | None) -> None:
     """Add planned steps to the graph."""
-    places = _places(graph, by, len(steps))
-    new = {step.name: planned_step_id(state.branch, place) for step, place in zip(steps, places, strict=True)}
+    paths = _paths(graph, by, len(steps))
+    new = {step.name: planned_step_id(state.branch, path) for step, path in zip(steps, paths, strict=True)}
     above = names_before(graph, by)
-    for step, place in zip(steps, places, strict=True):
+    for step, path in zip(steps, paths, strict=True):
         after = tuple([new.get(name) or above[name] for name in step.after])
         node_id = new[step.name]
         graph.highest += 1
-        graph.nodes[node_id] = StepNode(node_id, graph.highest, place, step, after, by.id if by else None)
+        graph.nodes[node_id] = StepNode(node_id, graph.highest, path, step, after, by.id if by else None)
     _join(graph, [graph.nodes[name] for name in new.values()])
 
 
-def _places(graph: Graph, by: StepNode | None, count: int) -> list[StepPath]:
+def _paths(graph: Graph, by: StepNode | None, count: int) -> list[StepPath]:
     if by is None or by.alone:
         first = graph.top + 1
         graph.top += count
@@ -213,9 +213,9 @@ def _step_started(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
 
 def _read(state: TaskState, node: StepNode, step: StepState) -> None:
     node.read += tuple(state.unread)
-    for words in state.unread:
-        _add_message(state, node, spoken(words))
-        step.input += words.parts
+    for received in state.unread:
+        _add_message(state, node, spoken(received))
+        step.input += received.parts
     state.unread.clear()
 
 
@@ -239,14 +239,14 @@ def seen_by(state: TaskState, node: StepNode) -> Sequence[Message]:
     if node.alone:
         return state.view
     before = MessageView(state.messages, node.saw)
-    return [*before, *[said for other in node.ahead for said in messages_of(other)], *node.messages]
+    return [*before, *[message for other in node.ahead for message in messages_of(other)], *node.messages]
 
 
 def messages_of(node: StepNode) -> list[Message]:
     """Return what a step adds to the conversation; if it did not end well, only the input it read."""
     if node.alone or node.status == "completed":
         return node.messages
-    return [spoken(words) for words in node.read]
+    return [spoken(received) for received in node.read]
 
 
 def _merge(state: TaskState, graph: Graph) -> None:
@@ -277,10 +277,10 @@ def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> N
     if event.reason is not None:
         state.reasons.append(event.reason)
     if event.last:
-        said = node.messages[-1] if node.messages else None
-        words = answer_text(event.output)
-        if said is None or said.role != "assistant" or said.text != words:
-            _add_message(state, node, Message("assistant", (Text(words or "null"),)))
+        newest = node.messages[-1] if node.messages else None
+        text = answer_text(event.output)
+        if newest is None or newest.role != "assistant" or newest.text != text:
+            _add_message(state, node, Message("assistant", (Text(text or "null"),)))
     _add_ended(state, graph, node, step)
     for other in node.needed_by:
         waiting = graph.nodes[other]
@@ -292,7 +292,7 @@ def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> N
         for other in graph.running.values():
             _mark_unneeded(graph, other, node.id)
         for other in (*graph.running.values(), *graph.failed.values()):
-            if not other.merged:  # nothing is to be said after the answer that was said before it
+            if not other.merged:  # its messages go before the answer
                 insort(graph.unmerged, other, key=_by_path)
         _merge(state, graph)
         if state.unread:
@@ -394,26 +394,26 @@ def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
 
     Calls whose failure the model read before its newest answer stay: the conversation went on from them.
     """
-    told = {base_call_id(call.id) for call in step.calls if call.asked} - set(node.newest_calls)
-    for key, kept in list(node.memo.items()):
-        done = kept.done
+    read = {base_call_id(call.id) for call in step.calls if call.asked} - set(node.newest_calls)
+    for key, entry in list(node.memo.items()):
+        done = entry.done
         if isinstance(done, ModelCall) and done.status == "failed":
             node.tried[key] = done.attempt
             del node.memo[key]
         elif (
             isinstance(done, CallState)
             and (done.failed or _was_refused(done))
-            and base_call_id(done.id) not in told
+            and base_call_id(done.id) not in read
         ):
-            kept.done = _call_again(state, node, step, done)
+            entry.done = _call_again(state, node, step, done)
 
 
 def reopen(state: TaskState, graph: Graph) -> None:
     """Propose calls again that were refused because a limit ended the task: their functions saw no result."""
     for node in graph.running.values():
-        for kept in node.memo.values():
-            if isinstance(kept.done, CallState) and _was_refused(kept.done) and node.step is not None:
-                kept.done = _call_again(state, node, node.step, kept.done)
+        for entry in node.memo.values():
+            if isinstance(entry.done, CallState) and _was_refused(entry.done) and node.step is not None:
+                entry.done = _call_again(state, node, node.step, entry.done)
 
 
 def _was_refused(call: CallState) -> bool:
@@ -438,11 +438,11 @@ def _count(state: TaskState, node: StepNode) -> None:
 
 def _remove_results(state: TaskState, node: StepNode) -> None:
     """Take the results of the newest answer out of the conversation: one of them will be another."""
-    place = next(i for i in range(len(node.messages) - 1, -1, -1) if node.messages[i].role == "tool")
+    index = next(i for i in range(len(node.messages) - 1, -1, -1) if node.messages[i].role == "tool")
     if node.alone:
-        there = len(state.messages) - len(node.messages) + place
-        state.messages = [*state.messages[:there], *state.messages[there + 1 :]]
-    del node.messages[place]
+        at = len(state.messages) - len(node.messages) + index
+        state.messages = [*state.messages[:at], *state.messages[at + 1 :]]
+    del node.messages[index]
     node.owes_results = True
 
 
@@ -528,10 +528,10 @@ def leave(state: TaskState, graph: Graph) -> list[Message]:
     for node in graph.running.values():
         if node.step is not None:
             _add_results(state, node, node.step)
-    left = [node for node in (*graph.running.values(), *graph.failed.values()) if not node.merged]
-    said = {node.id: node.messages for node in left if node.id not in graph.unneeded}
-    nodes = sorted([*graph.unmerged, *left], key=_by_path)
-    return [message for node in nodes for message in said.get(node.id, messages_of(node))]
+    unended = [node for node in (*graph.running.values(), *graph.failed.values()) if not node.merged]
+    whole = {node.id: node.messages for node in unended if node.id not in graph.unneeded}
+    nodes = sorted([*graph.unmerged, *unended], key=_by_path)
+    return [message for node in nodes for message in whole.get(node.id, messages_of(node))]
 
 
 def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
@@ -554,10 +554,12 @@ def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
     if not node.owes_results:
         return
     made = {base_call_id(call.id): call for call in step.calls if call.asked and call.status == "ended"}
-    place = _last_answer(node)
-    said = results([made.get(part.id) or _not_made(step, part) for part in node.messages[place].tool_calls])
+    index = _last_answer(node)
+    message = results(
+        [made.get(part.id) or _not_made(step, part) for part in node.messages[index].tool_calls]
+    )
     node.owes_results = False
-    _insert(state, node, place + 1, said)
+    _insert(state, node, index + 1, message)
 
 
 def _not_made(step: StepState, part: ToolCall) -> CallState:
@@ -569,15 +571,15 @@ def _last_answer(node: StepNode) -> int:
     return next(i for i in range(len(node.messages) - 1, -1, -1) if node.messages[i].role == "assistant")
 
 
-def _insert(state: TaskState, node: StepNode, place: int, message: Message) -> None:
+def _insert(state: TaskState, node: StepNode, index: int, message: Message) -> None:
     """Insert a message among a step's own: input may follow the answer whose results come now."""
-    if place == len(node.messages):
+    if index == len(node.messages):
         _add_message(state, node, message)
         return
     if node.alone:
-        there = len(state.messages) - len(node.messages) + place
-        state.messages = [*state.messages[:there], message, *state.messages[there:]]
-    node.messages.insert(place, message)
+        at = len(state.messages) - len(node.messages) + index
+        state.messages = [*state.messages[:at], message, *state.messages[at:]]
+    node.messages.insert(index, message)
 
 
 # --------------------------------------------------------------------------------------------- undo
@@ -594,8 +596,8 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     state.own_from = min(state.own_from, len(state.messages))
     state.steps = [step for step in state.steps if step.id not in ids]
     for node in gone:
-        for words in node.read:
-            insort(state.unread, words, key=lambda one: one.seq)
+        for received in node.read:
+            insort(state.unread, received, key=lambda other: other.seq)
         state.turn -= node.answers
         state.tool_calls -= node.calls
         if node.reason is not None:
