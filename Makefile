@@ -75,7 +75,7 @@ soak: .venv
 	$(RUN)/python -m bench.soak
 
 coverage: .venv
-	$(RUN)/pytest -q -n 2 --cov --cov-report=term:skip-covered --cov-report=xml
+	$(RUN)/pytest -q -n 2 --cov=treadle --cov-report=term:skip-covered --cov-report=xml
 
 # The tests with other versions than the locked ones: RESOLUTION=lowest-direct, or highest, in an environment of their own.
 dependencies: .venv
