@@ -55,3 +55,15 @@ def test_the_architecture_names_only_files_that_are_there():
     )
     named = re.findall(r"`([\w/]+\.(?:py|toml|md))`", text)
     assert [name for name in named if not any((home / name).exists() for home in homes)] == []
+
+
+def test_the_architecture_names_every_module_or_its_folder():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+(?:/|\.py))`", text))
+    root = DOCS.parent / "src" / "treadle"
+    modules = [path.relative_to(root) for path in root.rglob("*.py") if not path.name.startswith("__")]
+    assert [
+        str(path)
+        for path in sorted(modules)
+        if str(path) not in named and not any(f"{folder}/" in named for folder in path.parents)
+    ] == []
