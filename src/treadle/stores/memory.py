@@ -179,9 +179,9 @@ class MemoryStore(JournalStore):
         assert task is not None
         released = (commit.seal or commit.release) and rules.releases(commit, task.waiting)
         taken_out = self._check_thread(task, commit) if commit.thread is not None else 0
-        entry = self._entry(task, commit.enter)
+        entry = self._entry(task, commit.enter) if commit.enter is not None else None
         self._write(task, commit, taken_out)
-        place = _take_place(task, entry)
+        place = _take_place(task, entry) if entry is not None else None
         if released:
             task.owned, task.turn, task.wanted = False, None, commit.wanted
         if released or commit.state is not None or commit.create is not None:

@@ -177,7 +177,7 @@ class Journal:
         assert head is not None
         released = (commit.seal or commit.release) and rules.releases(commit, self._unread(head))
         thread = self._check_thread(head, commit) if commit.thread is not None else None
-        entry = self._entry(head, commit)
+        entry = self._entry(head, commit) if commit.enter is not None else None
         return self._write(head, commit, thread, entry, release=released)
 
     def _answer_again(self, head: _Head, commit: Commit) -> Committed:

@@ -178,8 +178,8 @@ async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
 
 async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
     """Calls under our own ids and their results, also of marked calls and errors, are understood."""
-    first = turn("Hm.", [call("add", a=1, b=2), call("add", a=1)])
-    with scripted([first, call("add", a=3, b=4), text("Seven.")]) as model:
+    opening = turn("Hm.", [call("add", a=1, b=2), call("add", a=1)])
+    with scripted([opening, call("add", a=3, b=4), text("Seven.")]) as model:
         history = [user("Add."), identified((await ask(model, request(user("Add."))))[1].message)]
         first, second = history[1].tool_calls
         broken = replace(second, arguments={}, raw='{"a": 1', problem="unparsable")
@@ -198,8 +198,8 @@ async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
 
 async def reasoning_comes_back(scripted: Scripted) -> None:
     """Thinking is streamed, kept apart from the text, plain JSON in `meta`, and accepted back."""
-    first = turn("I will add.", call("add", a=1, b=2), reasoning="They want a sum.")
-    with scripted([first, text("Three.")]) as model:
+    opening = turn("I will add.", call("add", a=1, b=2), reasoning="They want a sum.")
+    with scripted([opening, text("Three.")]) as model:
         deltas, answer = await ask(model, request())
         thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
         kept = [part for part in answer.message.parts if isinstance(part, Reasoning)]
