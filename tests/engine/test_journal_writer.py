@@ -17,7 +17,7 @@ from treadle.ports import Commit, CommitDone, Committed, InboxWaiting, NewTask, 
 pytestmark = pytest.mark.anyio
 
 
-class TaskCache:
+class AnsweringStore:
     """A store that takes commits and answers when it is told to."""
 
     def __init__(self) -> None:
@@ -36,23 +36,23 @@ LATER = 10**15
 """A time that no clock of these tests shows."""
 
 
-def writer_of(desk: TaskCache, *, new: bool = False, ended: int = 0) -> JournalWriter:
+def writer_of(store: AnsweringStore, *, new: bool = False, ended: int = 0) -> JournalWriter:
     row = NewTask("t", "math", "talk", 1) if new else None
     own = Lease(1, b"", row, "enqueue" if new else None)
     state = start("t")
     state.time = ended
-    writer = JournalWriter(desk, Channel(), state, own, lambda: 5)  # type: ignore[arg-type]
+    writer = JournalWriter(store, Channel(), state, own, lambda: 5)  # type: ignore[arg-type]
     writer.record(e.TaskCreated("math", (Text("go"),), "talk"))
     return writer
 
 
-def words(writer: JournalWriter, *said: str) -> None:
-    for one in said:
-        writer.record(e.InputReceived((Text(one),)))
+def say(writer: JournalWriter, *texts: str) -> None:
+    for text in texts:
+        writer.record(e.InputReceived((Text(text),)))
 
 
-def spans(desk: TaskCache) -> list[tuple[int, int]]:
-    return [(commit.record.seq, commit.record.count) for commit, _ in desk.taken if commit.record]
+def spans(store: AnsweringStore) -> list[tuple[int, int]]:
+    return [(commit.record.seq, commit.record.count) for commit, _ in store.taken if commit.record]
 
 
 async def rest() -> None:
@@ -61,95 +61,95 @@ async def rest() -> None:
 
 
 async def test_only_the_first_commit_makes_the_task_and_says_that_it_runs() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk, new=True)
+    store = AnsweringStore()
+    writer = writer_of(store, new=True)
     writer.flush()
-    first = desk.answer(Committed(place=QueuePosition(True, 3)))
+    first = store.answer(Committed(place=QueuePosition(True, 3)))
     assert (first.create is not None, first.state, first.enter) == (True, "running", "enqueue")
     assert (writer.is_new, writer.place) == (False, QueuePosition(True, 3))
-    words(writer, "a")
+    say(writer, "a")
     writer.flush()
-    second = desk.answer()
+    second = store.answer()
     assert (second.create, second.state, second.enter) == (None, None, None), (
         "a row changes only with its state"
     )
 
 
 async def test_an_item_is_taken_by_one_commit() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     writer.record(e.Resumed("ann", "i"), "i")
     writer.flush()
-    assert desk.answer().taken == ("i",)
-    words(writer, "a")
+    assert store.answer().taken == ("i",)
+    say(writer, "a")
     writer.flush()
-    assert desk.answer().taken == ()
+    assert store.answer().taken == ()
     assert writer.taken == {"i"}, "though it is not read again"
 
 
 async def test_what_is_flushed_while_a_commit_is_in_flight_goes_with_the_next_whether_or_not_anybody_waits() -> (
     None
 ):
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     writer.flush()
-    words(writer, "a")
+    say(writer, "a")
     writer.flush()
-    words(writer, "b")
-    assert spans(desk) == [(1, 1)]
-    desk.answer()
-    assert spans(desk) == [(3, 2)]
-    words(writer, "c")
-    desk.answer()
-    assert spans(desk) == [], "what nobody asked for waits for the next occasion"
+    say(writer, "b")
+    assert spans(store) == [(1, 1)]
+    store.answer()
+    assert spans(store) == [(3, 2)]
+    say(writer, "c")
+    store.answer()
+    assert spans(store) == [], "without a flush the events wait for the next commit"
     assert len(writer.pending) == 1
 
 
 async def test_a_barrier_waits_for_all_that_was_recorded_also_while_it_waited() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     writer.flush()
-    words(writer, "a")
+    say(writer, "a")
     barrier = asyncio.ensure_future(writer.durable())
     await rest()
-    assert spans(desk) == [(1, 1), (2, 1)], "handed over behind what is in flight"
-    words(writer, "b")
-    desk.answer()
+    assert spans(store) == [(1, 1), (2, 1)], "handed over behind what is in flight"
+    say(writer, "b")
+    store.answer()
     await rest()
     assert not barrier.done()
-    desk.answer()
+    store.answer()
     await rest()
     assert not barrier.done()
-    desk.answer()
+    store.answer()
     await asyncio.wait_for(barrier, 1)
-    assert (len(writer.pending), desk.taken) == (0, [])
+    assert (len(writer.pending), store.taken) == (0, [])
 
 
 async def test_after_a_failure_nothing_more_is_written_and_everybody_hears_the_first_reason() -> None:
-    desk, failures = TaskCache(), list[int]()
-    writer = writer_of(desk)
+    store, failures = AnsweringStore(), list[int]()
+    writer = writer_of(store)
     writer.on_failure = lambda: failures.append(1)
     writer.flush()
-    words(writer, "a")
+    say(writer, "a")
     waiting = [asyncio.ensure_future(writer.durable()) for _ in range(2)]
     await rest()
-    words(writer, "b")
-    desk.answer(StoreUnavailable("the disk is full"))
-    desk.answer(Fenced("it does not follow"))
+    say(writer, "b")
+    store.answer(StoreUnavailable("the disk is full"))
+    store.answer(Fenced("it does not follow"))
     await rest()
     writer.flush()
-    assert (desk.taken, failures) == ([], [1, 1])
-    for one in (*waiting, asyncio.ensure_future(writer.durable())):
+    assert (store.taken, failures) == ([], [1, 1])
+    for text in (*waiting, asyncio.ensure_future(writer.durable())):
         with pytest.raises(StoreUnavailable, match="disk is full"):
-            await asyncio.wait_for(one, 1)
+            await asyncio.wait_for(text, 1)
     with pytest.raises(StoreUnavailable, match="disk is full"):
         await writer.commit_alone(e.TaskEnded("completed"), "completed")
-    assert desk.taken == []
+    assert store.taken == []
 
 
 async def test_an_event_that_the_store_may_refuse_is_applied_only_once_it_is_durable() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     state = writer._state
     writer.record(e.Resumed("ann", "i"), "i")
     writer.flush()
@@ -157,30 +157,30 @@ async def test_an_event_that_the_store_may_refuse_is_applied_only_once_it_is_dur
         writer.commit_alone(e.TaskEnded("completed", "done"), "completed", seal=True)
     )
     await rest()
-    assert spans(desk) == [(2, 2), (3, 1)]
-    first, last = (commit for commit, _ in desk.taken)
+    assert spans(store) == [(2, 2), (3, 1)]
+    first, last = (commit for commit, _ in store.taken)
     assert (first.seal, first.release, first.taken) == (False, False, ("i",))
     assert (last.seal, last.release, last.state, last.taken) == (True, True, "completed", ())
-    desk.answer()
+    store.answer()
     await rest()
     assert (state.ended, state.seq) == (None, 2)
-    desk.answer(Committed(released=True))
+    store.answer(Committed(released=True))
     await asyncio.wait_for(ending, 1)
     assert (state.ended, state.seq, writer.released) == ("completed", 3, True)
 
 
 async def test_an_end_is_shown_once_it_is_durable_and_the_next_record_follows_it() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk, ended=LATER)  # by a clock that went ahead
+    store = AnsweringStore()
+    writer = writer_of(store, ended=LATER)  # by a clock that went ahead
     watcher = writer._channel.join(deltas=False)
     writer.flush()
     ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("failed"), "failed", release=False))
     await rest()
-    desk.answer()
-    last = desk.taken[0][0].record
+    store.answer()
+    last = store.taken[0][0].record
     await rest()
     assert [item.kind for item in watcher.take()] == ["task_created"]  # type: ignore[union-attr]
-    desk.answer(Committed(released=False))
+    store.answer(Committed(released=False))
     await ending
     assert [item.kind for item in watcher.take()] == ["task_ended"]  # type: ignore[union-attr]
     assert not writer.released
@@ -188,79 +188,79 @@ async def test_an_end_is_shown_once_it_is_durable_and_the_next_record_follows_it
     assert last is not None
     writer.record(e.TaskReopened(2, "resume"))
     writer.flush()
-    reopened = desk.answer().record
+    reopened = store.answer().record
     assert reopened is not None
     assert reopened.digest == codec.chain(last.digest, reopened.data)
 
 
 async def test_a_task_is_given_back_only_when_all_that_was_recorded_is_durable() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     parking = asyncio.ensure_future(writer.commit_alone(None, "interrupted", wanted=1))
     await rest()
-    assert [commit.release for commit, _ in desk.taken] == [False]
-    desk.answer()
+    assert [commit.release for commit, _ in store.taken] == [False]
+    store.answer()
     await rest()
-    (back,) = [commit for commit, _ in desk.taken]
+    (back,) = [commit for commit, _ in store.taken]
     assert (back.record, back.state, back.release, back.wanted) == (None, "interrupted", True, True)
-    desk.answer(Committed(released=True))
+    store.answer(Committed(released=True))
     await parking
     assert writer.released
     writer.check()
-    assert desk.taken == [], "what was given back is nobody's to ask about"
+    assert store.taken == [], "a task that was released is not asked about"
 
 
 async def test_what_a_refused_commit_would_have_taken_is_taken_by_the_next() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     await_first = asyncio.ensure_future(writer.durable())
     await rest()
-    desk.answer()
+    store.answer()
     await await_first
     digest = writer.digest
     writer.dismiss("i")
     parking = asyncio.ensure_future(writer.commit_alone(None, "paused"))
     await rest()
-    assert desk.answer(InboxWaiting("something arrived")).taken == ("i",)
+    assert store.answer(InboxWaiting("something arrived")).taken == ("i",)
     with pytest.raises(InboxWaiting):
         await parking
     assert (writer.failure, writer.released, writer.digest) == (None, False, digest)
-    words(writer, "a")
+    say(writer, "a")
     writer.flush()
-    assert desk.answer().taken == ("i",)
+    assert store.answer().taken == ("i",)
 
 
-async def test_an_end_whose_acknowledgement_was_lost_is_written_on_by_nobody() -> None:
+async def test_an_end_whose_acknowledgement_was_lost_ends_all_writing() -> None:
     for error in (StoreUnavailable("the answer was lost"), Fenced("taken over")):
         for in_flight in (True, False):
-            desk = TaskCache()
-            writer = writer_of(desk)
+            store = AnsweringStore()
+            writer = writer_of(store)
             if in_flight:
                 writer.flush()
             ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed"))
             await rest()
             if in_flight:
-                desk.answer()
-            desk.answer(error)
+                store.answer()
+            store.answer(error)
             with pytest.raises(type(error)):
                 await ending
             assert writer.failure is error
             with pytest.raises(type(error)):
                 await writer.durable()
-            assert desk.taken == []
+            assert store.taken == []
 
 
 async def test_an_end_is_written_in_one_record_with_what_waits_if_nothing_is_in_flight() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     watcher = writer._channel.join(deltas=False)
     writer.record(e.Resumed("ann", "i"), "i")
     ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed", seal=True))
     barrier = asyncio.ensure_future(writer.durable())
     await rest()
-    assert spans(desk) == [(3, 3)]
+    assert spans(store) == [(3, 3)]
     assert (writer._state.ended, barrier.done(), list(watcher.take())) == (None, False, [])
-    commit = desk.answer(Committed(released=True))
+    commit = store.answer(Committed(released=True))
     await asyncio.wait_for(asyncio.gather(ending, barrier), 1)
     assert (commit.seal, commit.release, commit.state, commit.taken) == (True, True, "completed", ("i",))
     assert (writer._state.ended, writer._state.seq, writer.released) == ("completed", 3, True)
@@ -269,18 +269,18 @@ async def test_an_end_is_written_in_one_record_with_what_waits_if_nothing_is_in_
 
 async def test_what_waited_is_written_without_an_end_that_the_store_refuses() -> None:
     for refusal in (InboxWaiting("something arrived"), ThreadMoved(3)):
-        desk = TaskCache()
-        writer = writer_of(desk)
+        store = AnsweringStore()
+        writer = writer_of(store)
         watcher = writer._channel.join(deltas=False)
         writer.record(e.Resumed("ann", "i"), "i")
         digest = writer.digest
         ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed"))
         await rest()
-        assert desk.answer(refusal).taken == ("i",)
+        assert store.answer(refusal).taken == ("i",)
         await rest()
-        assert spans(desk) == [(2, 2)], "what waited, and not the end"
+        assert spans(store) == [(2, 2)], "what waited, and not the end"
         assert (ending.done(), list(watcher.take()), writer.digest != digest) == (False, [], True)
-        again = desk.answer()
+        again = store.answer()
         assert (again.taken, again.seal, again.release, again.thread) == (("i",), False, False, None)
         with pytest.raises(type(refusal)):
             await asyncio.wait_for(ending, 1)
@@ -293,24 +293,24 @@ async def test_what_waited_is_written_without_an_end_that_the_store_refuses() ->
         assert [item.kind for item in watcher.take()] == ["task_created", "resumed"]  # type: ignore[union-attr]
         ending = asyncio.ensure_future(writer.commit_alone(e.TaskEnded("completed"), "completed"))
         await rest()
-        assert spans(desk) == [(3, 1)]
-        desk.answer(Committed(released=True))
+        assert spans(store) == [(3, 1)]
+        store.answer(Committed(released=True))
         await asyncio.wait_for(ending, 1)
         assert [item.kind for item in watcher.take()] == ["task_ended"]  # type: ignore[union-attr]
 
 
 async def test_what_waits_is_not_lost_when_the_store_takes_no_commit() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     writer.record(e.Resumed("ann", "i"), "i")
-    taking, desk.commit = desk.commit, _refusing  # type: ignore[method-assign]
+    taking, store.commit = store.commit, _refusing  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable):
         await writer.commit_alone(e.TaskEnded("completed"), "completed")
-    desk.commit = taking  # type: ignore[method-assign]
+    store.commit = taking  # type: ignore[method-assign]
     assert writer.failure is None
     writer.flush()
-    assert spans(desk) == [(2, 2)]
-    assert desk.answer().taken == ("i",)
+    assert spans(store) == [(2, 2)]
+    assert store.answer().taken == ("i",)
 
 
 def _refusing(commit: Commit, done: CommitDone) -> None:
@@ -318,14 +318,14 @@ def _refusing(commit: Commit, done: CommitDone) -> None:
 
 
 async def test_a_check_fails_the_writer_only_if_the_task_was_taken_over() -> None:
-    desk = TaskCache()
-    writer = writer_of(desk)
+    store = AnsweringStore()
+    writer = writer_of(store)
     writer.check()
-    desk.answer(StoreUnavailable("not now"))
+    store.answer(StoreUnavailable("not now"))
     assert writer.failure is None
     writer.check()
-    check = desk.answer(Fenced("taken over"))
+    check = store.answer(Fenced("taken over"))
     assert (check.record, check.state, check.release, check.epoch) == (None, None, False, 1)
     assert isinstance(writer.failure, Fenced)
     writer.check()
-    assert desk.taken == [], "it knows"
+    assert store.taken == [], "it knows"

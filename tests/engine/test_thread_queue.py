@@ -1,4 +1,4 @@
-"""The line before a thread, in one process: whose turn it is to ask, and that nobody is forgotten in it."""
+"""The queue of a thread within one process: which task asks next, and that each task has its turn."""
 
 import pytest
 
@@ -11,37 +11,37 @@ from treadle.ports import OnBusyThread, QueuePosition
 pytestmark = pytest.mark.anyio
 
 
-def test_the_first_in_line_is_woken_and_when_it_leaves_the_next() -> None:
-    line, woken = ThreadQueue(), list[str]()
+def test_the_first_of_a_queue_is_woken_and_when_it_leaves_the_next() -> None:
+    queue, woken = ThreadQueue(), list[str]()
     for name, number in (("b", 2), ("a", 1), ("c", 3)):
-        line.join("talk", name, number, lambda name=name: woken.append(name))
-    line.join("elsewhere", "d", 1, lambda: woken.append("d"))
-    assert [line.is_first("talk", name) for name in "abc"] == [True, False, False]
-    line.wake_next("talk")
-    line.leave("talk", "a")
+        queue.join("talk", name, number, lambda name=name: woken.append(name))
+    queue.join("elsewhere", "d", 1, lambda: woken.append("d"))
+    assert [queue.is_first("talk", name) for name in "abc"] == [True, False, False]
+    queue.wake_next("talk")
+    queue.leave("talk", "a")
     assert woken == ["a", "b"]
-    assert line.is_first("talk", "b")
-    line.leave("talk", "a")
-    line.leave("nobody waits here", "a")
-    assert woken == ["a", "b"], "who is not in line leaves nobody the turn"
-    line.wake_next_of_all()
+    assert queue.is_first("talk", "b")
+    queue.leave("talk", "a")
+    queue.leave("an empty queue", "a")
+    assert woken == ["a", "b"], "a task that is not queued wakes no other"
+    queue.wake_next_of_all()
     assert woken == ["a", "b", "b", "d"]
 
 
-class ArgumentChecks:
-    """A thread as the store tells of it, and what was done on the way in."""
+class FakeThread:
+    """A thread whose positions the store answers, and what the admission to it did."""
 
-    def __init__(self, *places: QueuePosition | None) -> None:
-        self.places = list(places)
-        self.asked: list[str] = []
+    def __init__(self, *positions: QueuePosition | None) -> None:
+        self.positions = list(positions)
+        self.requests: list[str] = []
         self.done: list[object] = []
 
-    def entrance(
-        self, how: OnBusyThread, first: QueuePosition | None = None, line: ThreadQueue | None = None
+    def admission(
+        self, how: OnBusyThread, first: QueuePosition | None = None, queue: ThreadQueue | None = None
     ) -> ThreadAdmission:
-        async def ask(asked: OnBusyThread) -> QueuePosition | None:
-            self.asked.append(asked)
-            return self.places.pop(0)
+        async def ask(how: OnBusyThread) -> QueuePosition | None:
+            self.requests.append(how)
+            return self.positions.pop(0)
 
         async def read_history(version: int) -> None:
             self.done.append(f"read {version}")
@@ -54,61 +54,61 @@ class ArgumentChecks:
 
         state = start("t")
         state.thread, state.base = "talk", 3
-        ways = AdmissionHooks(ask, self.done.append, read_history, interrupt, look_after)
-        return ThreadAdmission(line or ThreadQueue(), state, how, first, ways)
+        hooks = AdmissionHooks(ask, self.done.append, read_history, interrupt, look_after)
+        return ThreadAdmission(queue or ThreadQueue(), state, how, first, hooks)
 
 
 FREE, BUSY = QueuePosition(True, 3), QueuePosition(False, 3, ("h",), 1)
 
 
-async def test_who_finds_the_thread_free_begins_with_what_it_knows_of_it() -> None:
-    door = ArgumentChecks()
-    assert await door.entrance("enqueue", FREE).enter(lambda: None)
-    assert (door.asked, door.done) == ([], [])
+async def test_a_task_that_finds_its_thread_free_begins_with_the_history_it_has() -> None:
+    thread = FakeThread()
+    assert await thread.admission("enqueue", FREE).enter(lambda: None)
+    assert (thread.requests, thread.done) == ([], [])
 
 
-async def test_who_finds_other_words_in_the_thread_reads_them_and_says_so() -> None:
+async def test_a_task_that_finds_new_messages_in_its_thread_reads_and_records_them() -> None:
     for version in (4, 2):
-        door = ArgumentChecks(QueuePosition(True, version))
-        assert await door.entrance("enqueue").enter(lambda: None)
-        assert door.done == [f"read {version}", e.ThreadEntered(version)]
+        thread = FakeThread(QueuePosition(True, version))
+        assert await thread.admission("enqueue").enter(lambda: None)
+        assert thread.done == [f"read {version}", e.ThreadEntered(version)]
 
 
-async def test_who_stands_in_line_asks_once_more_since_the_thread_may_be_free_by_now() -> None:
-    line = ThreadQueue()
-    entrance = ArgumentChecks(FREE).entrance("enqueue", BUSY, line)
-    assert not await entrance.enter(lambda: None)
-    assert entrance.recheck_wanted
-    assert entrance.is_first
-    assert await entrance.enter(lambda: None)
-    assert not line.is_first("talk", "t"), "it stands in line no longer"
+async def test_a_task_that_joined_a_queue_asks_again_since_the_thread_may_be_free_by_now() -> None:
+    queue = ThreadQueue()
+    admission = FakeThread(FREE).admission("enqueue", BUSY, queue)
+    assert not await admission.enter(lambda: None)
+    assert admission.recheck_wanted
+    assert admission.is_first
+    assert await admission.enter(lambda: None)
+    assert not queue.is_first("talk", "t"), "it has left the queue"
 
 
-async def test_who_is_woken_is_to_ask_again_and_looks_after_who_keeps_it_waiting() -> None:
-    door, line, woken = ArgumentChecks(BUSY), ThreadQueue(), list[int]()
-    entrance = door.entrance("enqueue", BUSY, line)
-    await entrance.enter(lambda: woken.append(1))
-    await entrance.enter(lambda: woken.append(1))
-    assert not entrance.recheck_wanted
-    assert door.done == [e.ThreadAwaited(("h",)), "look after h", "look after h"]
-    line.wake_next("talk")
-    assert (entrance.recheck_wanted, woken) == (True, [1])
+async def test_a_task_that_is_woken_asks_again_and_looks_after_the_holders() -> None:
+    thread, queue, woken = FakeThread(BUSY), ThreadQueue(), list[int]()
+    admission = thread.admission("enqueue", BUSY, queue)
+    await admission.enter(lambda: woken.append(1))
+    await admission.enter(lambda: woken.append(1))
+    assert not admission.recheck_wanted
+    assert thread.done == [e.ThreadAwaited(("h",)), "look after h", "look after h"]
+    queue.wake_next("talk")
+    assert (admission.recheck_wanted, woken) == (True, [1])
 
 
-async def test_who_interrupts_stops_the_holder_once() -> None:
-    door = ArgumentChecks(QueuePosition(False, 3, ("h",), -1), BUSY, FREE)
-    entrance = door.entrance("interrupt", BUSY)
-    assert [await entrance.enter(lambda: None) for _ in range(3)] == [False, False, True]
-    assert door.asked == ["interrupt", "enqueue", "enqueue"]
-    assert door.done.count("interrupt h") == 1
+async def test_an_interrupting_task_stops_the_holder_once() -> None:
+    thread = FakeThread(QueuePosition(False, 3, ("h",), -1), BUSY, FREE)
+    admission = thread.admission("interrupt", BUSY)
+    assert [await admission.enter(lambda: None) for _ in range(3)] == [False, False, True]
+    assert thread.requests == ["interrupt", "enqueue", "enqueue"]
+    assert thread.done.count("interrupt h") == 1
 
 
-async def test_who_rejects_a_busy_thread_or_is_inside_of_its_holder_does_not_wait() -> None:
+async def test_a_task_that_rejects_a_busy_thread_or_is_part_of_its_holder_does_not_wait() -> None:
     with pytest.raises(ThreadBusy, match="held by task h"):
-        await ArgumentChecks().entrance("reject", BUSY).enter(lambda: None)
+        await FakeThread().admission("reject", BUSY).enter(lambda: None)
     inside = ENCLOSING_TASKS.set(("h",))
     try:
         with pytest.raises(ThreadBusy, match="would wait for itself"):
-            await ArgumentChecks().entrance("enqueue", BUSY).enter(lambda: None)
+            await FakeThread().admission("enqueue", BUSY).enter(lambda: None)
     finally:
         ENCLOSING_TASKS.reset(inside)
