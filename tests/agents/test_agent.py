@@ -124,7 +124,7 @@ def test_a_wrong_option_is_named(wrong: dict[str, Any], named: str) -> None:
 
 
 @pytest.mark.parametrize(("source", "word"), [("model", "continue"), ("tool", "ignore"), ("model", "")])
-def test_a_failure_policy_knows_its_words(source: str, word: str) -> None:
+def test_a_failure_policy_accepts_only_its_values(source: str, word: str) -> None:
     with pytest.raises(ConfigurationError, match=f"FailurePolicy.{source} must be one of"):
         FailurePolicy(**{source: word})  # type: ignore[arg-type]
 
@@ -148,7 +148,7 @@ FULL = RunOptions(
 )
 
 
-def test_options_kept_with_a_task_come_back_as_they_were() -> None:
+def test_options_stored_with_a_task_are_read_back_unchanged() -> None:
     assert from_json(to_json(FULL)) == FULL
     assert to_json(RunOptions()) is None
     assert from_json(None) == RunOptions()

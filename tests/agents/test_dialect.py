@@ -54,7 +54,7 @@ def read(
 
 
 @pytest.mark.parametrize("dialect", [REACT, PLANNER], ids=repr)
-def test_tools_are_told_in_words_and_not_as_tools(dialect: TextDialect) -> None:
+def test_tools_are_described_in_the_instructions(dialect: TextDialect) -> None:
     asked = dialect.ask(request())
     assert (asked.tools, asked.tool_choice, asked.output_schema) == ((), "auto", None)
     assert "- add: Add two numbers.\n  arguments: {" in asked.instructions
@@ -62,25 +62,25 @@ def test_tools_are_told_in_words_and_not_as_tools(dialect: TextDialect) -> None:
     assert (asked.task_id, asked.step, asked.turn, asked.attempt) == ("t", "s1", 0, 1)
 
 
-def test_a_wanted_tool_is_asked_for_in_words() -> None:
+def test_a_tool_choice_is_described_in_the_instructions() -> None:
     assert REACT.ask(request(choice="required")).instructions.endswith("Use a tool in this turn.")
     assert REACT.ask(request(choice="add")).instructions.endswith("Use the tool add in this turn.")
 
 
-def test_a_last_answer_is_asked_for_without_tools() -> None:
+def test_the_request_for_a_last_answer_has_no_tools() -> None:
     told = REACT.ask(request(tools=(), choice="none")).instructions
     assert "no tool may be used any more: answer now" in told
     assert "Tools:\n(none)" in REACT.ask(request(tools=())).instructions
 
 
 @pytest.mark.parametrize("dialect", [REACT, PLANNER], ids=repr)
-def test_the_schema_of_an_answer_is_told_in_words(dialect: TextDialect) -> None:
+def test_the_schema_of_an_answer_is_described_in_the_instructions(dialect: TextDialect) -> None:
     asked = dialect.ask(request(schema={"type": "integer"}))
     assert '{"type": "integer"}' in asked.instructions
     assert asked.output_schema is None
 
 
-def test_a_conversation_is_put_into_words_message_by_message_and_never_copied() -> None:
+def test_a_conversation_becomes_text_message_by_message_without_a_copy() -> None:
     messages = [user("go")]
     asked = REACT.ask(request()).messages
     assert len(asked) == 0
@@ -200,7 +200,7 @@ def test_a_call_in_an_answer_that_ended_early_never_runs(dialect: TextDialect, f
     assert (call.raw, call.arguments) == (words, {})
 
 
-def test_an_answer_cut_off_at_its_length_goes_back_and_the_last_one_is_kept() -> None:
+def test_an_answer_cut_off_at_its_length_goes_back_but_the_last_one_is_used() -> None:
     (call,) = read(REACT, "Answer: It is 4", "length").message.tool_calls
     assert "cut off" in str(call.problem)
     last = read(REACT, "Thought: hm\nAnswer: It is 4", "length", choice="none", tools=())
@@ -208,18 +208,18 @@ def test_an_answer_cut_off_at_its_length_goes_back_and_the_last_one_is_kept() ->
 
 
 @pytest.mark.parametrize("finish", ["content_filter", "refusal"])
-def test_words_of_a_refusal_are_kept(finish: Finish) -> None:
+def test_the_text_of_a_refusal_is_the_answer(finish: Finish) -> None:
     got = read(PLANNER, "I will not do that.", finish)
     assert (got.message.text, got.finish) == ("I will not do that.", finish)
 
 
-def test_last_words_that_cannot_be_read_are_the_answer_as_they_are() -> None:
+def test_an_unreadable_last_answer_is_used_as_it_is() -> None:
     assert read(PLANNER, "It is about 4.", choice="none", tools=()).message.text == "It is about 4."
     assert read(REACT, "Thought: about 4", choice="none", tools=()).message.text == "about 4"
     assert read(REACT, "Action: add\nAction Input: {", choice="none", tools=()).message.text == ""
 
 
-def test_a_name_that_no_provider_would_take_is_not_kept_as_a_name() -> None:
+def test_a_name_that_no_provider_accepts_is_not_the_name_of_a_call() -> None:
     got = read(REACT, "Action: add up the numbers\nAction Input: {}")
     (call,) = got.message.tool_calls
     assert call.name == UNREADABLE
@@ -337,7 +337,7 @@ def add(a: float, b: float) -> float:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("worker", ["react", "planner"])
-async def test_a_model_that_never_finds_the_words_fails_its_task_and_a_resume_gives_it_as_many_tries(
+async def test_a_model_that_never_writes_the_format_fails_its_task_and_a_resume_gives_it_as_many_tries(
     worker: Any,
 ) -> None:
     good = {"react": "Answer: 3", "planner": '{"name": "finish", "arguments": {"answer": 3}}'}[worker]
@@ -435,7 +435,7 @@ async def test_a_parser_of_ones_own_reads_and_one_that_breaks_says_so() -> None:
                 assert (result.final_text, deltas) == ("said", [("reasoning", "t"), ("final", "said")])
 
 
-def test_a_model_is_reminded_of_the_words_that_its_parser_reads() -> None:
+def test_a_model_is_reminded_of_the_format_that_its_parser_reads() -> None:
     assert REACT.correction("it was not closed").startswith(
         'Nothing was run: it was not closed. Write "Thought:"'
     )
@@ -491,7 +491,7 @@ async def test_a_typed_answer_is_read_sent_back_when_it_is_wrong_and_seen_as_it_
         assert seen[-1] == right
 
 
-def test_the_planner_is_told_what_finish_takes() -> None:
+def test_the_planner_describes_the_arguments_of_finish() -> None:
     wrapped = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
     assert "The arguments of finish must fit" in PLANNER.ask(request(schema=wrapped)).instructions
     own = {"type": "object", "properties": {"x": {}}, "required": ["x"]}

@@ -50,7 +50,7 @@ def test_an_answer_without_calls_completes_the_task() -> None:
     assert decision == Wait("ended")
 
 
-def test_an_answered_task_waits_when_nobody_finalizes_it() -> None:
+def test_an_answered_task_waits_until_it_is_finalized() -> None:
     assert follow(told(step(), answered(words="4")), finalize=False)[1] == Wait("answered")
 
 
@@ -78,7 +78,7 @@ def test_finished_calls_complete_the_step_and_the_next_one_starts() -> None:
     assert wanted(decision) == ["CallModel s2"]
 
 
-def test_results_stand_in_call_order_whatever_the_order_they_ended_in() -> None:
+def test_results_are_in_call_order_for_any_order_of_ends() -> None:
     state = told(step(), answered("look", "save"), began(0, name="look"), began(1), ended(1), ended(0))
     assert [part.call_id for part in state.messages[-1].parts] == ["s1-0", "s1-1"]
 
@@ -119,7 +119,7 @@ def test_a_return_direct_tool_waits_for_its_siblings() -> None:
 # ------------------------------------------------------------------------------------------- feedback
 
 
-def test_words_that_crossed_with_the_answer_are_read_by_one_more_step() -> None:
+def test_a_message_that_crossed_with_the_answer_is_read_by_one_more_step() -> None:
     words = e.InputReceived((Text("and 3?"),))
     written, decision = follow(told(step(), words, answered(words="4")))
     assert written == [e.StepCompleted("s1", False, "4"), e.StepStarted("s2", 2)]
@@ -134,7 +134,7 @@ def test_a_step_that_is_skipped_although_its_model_answered_leaves_the_question_
     assert [message.role for message in ended.messages] == ["user", "assistant", "tool"]
 
 
-def test_words_after_the_answer_take_the_task_up_again() -> None:
+def test_a_message_after_the_answer_continues_the_task() -> None:
     state = told(
         step(), answered(words="4"), e.StepCompleted("s1", True, "4"), e.InputReceived((Text("sure?"),))
     )
@@ -157,7 +157,7 @@ def test_an_answer_in_the_last_step_completes() -> None:
     assert follow(told(step(), answered(words="4")), rules(Limits(steps=1)))[0][-1].state == "completed"
 
 
-def test_when_the_last_step_ran_tools_a_last_answer_is_asked_for_within_it() -> None:
+def test_after_tools_of_the_last_step_a_last_answer_is_requested_within_it() -> None:
     state = told(ran("look"))
     written, decision = follow(state, rules(Limits(steps=1)))
     assert written == [e.LimitReached("steps", 1, 1)]
@@ -187,7 +187,7 @@ def test_calls_in_a_last_answer_are_refused_and_the_history_stays_well_formed() 
 
 
 @pytest.mark.parametrize("lost_answer", [e.ModelStopped("s1", "crash"), None])
-def test_a_lost_last_answer_is_asked_for_again_or_dropped_with_the_limit(lost_answer: Any) -> None:
+def test_a_lost_last_answer_is_requested_again_or_dropped_with_the_limit(lost_answer: Any) -> None:
     by = rules(Limits(steps=1))
     state = after_the_limit(*([lost_answer] if lost_answer else []))
     assert wanted(follow(state, by)[1]) == ["CallModel s1"]
@@ -322,7 +322,7 @@ def test_a_failed_model_may_end_the_task_degraded_with_what_there_is() -> None:
     assert (end.state, end.reasons) == ("degraded", ("the model failed: down",))
 
 
-def test_a_failed_model_may_pause_and_is_asked_again_afterwards() -> None:
+def test_a_failed_model_may_pause_the_task_and_is_called_again_afterwards() -> None:
     by = rules(on_model_failure="pause")
     state = told(step(), e.ModelFailed("s1", DOWN))
     written, decision = follow(state, by)
@@ -331,7 +331,7 @@ def test_a_failed_model_may_pause_and_is_asked_again_afterwards() -> None:
     assert wanted(follow(lifted, by)[1]) == ["CallModel s1"]
 
 
-def test_a_failed_tool_is_told_to_the_model_by_default() -> None:
+def test_the_model_sees_a_failed_tool_by_default() -> None:
     assert recorded(told(ran("look", outcome="error"))) == e.StepCompleted("s1")
 
 
@@ -381,7 +381,7 @@ def test_a_policy_for_failures_of_one_kind_says_nothing_of_others(source: str, r
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
-def test_words_that_come_while_a_step_is_stopped_are_read_before_its_request(attempt: int) -> None:
+def test_a_message_to_a_stopped_step_is_read_before_its_request(attempt: int) -> None:
     first: list[Any] = [
         e.StepFailed("s1", DOWN),
         e.TaskEnded("failed"),
@@ -447,7 +447,7 @@ def test_what_happened_ends_well_and_what_did_not_starts_again() -> None:
     assert wanted(decided(not_happened)) == ["CallTool s1-0"]
 
 
-def test_the_model_may_be_told_that_the_outcome_is_unknown() -> None:
+def test_the_model_may_see_that_an_outcome_is_unknown() -> None:
     state = told(step(), answered("save"), lost())
     event = recorded(state, rules(on_unknown_outcome="tell_model"))
     assert event.outcome == "unknown"
@@ -463,7 +463,7 @@ def test_an_unknown_outcome_may_fail_the_task_and_the_call_is_not_repeated() -> 
     assert kinds(follow(state, by)[0]) == ["step_started", "step_completed", "step_started"]
 
 
-def test_when_an_unknown_outcome_failed_the_task_nothing_runs_again_and_words_wait_for_the_next_step() -> (
+def test_after_an_unknown_outcome_failed_the_task_nothing_runs_again_and_messages_wait_for_the_next_step() -> (
     None
 ):
     by = rules(on_unknown_outcome="fail")

@@ -86,7 +86,7 @@ def test_a_compensation_that_did_not_happen_ends_when_the_task_is_cancelled_befo
     assert (written[0].call, written[0].outcome) == ("s1-1-undo", "cancelled")
 
 
-def test_a_compensation_that_failed_and_was_asked_for_again_ends_once_when_its_task_is_cancelled() -> None:
+def test_a_compensation_that_failed_and_was_requested_again_ends_once_when_its_task_is_cancelled() -> None:
     failed = e.ToolEnded("s1", "s1-1-undo", "error", error=e.Failure("tool", "error", "no", "s1-1-undo"))
     written = follow(told(*BOOKED, undo("s1-1"), undoing(1), failed, undo("s1-1"), CANCEL))[0]
     assert kinds(written) == ["task_ended"]
@@ -125,7 +125,7 @@ def test_a_pause_between_calls_is_a_pause_at_once(events: list[Any]) -> None:
     assert decided(told(*events, PAUSE)) == Wait("paused")
 
 
-def test_a_last_answer_in_flight_is_not_given_up_because_somebody_speaks() -> None:
+def test_a_message_does_not_cancel_a_last_answer_in_flight() -> None:
     state = told(ran("look"), e.LimitReached("steps", 1, 1), e.ModelStarted("s1", "m", 2, True))
     words = e.InputReceived((Text("quick"),), seq=state.seq + 1)
     apply(state, words)
@@ -160,7 +160,7 @@ def test_compensations_run_newest_first_and_one_at_a_time() -> None:
     assert [undone.verdict for undone in written[0].calls] == ["compensated", "compensated"]
 
 
-def test_a_failed_compensation_stops_the_undo_until_it_is_asked_for_again() -> None:
+def test_a_failed_compensation_stops_the_undo_until_it_is_requested_again() -> None:
     asked, failed = undo("s1-1", "s1-0"), undoing(1, "error")
     assert decided(told(*BOOKED, asked, failed)).reason == "undo_failed"  # type: ignore[union-attr]
     assert effects(decided(told(*BOOKED, asked, failed, undo("s1-1", "s1-0")))) == ["UndoCall s1-1-undo"]
@@ -203,7 +203,7 @@ def test_a_call_found_to_have_happened_ends_before_it_is_compensated() -> None:
     assert isinstance(decision[0], UndoCall)
 
 
-def test_a_rewind_brings_back_what_was_after_the_kept_step() -> None:
+def test_a_rewind_restores_the_state_after_the_kept_step() -> None:
     first = [ran("look"), e.StepCompleted("s1")]
     kept = told(*first)
     state = told(*first, e.InputReceived((Text("more"),)), ran("save", index=2), undo(to=1))
@@ -227,7 +227,7 @@ def test_undoing_feedback_brings_back_the_answer_before_it() -> None:
     assert decided(state, finalize=False) == Wait("answered")
 
 
-def test_words_given_before_the_first_step_come_back_with_it() -> None:
+def test_messages_before_the_first_step_are_restored_with_it() -> None:
     words = e.InputReceived((Text("more"),))
     state = told(words, step(), answered(words="4"), undo(), e.Rewound(0, 1))
     assert [part.text for unread in state.unread for part in unread.parts] == ["go", "more"]
@@ -252,20 +252,20 @@ def forked(*events: Any, kept: int | None = None, then: tuple[Any, ...] = ()) ->
     return fold(start("f"), numbered(e.TaskCreated("math", (Text("go"),), "talk"), *events, fork, *then))
 
 
-def test_a_fork_forgets_what_its_parent_was_asked_to_do() -> None:
+def test_a_fork_drops_the_requests_to_its_parent() -> None:
     for asked in (PAUSE, INTERRUPT, CANCEL, e.LimitReached("steps", 1, 1)):
         state = forked(ran("look"), e.StepCompleted("s1"), asked)
         assert recorded(state) == e.StepStarted("s2", 2)
 
 
-def test_a_best_effort_of_a_fork_is_not_in_its_parents_words() -> None:
+def test_the_partial_answer_of_a_fork_is_not_text_of_its_parent() -> None:
     said = [*step(), answered("look", words="so far"), began(0, name="look"), ended(0), e.StepCompleted("s1")]
     down = e.ModelFailed("s2", e.Failure("model", "server", "down"))
     state = forked(*said, then=(step(2), down))
     assert recorded(state, rules(on_model_failure="degrade")).output == ""
 
 
-def test_what_is_known_of_an_agent_that_was_called_outlasts_its_being_started_again() -> None:
+def test_what_a_called_agent_did_is_still_known_after_its_second_start() -> None:
     spent = (SpentBy("poet", 1, Usage(5, 5)),)
 
     def begins(attempt: int) -> e.Event:
@@ -363,7 +363,7 @@ def test_what_an_event_makes_forgotten(what: str, graph: bool) -> None:
     assert {name: getattr(state, name) for name in fresh} == fresh
 
 
-def test_words_after_the_answer_take_it_back_and_the_worker_is_to_look_at_the_next_one() -> None:
+def test_a_message_after_the_answer_withdraws_it_and_the_worker_finalizes_the_next_one() -> None:
     state = told(step(), answered(words="4"), e.StepCompleted("s1", True, "4"), e.AnswerFinalized("Four."))
     assert (state.finalized, state.output) == (True, "Four.")
     words = e.InputReceived((Text("sure?"),), seq=state.seq + 1, time=state.time)
@@ -405,7 +405,7 @@ def test_a_fork_of_an_ended_task_is_not_ended() -> None:
     assert decided(state, finalize=False) == Wait("answered")
 
 
-def test_what_a_fork_was_given_to_go_on_with_survives_the_undo_of_its_first_step() -> None:
+def test_the_input_of_a_fork_survives_the_undo_of_its_first_step() -> None:
     words = e.InputReceived((Text("instead"),))
     first = [ran("look"), e.StepCompleted("s1")]
     state = forked(*first, then=(words, step(2), answered(words="4", index=2), undo(to=1), e.Rewound(1, 1)))

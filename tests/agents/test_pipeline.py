@@ -116,7 +116,7 @@ async def test_a_wide_fan_runs_all_its_nodes_and_joins_them_in_order(runner: Run
     assert (result.output, result.steps) == (names, 61)
 
 
-async def test_nodes_that_nobody_follows_are_an_object_by_name(runner: Runner) -> None:
+async def test_nodes_without_followers_are_an_object_by_name(runner: Runner) -> None:
     result = await run(runner, Node("a", lambda ctx: 1), Node("b", lambda ctx: [2]))
     assert (result.output, result.final_text) == ({"a": 1, "b": [2]}, '{"a":1,"b":[2]}')
 
@@ -166,7 +166,7 @@ async def test_tools_get_arguments_by_template_by_function_or_none(runner: Runne
     }
 
 
-async def test_the_model_is_asked_beside_the_conversation(runner: Runner) -> None:
+async def test_a_prompt_stays_out_of_the_conversation(runner: Runner) -> None:
     model = ScriptedModel(echo)
     result = await run(
         runner,
@@ -259,7 +259,7 @@ async def test_a_function_that_blocks_holds_no_other_node_up(runner: Runner) -> 
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations("abcd")), ids="".join)
-async def test_whatever_order_four_nodes_end_in_state_and_answer_are_the_same(
+async def test_state_and_answer_do_not_depend_on_the_order_in_which_nodes_end(
     runner: Runner, order: tuple[str, ...]
 ) -> None:
     gates = Gates()
@@ -423,7 +423,7 @@ async def test_a_node_that_fails_fails_the_task_and_is_run_again_alone(runner: R
     assert (result.output, sorted(ran)) == ({"a": "a", "b": "b", "c": "c"}, ["a", "b", "b", "c"])
 
 
-async def test_a_question_that_failed_is_asked_again_as_the_next_attempt(runner: Runner) -> None:
+async def test_a_failed_prompt_is_sent_again_as_the_next_attempt(runner: Runner) -> None:
     model = ScriptedModel([fail(500), fail(500), "fine"])
     result = await run(runner, Node("a", Ask("go")), model=model)
     for state in ("failed", "completed"):
@@ -677,7 +677,7 @@ async def test_the_first_step_of_several_that_may_begin_begins_alone(runner: Run
         assert ran[-1] == name
 
 
-async def test_words_after_the_answer_run_the_pipeline_once_more(runner: Runner) -> None:
+async def test_a_message_after_the_answer_runs_the_pipeline_again(runner: Runner) -> None:
     nodes = (Node("a", lambda ctx: len(ctx.step.messages)), Node("b", known, after="a"))
     task = await runner.create_task(agent_of(*nodes), "go")
     while not (await runner.run_step(task)).is_last:
@@ -688,7 +688,7 @@ async def test_words_after_the_answer_run_the_pipeline_once_more(runner: Runner)
     assert (result.state, result.output, result.steps) == ("completed", {"a": 3}, 4)
 
 
-async def test_a_step_that_is_undone_after_words_does_not_bring_back_the_answer_before_them(
+async def test_an_undo_after_a_message_does_not_restore_the_answer_before_it(
     runner: Runner,
 ) -> None:
     nodes = (Node("a", lambda ctx: len(ctx.step.messages)), Node("b", known, after="a"))

@@ -29,7 +29,7 @@ DONE_AGAIN = SubTask("2.a", "do another a", (), result="AA")
 FAILED = SubTask("1.b", "do b", ("1.a",), failure="no luck")
 
 
-def test_sub_tasks_are_known_by_the_number_of_their_plan() -> None:
+def test_the_id_of_a_sub_task_begins_with_the_number_of_its_plan() -> None:
     made = plan(sub("a"), sub("b", "a"), sub("c", "a", "b", "a"))
     assert waits(made) == {"1.a": (), "1.b": ("1.a",), "1.c": ("1.a", "1.b")}
     assert (made.kept, made.dropped) == ((), ())
@@ -57,7 +57,7 @@ def test_what_an_earlier_refinement_dropped_is_not_dropped_again() -> None:
 
 
 @pytest.mark.parametrize("again", [sub("1.a"), sub("a"), sub("1.a", task="told in other words")])
-def test_an_ended_sub_task_that_is_told_of_again_is_kept_and_not_run_again(again: Any) -> None:
+def test_a_repeated_sub_task_that_succeeded_keeps_its_result_and_does_not_run_again(again: Any) -> None:
     made = plan(again, sub("c", again["id"]), number=2, known=(DONE, FAILED))
     assert waits(made) == {"2.c": ("1.a",)}
     assert made.kept == ("1.a",)
@@ -152,7 +152,7 @@ def test_a_refined_plan_that_cannot_be_carried_out_says_why(sub_tasks: Any, why:
     assert why in str(caught.value)
 
 
-def test_the_model_is_told_what_each_sub_task_came_to() -> None:
+def test_the_message_about_a_plan_has_the_result_of_each_sub_task() -> None:
     words = describe_ended_plan(1, (DONE, FAILED), last=False)
     assert "1.a: do a\nResult: A" in words
     assert "1.b: do b\nIt did not end well: no luck" in words

@@ -94,12 +94,12 @@ def check_stream(dialect: str, text: str, cut: Callable[[], int]) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "case"), CASES, ids=named)
-def test_what_is_told_while_it_comes_is_what_it_means_in_the_end(dialect: str, case: Case) -> None:
+def test_deltas_add_up_to_the_reading_of_the_whole_text(dialect: str, case: Case) -> None:
     for size in (1, 2, 3, 7, 1_000):
         check_stream(dialect, case.text, lambda size=size: size)
 
 
-def test_arguments_are_told_as_they_are_written() -> None:
+def test_arguments_become_deltas_as_they_are_written() -> None:
     text = 'Thought: x\nAction: add\nAction Input: ```json\n{"a": "}", "b": [1]}\n```\n'
     spoken = DIALECTS["react"]
     answer = spoken.read(ModelAnswer(Message("assistant", (Text(text),))), REQUEST)
@@ -107,7 +107,7 @@ def test_arguments_are_told_as_they_are_written() -> None:
     assert told == ("x", "", "add", '{"a": "}", "b": [1]}')
 
 
-def test_no_word_of_the_protocol_is_ever_told_as_an_answer() -> None:
+def test_no_marker_of_the_protocol_becomes_a_delta_of_the_answer() -> None:
     reader = DIALECTS["react"].delta_reader(REQUEST)
     told = [list(reader.feed(letter)) for letter in "Thought: x\nAnswer: five\nObserv"]
     words = [delta.text for deltas in told for delta in deltas if isinstance(delta, TextDelta)]

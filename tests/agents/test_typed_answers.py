@@ -37,13 +37,13 @@ def test_a_right_answer_is_the_last_step() -> None:
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", []])
-def test_119_a_right_answer_may_be_nothing(value: Any) -> None:
+def test_a_right_answer_may_be_none(value: Any) -> None:
     state = told(asked(), said("s1", e.TypedAnswer(value)))
     end = recorded(state, TYPED)
     assert (end.last, end.output) == (True, value)
 
 
-def test_a_wrong_answer_ends_its_step_and_is_told_to_the_model() -> None:
+def test_a_wrong_answer_ends_its_step_and_goes_back_to_the_model() -> None:
     state = told(asked(), said("s1", WRONG))
     assert (state.messages[-1].role, state.messages[-1].text, state.rejected) == ("user", "x: missing", 1)
     end = recorded(state, TYPED)
@@ -122,13 +122,13 @@ def test_the_same_wrong_answer_time_and_again_is_no_circle_of_calls() -> None:
     assert recorded(told(wrong, ends[0], e.StepCompleted("s1"), other, ends[1]), by) == e.StepCompleted("s2")
 
 
-def test_a_wrong_last_answer_is_said_and_nobody_asks_for_another() -> None:
+def test_a_wrong_last_answer_is_reported_and_not_requested_again() -> None:
     looked = [*asked(), *said("s1", None, "look"), e.ToolStarted("s1", "s1-0"), e.ToolEnded("s1", "s1-0")]
     state = told(looked, e.LimitReached("steps", 1, 1), e.ModelStarted("s1", "m", 2, True), said("s1", WRONG))
     assert (state.messages[-1].role, state.rejected) == ("assistant", 0)
 
 
-def test_words_that_are_edited_before_a_wrong_answer_is_asked_for_again_leave_what_was_called_there() -> None:
+def test_an_edit_before_the_retry_of_a_wrong_answer_leaves_the_calls_of_the_step() -> None:
     error = e.Failure("model", "invalid_output", "no")
     wrong = said("s1", e.TypedAnswer(None, "no", "s1-0"), "final_answer", "save", finish="tool_calls")
     state = told(
@@ -142,7 +142,7 @@ def test_words_that_are_edited_before_a_wrong_answer_is_asked_for_again_leave_wh
 
 
 @pytest.mark.parametrize("typed", [RIGHT, None], ids=["right", "refused"])
-def test_an_answer_that_crossed_with_words_is_not_the_last(typed: Any) -> None:
+def test_an_answer_that_crossed_with_a_message_is_not_the_last(typed: Any) -> None:
     state = told(
         asked(), e.InputReceived((Text("and?"),)), said("s1", typed, finish="stop" if typed else "refusal")
     )
@@ -163,13 +163,13 @@ def answered_late() -> TaskState:
     return told(asked(), said("s1", RIGHT), e.LimitReached("seconds", 1, 2))
 
 
-def test_an_answer_that_is_there_when_time_is_up_is_kept() -> None:
+def test_an_answer_before_the_limit_on_time_is_kept() -> None:
     by = rules(Limits(seconds=1), output_retries=1)
     end = recorded(answered_late(), by)
     assert (end.kind, end.state, end.output) == ("task_ended", "degraded", {"x": 1})
 
 
-def test_words_that_are_no_answer_are_not_kept_when_time_is_up() -> None:
+def test_text_that_is_no_answer_is_dropped_at_the_limit_on_time() -> None:
     state = told(asked(), said("s1", WRONG), e.LimitReached("seconds", 1, 2))
     end = recorded(state, rules(Limits(seconds=1), output_retries=1))
     assert (end.state, end.output) == ("degraded", None)

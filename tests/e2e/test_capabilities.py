@@ -81,7 +81,7 @@ def said(result: RunResult) -> list[tuple[str, str]]:
 # --------------------------------------------------------------------------------- steps and workers
 
 
-async def test_row_23_steps_run_beside_each_other_bounded_and_are_merged_in_the_order_of_the_plan(
+async def test_parallel_steps_are_bounded_and_merged_in_the_order_of_the_plan(
     runner: Runner,
 ) -> None:
     running, most = 0, 0
@@ -105,7 +105,7 @@ async def test_row_23_steps_run_beside_each_other_bounded_and_are_merged_in_the_
     assert {len(request.messages) for request in requests(agent)} == {1}  # none saw a sibling's words
 
 
-async def test_row_24_a_step_that_is_not_ready_becomes_ready_when_what_it_waits_for_has_ended(
+async def test_a_step_becomes_ready_when_the_steps_it_waits_for_have_ended(
     runner: Runner,
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
@@ -139,7 +139,7 @@ async def test_row_24_a_step_that_is_not_ready_becomes_ready_when_what_it_waits_
         ("optional", "abc", "completed", ""),
     ],
 )
-async def test_row_25_the_join_says_how_many_have_to_end_well_and_so_decides_the_run(
+async def test_the_join_decides_how_many_steps_have_to_succeed(
     runner: Runner, join: Any, fails: str, state: str, reached: str
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
@@ -180,7 +180,7 @@ async def one_call(ctx: StepContext) -> StepResult:
     [(Countdown(), "from 3 to 0", 3), (one_call, 3, 1), (Decider(function_calling.decide), "It is 3.", 2)],
     ids=["AgentWorker", "function", "Decider"],
 )
-async def test_row_27_an_algorithm_of_ones_own_gets_all_that_a_task_can_do(
+async def test_a_custom_worker_has_all_that_a_task_can_do(
     runner: Runner, worker: Any, output: Any, steps: int
 ) -> None:
     agent = agent_of(call("add", a=1, b=2), text("It is 3."), worker=worker)
@@ -193,7 +193,7 @@ async def test_row_27_an_algorithm_of_ones_own_gets_all_that_a_task_can_do(
     assert (again.state, again.output, again.steps) == ("completed", output, steps)
 
 
-async def test_row_28_a_plain_function_is_an_agent_and_needs_no_event_loop(runner: Runner) -> None:
+async def test_a_plain_function_is_an_agent_and_needs_no_event_loop(runner: Runner) -> None:
     def shout(ctx: StepContext) -> StepResult:
         text = "".join(getattr(part, "text", "") for part in ctx.task_input)
         rounds = ctx.input or 0
@@ -210,7 +210,7 @@ async def test_row_28_a_plain_function_is_an_agent_and_needs_no_event_loop(runne
     )
 
 
-async def test_row_29_react_reads_what_models_write_around_the_protocol(runner: Runner) -> None:
+async def test_react_reads_what_models_write_around_the_protocol(runner: Runner) -> None:
     wrapped = (
         "Sure!\n**Thought:** I add.\n**Action:** add\nAction Input: ```json\n"
         '{"a": 1, "b": 2,}\n```\nObservation: 7'
@@ -224,7 +224,7 @@ async def test_row_29_react_reads_what_models_write_around_the_protocol(runner: 
     assert "7" not in str([message.text for message in last.messages])  # what it made up counts for nothing
 
 
-async def test_row_126_a_worker_criticises_and_improves_its_own_drafts(runner: Runner) -> None:
+async def test_a_worker_criticises_and_improves_its_own_drafts(runner: Runner) -> None:
     agent = Agent(ScriptedModel(reflection.script), instructions=reflection.WRITER, worker=reflection.reflect)
     result = await runner.run(agent, "What is a lease?", thread_id="talk")
     first, critic, second, content = requests(agent)
@@ -242,7 +242,7 @@ async def test_row_126_a_worker_criticises_and_improves_its_own_drafts(runner: R
 # -------------------------------------------------------------------------------- models and tools
 
 
-async def test_row_32_a_forced_tool_is_forced_once(runner: Runner) -> None:
+async def test_a_forced_tool_is_forced_once(runner: Runner) -> None:
     agent = agent_of(
         call("add", a=1, b=2),
         call("look", what="it"),
@@ -253,7 +253,7 @@ async def test_row_32_a_forced_tool_is_forced_once(runner: Runner) -> None:
     assert [request.tool_choice for request in requests(agent)] == ["add", "auto", "auto"]
 
 
-async def test_row_34_a_result_is_the_answer_only_on_success_and_its_siblings_run(runner: Runner) -> None:
+async def test_a_result_is_the_answer_only_on_success_and_its_siblings_run(runner: Runner) -> None:
     ran: list[str] = []
 
     @tool(read_only=True, return_direct=True)
@@ -276,16 +276,14 @@ async def test_row_34_a_result_is_the_answer_only_on_success_and_its_siblings_ru
 
 
 @pytest.mark.parametrize(("steps", "state"), [(2, "completed"), (1, "degraded")])
-async def test_row_35_an_answer_that_comes_with_the_last_step_counts(
-    runner: Runner, steps: int, state: str
-) -> None:
+async def test_an_answer_that_comes_with_the_last_step_counts(runner: Runner, steps: int, state: str) -> None:
     agent = agent_of(call("add", a=1, b=2), text("It is 3."))
     result = await runner.run(agent, "1 + 2?", options=RunOptions(limits=Limits(steps=steps)))
     assert (result.state, result.final_text, result.steps) == (state, "It is 3.", steps)
     assert bool(result.degraded_reasons) == (state == "degraded")
 
 
-async def test_row_36_the_model_is_told_how_many_steps_are_left_if_one_wants(runner: Runner) -> None:
+async def test_the_model_may_see_how_many_steps_are_left(runner: Runner) -> None:
     agent = agent_of(call("add", a=1, b=2), text("3"), instructions="Add.")
     limits = Limits(steps=3)
     await runner.run(agent, "go", options=RunOptions(limits=limits, tell_steps_left=True))
@@ -305,7 +303,7 @@ async def test_row_36_the_model_is_told_how_many_steps_are_left_if_one_wants(run
         ),
     ],
 )
-async def test_row_50_what_cannot_be_read_goes_back_to_the_model_a_bounded_number_of_times(
+async def test_an_unreadable_answer_goes_back_to_the_model_a_bounded_number_of_times(
     runner: Runner, worker: Any, wrong: str, right: str
 ) -> None:
     agent = agent_of(wrong, wrong, right, worker=worker)
@@ -318,7 +316,7 @@ async def test_row_50_what_cannot_be_read_goes_back_to_the_model_a_bounded_numbe
     assert (failed.state, len(requests(endless))) == ("failed", 3)
 
 
-async def test_row_50_arguments_that_were_cut_off_run_nothing_and_are_told(runner: Runner) -> None:
+async def test_arguments_that_were_cut_off_run_nothing_and_the_model_sees_why(runner: Runner) -> None:
     agent = agent_of(call_raw("add", '{"a": 1, "b":'), call("add", a=1, b=2), text("3"))
     result = await runner.run(agent, "1 + 2?")
     assert [execution.outcome for execution in result.tool_executions] == ["invalid", "ok"]
@@ -336,7 +334,7 @@ class City:
     people: int
 
 
-async def test_row_118_an_answer_is_of_its_type_or_goes_back_to_the_model_with_what_is_wrong(
+async def test_an_answer_of_the_wrong_type_goes_back_to_the_model_with_the_problem(
     runner: Runner,
 ) -> None:
     wrong, right = (
@@ -356,7 +354,7 @@ async def test_row_118_an_answer_is_of_its_type_or_goes_back_to_the_model_with_w
 @pytest.mark.parametrize(
     ("kind", "answer"), [(bool, False), (int, 0), (str | None, None), (list[int], []), (dict[str, int], {})]
 )
-async def test_row_119_an_answer_that_is_falsy_is_an_answer(runner: Runner, kind: Any, answer: Any) -> None:
+async def test_an_answer_that_is_falsy_is_an_answer(runner: Runner, kind: Any, answer: Any) -> None:
     given = answer if isinstance(answer, dict) else {"answer": answer}
     typed = agent_of(call("final_answer", **given), text("not asked"), output_type=kind)
     result = await runner.run(typed, "So?")
@@ -379,7 +377,7 @@ async def research(topic: str) -> ToolOutput:
     )
 
 
-async def test_row_120_the_sources_of_all_steps_are_collected_in_call_order(runner: Runner) -> None:
+async def test_the_sources_of_all_steps_are_collected_in_call_order(runner: Runner) -> None:
     both = turn(calls=[call("research", topic="slow"), call("research", topic="quick")])
     agent = agent_of(both, call("research", topic="last"), text("All."), tools=[research])
     result = await runner.run(agent, "go")
@@ -389,7 +387,7 @@ async def test_row_120_the_sources_of_all_steps_are_collected_in_call_order(runn
     assert [source["title"] for source in left.sources] == ["slow", "index", "quick"]
 
 
-async def test_row_121_what_tools_make_is_kept_with_the_task_under_an_id(runner: Runner) -> None:
+async def test_artifacts_of_tools_are_stored_with_the_task_under_an_id(runner: Runner) -> None:
     result = await runner.run(agent_of(call("research", topic="oaks"), text("Done."), tools=[research]), "go")
     [made] = result.artifacts
     assert (made.name, made.media_type, made.size) == ("oaks.txt", "text/plain", 4)
@@ -399,7 +397,7 @@ async def test_row_121_what_tools_make_is_kept_with_the_task_under_an_id(runner:
 
 
 @pytest.mark.parametrize("worker", ["function_calling", "react"])
-async def test_row_122_pictures_and_files_reach_the_model_with_the_words(runner: Runner, worker: Any) -> None:
+async def test_images_and_files_reach_the_model_with_the_text(runner: Runner, worker: Any) -> None:
     @tool(read_only=True)
     async def snap() -> list[Any]:
         """Take a picture."""
@@ -417,7 +415,7 @@ async def test_row_122_pictures_and_files_reach_the_model_with_the_words(runner:
     assert result.state == "completed"
 
 
-async def test_row_123_a_new_thread_is_a_new_conversation(runner: Runner) -> None:
+async def test_a_new_thread_is_a_new_conversation(runner: Runner) -> None:
     agent = agent_of("Hello.", tools=[])
     await runner.run(agent, "I am Ada.", thread_id="first")
     await runner.run(agent, "Who am I?", thread_id="first")
@@ -428,7 +426,7 @@ async def test_row_123_a_new_thread_is_a_new_conversation(runner: Runner) -> Non
     assert len({"first", elsewhere.thread_id, unnamed.thread_id}) == 3
 
 
-async def test_row_124_instructions_are_worked_out_once_for_each_run(runner: Runner) -> None:
+async def test_a_function_of_instructions_is_called_once_per_run(runner: Runner) -> None:
     asked: list[str] = []
 
     def instructions(run: RunContext[str]) -> str:

@@ -62,7 +62,7 @@ async def test_the_second_example_of_the_readme(
 
 
 @pytest.mark.anyio
-async def test_a_stream_brings_the_words_as_they_come_and_the_same_result(serve: Any, model: str) -> None:
+async def test_a_stream_has_the_text_as_it_comes_and_the_same_result(serve: Any, model: str) -> None:
     serve(turn(text("Let me see."), call("multiply", a=121, b=3)), text("It is 363, I am sure."))
     async with Runner("memory:") as runner:
         async with runner.run_stream(calculator(model), QUESTION) as stream:

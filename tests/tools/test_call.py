@@ -44,7 +44,7 @@ async def test_an_async_tool_runs_in_the_loop(ctx: Ctx) -> None:
     assert await run(where, ctx, a=1) == [1, True]
 
 
-async def test_a_sync_tool_runs_in_a_thread_and_holds_up_nobody(ctx: Ctx) -> None:
+async def test_a_sync_tool_runs_in_a_thread_and_does_not_block_the_loop(ctx: Ctx) -> None:
     @tool
     def where(a: int) -> list[Any]:
         time.sleep(0.05)
@@ -274,7 +274,7 @@ async def test_a_tool_that_ends_in_spite_of_its_cancellation_has_its_result(ctx:
     assert await call == "written"
 
 
-async def test_a_cancelled_call_in_a_thread_is_told_and_awaited_until_it_has_ended(ctx: Ctx) -> None:
+async def test_a_cancelled_call_in_a_thread_is_signalled_and_awaited_until_it_has_ended(ctx: Ctx) -> None:
     begun = threading.Event()
 
     @tool
@@ -374,7 +374,7 @@ async def test_with_too_many_abandoned_calls_a_new_one_is_refused_and_says_why(c
     assert await run(deaf, ctx) is None
 
 
-async def test_a_call_that_waits_for_a_thread_gets_the_place_of_one_that_is_given_up(
+async def test_a_call_that_waits_for_a_thread_gets_that_of_an_abandoned_call(
     ctx: Ctx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads_module, "_pool", None)
@@ -488,7 +488,7 @@ def test_tools_in_threads_work_from_one_loop_after_another(ctx: Ctx) -> None:
     assert [asyncio.run(run(plus, ctx, a=n)) for n in range(3)] == [1, 2, 3]
 
 
-def test_a_thread_that_ends_after_its_loop_harms_nobody(ctx: Ctx) -> None:
+def test_a_thread_may_end_after_its_loop(ctx: Ctx) -> None:
     let_go = threading.Event()
 
     @tool

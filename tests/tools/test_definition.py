@@ -81,7 +81,7 @@ def test_saying_that_a_tool_is_not_read_only_is_a_declaration() -> None:
     assert tool(read_only=False)(plus).spec.declared
 
 
-def test_a_tool_given_again_takes_further_options_and_stays_itself() -> None:
+def test_a_tool_passed_to_tool_again_gets_more_options_and_stays_unchanged() -> None:
     first = tool(plus, read_only=True)
     second = tool(first, name="sum", return_direct=True)
     assert (second.spec.name, second.spec.read_only, second.spec.return_direct) == ("sum", True, True)
@@ -159,7 +159,7 @@ def test_what_cannot_be_a_tool_is_refused_naming_tool_and_field(fn, options, fie
     assert isinstance(caught.value, ValueError)
 
 
-def test_what_is_said_when_a_tool_is_given_again_comes_before_what_was_said_first() -> None:
+def test_later_options_of_a_tool_come_before_earlier_ones() -> None:
     @tool(name="first", read_only=True, timeout=1)
     def look() -> str:
         """Look."""

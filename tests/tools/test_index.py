@@ -76,7 +76,7 @@ def test_a_request_over_all_of_them_costs_little() -> None:
 # ------------------------------------------------------------------------------------- what it looks at
 
 
-def test_the_words_of_the_model_bring_what_it_wants_next() -> None:
+def test_the_text_of_the_model_selects_the_tool_it_plans_to_call() -> None:
     index = ToolIndex(top=4)
     ask = "Look after ticket 17."
     assert "billing_refund_payment" not in offered(index, ask)
@@ -85,7 +85,7 @@ def test_the_words_of_the_model_bring_what_it_wants_next() -> None:
         assert "billing_refund_payment" in names
 
 
-def test_what_a_tool_returned_brings_what_it_speaks_of() -> None:
+def test_a_result_selects_the_tool_that_it_mentions() -> None:
     asked = Message("assistant", (ToolCall("s1-0", "helpdeskFetchTicket", {"id": "17"}),))
     result = ToolResult("s1-0", "helpdeskFetchTicket", (Text("Where is my parcel? When does it arrive?"),))
     index = ToolIndex(top=6)
@@ -93,17 +93,17 @@ def test_what_a_tool_returned_brings_what_it_speaks_of() -> None:
     assert "shop_track_shipment" in offered(index, "Look after ticket 17.", asked, Message("tool", (result,)))
 
 
-def test_newer_words_of_a_person_count_more_than_what_the_task_began_with() -> None:
+def test_a_newer_message_of_the_user_counts_more_than_the_input_of_the_task() -> None:
     index = ToolIndex(top=3)
     names = offered(index, "Pause the subscription of Acme.", "No, send a payment reminder for the invoice.")
     assert "billing_send_payment_reminder" in names
 
 
-def test_words_that_say_nothing_leave_it_to_what_the_task_began_with() -> None:
+def test_a_message_without_significant_words_leaves_the_input_of_the_task() -> None:
     assert "billing_pause_subscription" in offered(ToolIndex(), "Pause the subscription of Acme.", "Hurry!")
 
 
-def test_an_answer_from_before_the_person_spoke_does_not_take_the_place_of_what_they_want() -> None:
+def test_an_answer_before_the_message_does_not_outweigh_the_message() -> None:
     before = Message("assistant", (Text("The door is open and the room is warmer."),))
     index = ToolIndex(top=3)
     ask = "Void the invoice."
@@ -115,7 +115,7 @@ def test_an_answer_from_before_the_person_spoke_does_not_take_the_place_of_what_
     assert "billing_void_invoice" in yes
 
 
-def test_what_tools_returned_before_the_model_spoke_counts_no_more() -> None:
+def test_results_before_the_last_answer_do_not_count() -> None:
     asked = Message("assistant", (ToolCall("s1-0", "helpdeskFetchTicket", {}),))
     result = Message("tool", (ToolResult("s1-0", "helpdeskFetchTicket", (Text("Where is my parcel?"),)),))
     said = Message("assistant", (Text("Hm."), ToolCall("s2-0", "helpdeskEscalateTicket", {})))
@@ -125,7 +125,7 @@ def test_what_tools_returned_before_the_model_spoke_counts_no_more() -> None:
     assert {"helpdeskFetchTicket", "helpdeskEscalateTicket"} <= names
 
 
-def test_of_long_words_the_head_and_the_tail_are_read() -> None:
+def test_the_head_and_the_tail_of_a_long_message_are_read() -> None:
     padding = "lorem ipsum dolor " * 1_000
     for words in (f"Void the invoice. {padding}", f"{padding} Void the invoice."):
         assert "billing_void_invoice" in offered(ToolIndex(), words)
@@ -150,7 +150,7 @@ def test_a_tool_that_was_called_a_moment_ago_stays_whether_it_was_offered_or_not
     assert "fleet_open_door" not in offered(index, "Void invoice 5.", asked, results, *much)
 
 
-def test_names_in_humps_and_words_in_other_forms_are_found() -> None:
+def test_names_in_humps_and_inflected_words_are_found() -> None:
     @tool(read_only=True)
     def getHTTPStatus(pageURL: str) -> str:  # noqa: N802, N803
         """Probe."""
@@ -174,7 +174,7 @@ def test_names_in_humps_and_words_in_other_forms_are_found() -> None:
 @pytest.mark.parametrize(
     "words", ["", "!?", 'NEAR("x" OR * AND', "the of and", "会议室", "\x00", "\ud800", "x" * 100_000]
 )
-def test_words_that_find_nothing_offer_nothing(words: str) -> None:
+def test_a_message_that_finds_nothing_offers_nothing(words: str) -> None:
     assert offered(ToolIndex(), words) == set()
     assert offered(ToolIndex(always=["fleet_open_door"]), words) == {"fleet_open_door"}
 
@@ -185,7 +185,7 @@ def test_an_agent_with_no_more_tools_than_that_offers_them_all() -> None:
     assert offered(ToolIndex(top=8), "Hello.", tools=[]) == set()
 
 
-def test_of_tools_that_fit_as_well_the_first_ones_are_offered() -> None:
+def test_of_tools_with_equal_scores_the_first_ones_are_offered() -> None:
     twins = [
         tool(lambda: None, name=f"t{n}", description="Tell the time.", read_only=True) for n in range(20)
     ]
@@ -197,7 +197,7 @@ def test_of_tools_that_fit_as_well_the_first_ones_are_offered() -> None:
     }
 
 
-def test_two_indexes_offer_the_same_and_one_may_be_asked_by_many_threads() -> None:
+def test_two_indexes_offer_the_same_and_threads_may_share_one() -> None:
     shared, first = ToolIndex(), ToolIndex()
     expected = {words: offered(first, words) for words in REQUESTS}
     seen: list[bool] = []
@@ -244,7 +244,7 @@ class Meaning:
         return [[float(any(w in text.lower() for w in words)) for words in self.THINGS] for text in texts]
 
 
-def test_an_embedding_finds_what_words_do_not() -> None:
+def test_an_embedding_finds_tools_that_words_do_not() -> None:
     meaning = Meaning()
     ask = "Mach bitte die Tür auf!"
     assert "fleet_open_door" not in offered(ToolIndex(), ask)
@@ -253,7 +253,7 @@ def test_an_embedding_finds_what_words_do_not() -> None:
     assert "fleet_open_door" in offered(ToolIndex(top=3, embed=meaning), ask)
 
 
-def test_the_vectors_of_tools_are_asked_for_once_in_batches() -> None:
+def test_the_vectors_of_tools_are_computed_once_in_batches() -> None:
     meaning = Meaning()
     index = ToolIndex(embed=meaning)
     for words in ("Die Tür", "Urlaub", "Rechnung"):
@@ -270,7 +270,7 @@ def test_without_its_extra_an_embedding_is_refused_at_once(monkeypatch: pytest.M
     assert "fleet_open_door" in offered(ToolIndex(), "Open the door.")
 
 
-def test_what_is_not_like_any_tool_offers_nothing() -> None:
+def test_a_message_unlike_any_tool_offers_nothing() -> None:
     assert offered(ToolIndex(embed=Meaning(), lexical=False), "Guten Tag!") == set()
 
 

@@ -61,7 +61,7 @@ async def test_a_program_is_run_without_a_shell_in_a_folder_with_an_environment_
     assert run_process_sync("cat", input=b"raw").stdout == "raw"
 
 
-async def test_an_exit_code_is_an_error_that_tells_what_was_said_or_a_result_if_it_is_not_checked():
+async def test_an_exit_code_is_an_error_with_the_output_or_a_result_if_it_is_not_checked():
     with pytest.raises(ToolError, match=r"^sh ended with exit code 3: no such thing$"):
         await run_process("sh", "-c", "echo out; echo no such thing >&2; exit 3")
     with pytest.raises(ToolError, match=r"^sh ended with signal 9, and said nothing$"):
@@ -74,7 +74,7 @@ async def test_an_exit_code_is_an_error_that_tells_what_was_said_or_a_result_if_
         await run_process("true", cwd="/no/such/folder")
 
 
-async def test_what_is_kept_of_a_huge_output_is_bounded_and_says_so():
+async def test_a_huge_output_is_cut_with_a_mark():
     script = "print('begin' + 50_000_000 * '.' + 'end')"
     result = await run_process(sys.executable, "-c", script, max_bytes=1_000)
     assert result.stdout.startswith("begin....")
@@ -131,7 +131,7 @@ async def test_what_a_program_leaves_behind_ends_with_it(tmp_path):
     assert_gone([int(result.stdout)])
 
 
-async def test_whoever_is_cancelled_is_never_given_a_result_that_arrived_just_then():
+async def test_a_cancelled_caller_gets_no_result_that_arrived_at_the_same_time():
     chance = random.Random(1)
     for _ in range(40):
         running = asyncio.ensure_future(run_process("true"))

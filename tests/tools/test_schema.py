@@ -272,7 +272,7 @@ def test_what_a_model_sends_becomes_what_the_function_wants() -> None:
         ([1], "arguments: should be an object, got a list"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_in_one_clause_each(arguments: Any, text: str) -> None:
+def test_each_wrong_argument_is_one_clause_of_the_error(arguments: Any, text: str) -> None:
     with pytest.raises(ToolArgumentsInvalid) as caught:
         book.validate(arguments)
     assert str(caught.value) == text
