@@ -193,7 +193,7 @@ class StepFailed(TaskStateError):
 
 
 class AlreadyFinalized(TaskStateError):
-    """Newer words follow the task's own in its thread, so they cannot be taken back: fork instead."""
+    """Newer messages follow the task's own in its thread, so these cannot be taken back: fork instead."""
 
 
 class AlreadyDecided(TaskStateError):
@@ -293,7 +293,7 @@ class ModelError(TreadleError):
     """A model provider refused or failed.
 
     Args:
-        message: the provider's own words, shortened.
+        message: the provider's own message, shortened.
         kind: what kind of failure, from a closed list, judged by type, status and headers.
         status: the HTTP status, if there was one.
         retry_after: seconds the provider asks to wait, if it said so.

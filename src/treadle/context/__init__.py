@@ -1,1 +1,1 @@
-"""What a model sees of a long conversation: windows of so many tokens, and words for summaries. Pure functions."""
+"""What a model sees of a long conversation: windows of so many tokens, transcripts for summaries. Pure functions."""

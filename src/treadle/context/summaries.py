@@ -1,4 +1,4 @@
-"""Words for summaries: what a model is told to summarise, as text."""
+"""Transcripts for summaries: what a model is asked to summarise, as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.core.observation import bounded
 from treadle.core.tokens import text_tokens
 
 PART_CHARS: Final = 2_000
-"""How much of one part of a message is told, in characters."""
+"""How many characters of one part of a message are included."""
 
 
 def transcript(previous: str | None, turns: Sequence[Sequence[Message]], limit: int) -> tuple[str, int]:
@@ -19,27 +19,27 @@ def transcript(previous: str | None, turns: Sequence[Sequence[Message]], limit: 
 
     Args:
         previous: the summary of what came before, if there is one.
-        turns: messages by task, the oldest first; the first one is told whole even if it is too long.
+        turns: messages by task, the oldest first; the first one is included whole even if it is too long.
         limit: tokens.
     """
-    told = [f"[summary of what came before]\n{previous}"] if previous else []
-    spent = sum([text_tokens(text) for text in told])
+    texts = [f"[summary of what came before]\n{previous}"] if previous else []
+    spent = sum([text_tokens(text) for text in texts])
     held = 0
     for turn in turns:
-        text = "\n".join([_told(message) for message in turn])
+        text = "\n".join([_message_text(message) for message in turn])
         spent += text_tokens(text)
         if held and spent > limit:
             break
-        told.append(text)
+        texts.append(text)
         held += 1
-    return "\n\n".join(told), held
+    return "\n\n".join(texts), held
 
 
-def _told(message: Message) -> str:
-    return f"[{message.role}] " + "\n".join([_part(part) for part in message.parts])
+def _message_text(message: Message) -> str:
+    return f"[{message.role}] " + "\n".join([_part_text(part) for part in message.parts])
 
 
-def _part(part: Part) -> str:
+def _part_text(part: Part) -> str:
     if isinstance(part, Text):
         return bounded(part.text, PART_CHARS)
     if isinstance(part, ToolCall):

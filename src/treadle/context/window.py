@@ -1,8 +1,8 @@
 """A window on a growing conversation: its newest part, of at most so many tokens, and what it must not lose.
 
-    [system words, summary, the task's own input]  [a note of what is left out]  [the newest messages]
+    [system messages, summary, the task's own input]  [a note of what is left out]  [the newest messages]
 
-The window follows the conversation message by message and looks at each once. When it is full it is cut down to three
+The window follows the conversation message by message and reads each once. When it is full it is cut down to three
 quarters at once, so that the beginning of requests stays the same for many steps: providers keep what they have read.
 Where it begins follows from the messages alone, so a task that is taken up elsewhere goes on with the same window. It
 begins between turns, or, within the task's own turn, between steps: a call is never parted from its result.

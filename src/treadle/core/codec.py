@@ -251,7 +251,7 @@ _PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
 
 def encode_part(part: Any) -> Any:
     """Return a message part as JSON data."""
-    # Most parts are plain words: they are written as just that.
+    # Most parts are text without meta: they are written as plain strings.
     kind = type(typing.cast("object", part))
     if kind is Text and part.meta is None:
         return part.text

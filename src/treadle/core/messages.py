@@ -12,7 +12,7 @@ Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 IN_WORDS: Final[Json] = {"dialect": "text"}
-"""The `meta` of a thought, or of an unreadable call, that a model wrote in words, and not in its provider's form."""
+"""The `meta` of a thought, or of an unreadable call, that a model wrote as text, not in its provider's form."""
 
 UNSEEN: Final[Json] = {"dialect": "text", "unseen": True}
 """The `meta` of what a model wrote between tags as its thinking: kept, and not shown to any model again."""
@@ -95,7 +95,7 @@ class ToolResult:
 
     @property
     def text(self) -> str:
-        """The words of the observation."""
+        """The text of the observation."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
@@ -113,7 +113,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The words said, without reasoning and tool traffic."""
+        """The text of the message, without reasoning, calls and results."""
         return "".join([part.text for part in self.parts if isinstance(part, Text)])
 
     @property

@@ -128,7 +128,7 @@ class Tries:
     """What is known of a question whose last attempt failed and that is to be asked again.
 
     `retry_at` is when at the earliest, in microseconds since 1970, UTC; None once that has come. `route` is where the
-    next attempt goes, `epoch` the ownership under which the last one failed, and `why` how, in words.
+    next attempt goes, `epoch` the ownership under which the last one failed, and `why` its message.
     """
 
     failures: tuple[FailedAttempt, ...] = ()
@@ -172,7 +172,7 @@ class ModelRequest:
 
 @mutable
 class TextDelta:
-    """Some more words of the answer being streamed.
+    """Some more text of the answer being streamed.
 
     `final` says that they can be nothing but the answer, also where tools are offered; a model need not know.
     """

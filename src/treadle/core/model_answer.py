@@ -102,7 +102,7 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
     A provider's own ids may be empty, doubled or reused; places are none of these, and the same after a crash. A call
     in an answer that was cut off, filtered or refused is marked, so that it never becomes an action; so is one whose
     arguments no record could hold. Of an answer with more calls than one may have, the first is kept, and says so. Half
-    characters of its words become question marks.
+    characters of its text become question marks.
 
     Args:
         message: as the adapter assembled it.

@@ -1,4 +1,4 @@
-"""How many tokens words will be, estimated without any provider's tokenizer.
+"""How many tokens text will be, estimated without any provider's tokenizer.
 
 A token is taken for three bytes of UTF-8: English prose has about four, code and JSON about three, Chinese and
 Japanese about one character of three bytes. So the estimate is rather too high than too low.

@@ -1,4 +1,4 @@
-"""What is wrong with data from a model, in as few words as it needs to put it right."""
+"""What is wrong with data from a model, as briefly as it needs to correct it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def newest_calls(state: TaskState) -> Iterator[CallState]:
 
 
 def _told(call: CallState, times: int, calls: int) -> str:
-    """Return in words what was repeated."""
+    """Return a text that says what was repeated."""
     arguments = dumps(call.arguments, ensure_ascii=False)
     shown = arguments if len(arguments) <= _SHOWN else f"{arguments[:_SHOWN]}..."
     came = "with the same result" if call.outcome == "ok" else f"and failed ({call.outcome})"
