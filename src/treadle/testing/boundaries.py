@@ -211,7 +211,13 @@ class _Trials:
                 return
             if status != KILLED or not killed_at:
                 output = output_of(task / "output")
-                raise RuntimeError(f"killed at {killed}, then a process ended with {status}: {output}")
+                text = f"killed at {killed}, then a process ended with {status}: {output}"
+                if not killed:
+                    raise RuntimeError(text)
+                self.report.broken.append(f"{task.name}: {text}")
+                self.killed[task.name] = killed
+                self.tried[goal] += 1
+                return
             self.report.hits.update(killed_at)
             self.report.kills += 1
             killed.append(killed_at[0])
