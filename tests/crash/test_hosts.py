@@ -32,6 +32,7 @@ def crashing(tmp_path: Path) -> Crashing:
     return crash
 
 
+@pytest.mark.full
 def test_a_task_survives_a_kill_at_each_of_its_boundaries_and_those_of_its_recovery(
     crashing: Crashing,
 ) -> None:

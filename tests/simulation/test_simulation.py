@@ -21,7 +21,7 @@ from treadle.drivers import ownership
 from treadle.engine.tool_calls import ToolCallInFlight
 from treadle.stores.memory import MemoryStore
 
-RUNS = 400
+RUNS = 200
 
 
 def test_no_seed_breaks_a_promise_and_the_coverage_is_complete() -> None:
