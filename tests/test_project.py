@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "treadle"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PURE = ("core", "agents", "policy")
-VAGUE_SUBJECTS = 5
+VAGUE_SUBJECTS = 3
 """How many sentences of the sources may still have a subject that names no part of the system: it only shrinks."""
 SLOW = ["pydantic_ai", "rich", "typer"]
 OPTIONAL = ["anthropic", "mcp", "openai", "opentelemetry", "psycopg", "starlette", "uvicorn"]

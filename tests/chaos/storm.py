@@ -93,6 +93,8 @@ class Driver:
         with self.process.stdout as lines:
             for line in lines:
                 entry = json.loads(line)
+                if "kind" not in entry:
+                    continue  # the error that ends the driver: its exit status is judged
                 self.entries.append(entry)
                 self.born = self.born or time.monotonic()
                 if entry["kind"] == "adopted":

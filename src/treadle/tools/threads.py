@@ -65,7 +65,7 @@ class Job(Generic[T]):
         """whether it runs in the place of its caller, and not in one of the pool's"""
 
     def run(self) -> _Outcome[T]:
-        """Do the work in the calling thread; whatever it raises is an outcome."""
+        """Do the work in the calling thread; an error it raises is an outcome."""
         self.context.run(current_job.set, self)
         try:
             return _Outcome(self.context.run(self.work, self))
@@ -79,7 +79,7 @@ class Job(Generic[T]):
         try:
             self.loop.call_soon_threadsafe(self._settle, outcome)
         except RuntimeError:
-            return  # the loop is closed: nobody waits any more
+            return  # the loop is closed: no caller waits any more
 
     def _settle(self, outcome: _Outcome[T]) -> None:
         if not self.future.done():
