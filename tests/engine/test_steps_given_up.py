@@ -154,6 +154,26 @@ async def test_a_step_that_is_run_after_words_is_not_one_that_the_first_round_le
     assert (first.step_id, out.step.step_id, out.step.name) == ("s4", "s4", "start")
 
 
+async def test_undoing_a_step_of_an_answer_that_was_taken_back_does_not_leave_the_task_without_a_way_on(
+    runner: Runner,
+) -> None:
+    async def worker(ctx: StepContext) -> StepResult:
+        if ctx.name == "start":
+            return planned(NextStep("aside"), NextStep("answer"))
+        return StepResult(ctx.name, is_last=ctx.name == "answer")
+
+    task = await runner.create_task(agent_of(worker), "go")
+    for _ in ("start", "aside", "answer"):
+        await runner.run_step(task)
+    await runner.send(task, "and?")
+    await runner.undo_step(task, step="aside")
+    [first] = await runner.get_upcoming_steps(task)
+    assert first.name != "aside", "it was planned on the way to the answer that was taken back"
+    result = await runner.resume(task)
+    assert (result.state, result.output) == ("completed", "answer")
+    assert said(result.messages) == ["go", "answer", "and?", "answer"]
+
+
 class Dependencies:
     def __init__(self, *first: str) -> None:
         self.first = [NextStep(name) for name in first]

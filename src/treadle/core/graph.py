@@ -48,6 +48,9 @@ class StepNode:
     plan: NextStep
     after: tuple[str, ...]
     by: str | None
+    round: int = 0
+    """how often the task had begun again when this step, or the first step that led to it, was planned"""
+
     status: NodeStatus = "planned"
     given_up_by: str | None = None
     """`StepSkipped.by`, if the step was skipped"""
@@ -166,6 +169,9 @@ class Graph:
 
     highest: int = 0
     """the highest index of a step"""
+
+    round: int = 0
+    """how often the task began again with its first steps"""
 
     started: int = 0
 

@@ -91,11 +91,12 @@ def plan(state: TaskState, graph: Graph, steps: Sequence[e.NextStep], by: StepNo
     paths = _paths(graph, by, len(steps))
     new = {step.name: planned_step_id(state.branch, path) for step, path in zip(steps, paths, strict=True)}
     above = names_before(graph, by)
+    planner, begun = (by.id, by.round) if by is not None else (None, graph.round)
     for step, path in zip(steps, paths, strict=True):
         after = tuple([new.get(name) or above[name] for name in step.after])
         node_id = new[step.name]
         graph.highest += 1
-        graph.nodes[node_id] = StepNode(node_id, graph.highest, path, step, after, by.id if by else None)
+        graph.nodes[node_id] = StepNode(node_id, graph.highest, path, step, after, planner, begun)
     _join(graph, [graph.nodes[name] for name in new.values()])
 
 
@@ -307,16 +308,26 @@ def begin_again(state: TaskState, graph: Graph) -> None:
 
     Steps that have not ended are given up, as they would be if the answer stood.
     """
-    winner = None
     for step in state.steps:
         if step.last:
-            winner, step.last = step.id, False
+            step.last = False
             graph.nodes[step.id].overtaken = True
+    graph.round += 1
+    _give_up_overtaken(state, graph)
+
+
+def _give_up_overtaken(state: TaskState, graph: Graph) -> None:
+    """Mark the steps as unneeded that were planned before the task began again and have not ended."""
+    overtaken = [node for node in graph.nodes.values() if node.overtaken]
+    newest = max(overtaken, key=lambda node: node.round, default=None)
+    if newest is None:
+        return
     for node in graph.nodes.values():
-        if node.status in ("planned", "ready", "running") or node.id in graph.failed:
+        unended = node.status in ("planned", "ready", "running") or node.id in graph.failed
+        if unended and node.round <= newest.round:
             if not node.merged:
                 node.merged, node.since = True, len(state.messages)
-            _mark_unneeded(graph, node, winner)
+            _mark_unneeded(graph, node, newest.id)
 
 
 def _ended(graph: Graph, node: StepNode, event: e.Event) -> StepState:
@@ -627,6 +638,8 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     state.output_text = answer_text(state.output)
     if last is not None and state.unread:
         begin_again(state, graph)
+    else:
+        _give_up_overtaken(state, graph)
 
 
 def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
@@ -651,7 +664,7 @@ def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
     for node in again:
         after = tuple([renamed.get(other, other) for other in node.after])
         graph.nodes[renamed[node.id]] = StepNode(
-            renamed[node.id], node.index, node.path, node.plan, after, node.by
+            renamed[node.id], node.index, node.path, node.plan, after, node.by, node.round
         )
         graph.top = max(graph.top, node.path[0])
         graph.highest = max(graph.highest, node.index)
