@@ -65,6 +65,7 @@ class Driver:
     """One `treadle drive` and what it said."""
 
     process: subprocess.Popen[str]
+    started: float = field(default_factory=time.monotonic)
     born: float | None = None
     """when it first said something"""
 
@@ -133,6 +134,9 @@ class Report:
     unended: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
+    failed_starts: int = 0
+    """drivers that could not start because the server was restarting, and were started again"""
+
     stops: int = 0
     kills: int = 0
     restarts: int = 0
@@ -157,7 +161,7 @@ class Report:
                 f"  after their adopter saw them               {spread(self.waited)}",
                 f"{self.refused} stale commits refused (drivers woken after their succession)",
                 f"{len(self.violations)} violations, {self.paused} innocents given up",
-                f"{len(self.unended)} tasks not ended, exits {self.exits}",
+                f"{len(self.unended)} tasks not ended, exits {self.exits}, {self.failed_starts} failed starts",
                 *self.violations[:20],
             ]
         )
@@ -298,6 +302,7 @@ class Storm:
         while time.monotonic() < end:
             await asyncio.sleep(self.chance.uniform(0.2, 0.8))
             self._wake()
+            self._start_again()
             # A driver that was just started does not drive yet, and one driver always has to.
             awake = [driver for driver in self.drivers if driver.stopped is None and driver.entries]
             if len(awake) < 2:
@@ -327,6 +332,16 @@ class Storm:
                 driver.stopped = None
                 driver.process.send_signal(signal.SIGCONT)
 
+    def _start_again(self) -> None:
+        """Replace the drivers that ended because the server restarted while they started, as a supervisor would."""
+        for driver in list(self.drivers):
+            was_down = any(end > driver.started for _, end in self.down)
+            if was_down and driver.born is None and driver.process.poll():
+                driver.died = time.monotonic()
+                self.report.failed_starts += 1
+                self.drivers.remove(driver)
+                self.drivers.append(self._driver())
+
     def _kill(self, driver: Driver) -> None:
         driver.process.kill()
         driver.process.wait()
@@ -342,6 +357,7 @@ class Storm:
         self._wake(all_of_them=True)
         end = time.monotonic() + self.plan.patience
         while time.monotonic() < end:
+            self._start_again()
             rows = await runner.store.rows(TaskFilter(limit=self.plan.tasks))
             self.report.unended = [row.task_id for row in rows if row.state not in END_STATES]
             self.report.epochs = sum(row.epoch for row in rows)
