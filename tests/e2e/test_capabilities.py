@@ -1,7 +1,7 @@
 """What users of agent libraries expect to find, one short test for each, through the public API alone.
 
-Two more are where their worlds are: plans that are refined (26) in tests/engine/test_plan_refine.py, the fitting few of
-many tools (33) in tests/tools/test_index.py.
+Two more are elsewhere: plans that are refined (26) in tests/agents/workers/test_plan_refine.py, the fitting few of many
+tools (33) in tests/tools/test_index.py.
 """
 
 import asyncio

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import test_children, test_compaction, test_tree_limits
-from tests.engine import test_undo
-from tests.runner import test_busy_threads, test_fork
+from tests.drivers import test_children, test_compaction
+from tests.engine import test_tree_limits, test_undo
+from tests.runner import test_busy_threads, test_undo_fork
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
 from treadle.ports import TaskFilter
@@ -115,7 +115,7 @@ SAMPLE: list[Callable[[Runner], Awaitable[None]]] = [
     test_compaction.test_later_tasks_see_the_summary_and_the_newest_turns,
     test_children.test_cancel_ends_the_children_first,
     test_tree_limits.test_all_limits_together,
-    test_fork.test_a_fork_of_a_fork_shares_what_both_share,
+    test_undo_fork.test_a_fork_of_a_fork_shares_what_both_share,
     test_undo.test_undo_of_a_completed_task_takes_its_words_out_of_its_thread,
 ]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.transcripts import PLANNER, REACT, Case
+from tests.agents.dialects.transcripts import PLANNER, REACT, Case
 from treadle.agents.dialects.dialect import DeltaReader, Reading
 from treadle.agents.dialects.planner import Planner, read_call
 from treadle.agents.dialects.react import React, read_text
