@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.rows import QueuePosition, Row, all_rows, document
+from bench.rows import BenchFolder, Row, all_rows, document
 
 
 async def measure(rows: list[Row], rounds: int, seed: int) -> None:
@@ -84,7 +84,7 @@ async def main() -> None:
     rounds = given.rounds or (3 if given.quick else 7)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as folder:
-        rows = await all_rows(QueuePosition(Path(folder)), quick=given.quick)
+        rows = await all_rows(BenchFolder(Path(folder)), quick=given.quick)
         if given.rows:
             rows = [row for row in rows if row.key.split()[0] in given.rows.split(",")]
         await measure(rows, rounds, given.seed)

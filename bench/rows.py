@@ -41,7 +41,7 @@ class Row:
     samples: dict[str, list[float]] = field(default_factory=dict)
 
 
-class Place:
+class BenchFolder:
     """Where the run keeps its files."""
 
     def __init__(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ def in_treadle(store: Callable[[], str], who: Agent, turns: int, seconds: float)
     return sample
 
 
-def in_sqlite(place: Place, kind: type, turns: int, seconds: float) -> Sampler:
+def in_sqlite(place: BenchFolder, kind: type, turns: int, seconds: float) -> Sampler:
     ask, runs = references.model(turns), count()
 
     async def sample() -> float:
@@ -92,7 +92,7 @@ def in_sqlite(place: Place, kind: type, turns: int, seconds: float) -> Sampler:
     return sample
 
 
-def steps(place: Place, seconds: float) -> Iterable[Row]:
+def steps(place: BenchFolder, seconds: float) -> Iterable[Row]:
     """Rows 1 and 3: what a step costs."""
 
     async def bare() -> None:
@@ -182,7 +182,7 @@ def growth(turns: int, rounds: int) -> Row:
     )
 
 
-def stored(place: Place) -> Row:
+def stored(place: BenchFolder) -> Row:
     """Row 4: bytes of the file per step."""
     turns = 500
 
@@ -215,7 +215,7 @@ def stored(place: Place) -> Row:
     )
 
 
-def concurrent(place: Place, runs: int) -> Iterable[Row]:
+def concurrent(place: BenchFolder, runs: int) -> Iterable[Row]:
     """Row 5: 1,000 runs at once; how much longer than the 0.2 s that the model alone takes."""
     ideal = 4 * 0.05
 
@@ -360,7 +360,7 @@ def parallel() -> Row:
     return Row("9", "50 parallel tool calls of 20 ms: wall", "ms", "featured", samplers, 25.0, True)
 
 
-async def reopening(place: Place) -> Row:
+async def reopening(place: BenchFolder) -> Row:
     """Row 10: open a file, take one more step of a task of 500 steps, close it."""
     turns = 500
     long, ours = place.new(), place.new()
@@ -409,7 +409,7 @@ class _Enough(Exception):
     pass
 
 
-async def all_rows(place: Place, *, quick: bool) -> list[Row]:
+async def all_rows(place: BenchFolder, *, quick: bool) -> list[Row]:
     """Every row, in the order of the table."""
     seconds = 0.05 if quick else 0.15
     runs = 200 if quick else 1_000
