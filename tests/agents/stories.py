@@ -14,6 +14,9 @@ from treadle.core.state import TaskState, start
 from treadle.core.tools import ToolSpec
 from treadle.policy.limits import Limits
 
+DOWN = e.Failure("model", "server", "down")
+
+
 SPECS = {
     spec.name: spec
     for spec in (
@@ -115,3 +118,15 @@ def ran(*names: str, index: int = 1, outcome: e.Outcome = "ok") -> list[e.Event]
 def lost(place: int = 0, name: str = "save", reason: e.StopReason = "crash") -> list[e.Event]:
     """A call that began and of which nothing was heard any more."""
     return [began(place, name=name), e.ToolStopped("s1", f"s1-{place}", reason)]
+
+
+def wanted(decision: Any) -> list[str]:
+    assert isinstance(decision, tuple), decision
+    return [f"{type(effect).__name__} {effect.id}" for effect in decision]
+
+
+def undo(*calls: str, to: int = 0, forced: bool = False) -> e.Event:
+    return e.UndoRequested(to, ("s1",), calls, forced)
+
+
+BOOKED = [step(), answered("book", "book"), began(0, name="book"), ended(0), began(1, name="book"), ended(1)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.drivers.agent_trees import Tree, answering, calling, requests, states
 from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journal, only, results_seen, until
 from treadle import (
     Agent,
@@ -22,46 +23,22 @@ from treadle import (
     tool,
 )
 from treadle.core.events import ChildEvent, Delta, Event
-from treadle.core.model import Usage
 from treadle.drivers import adoption
 from treadle.engine import in_flight
 from treadle.errors import (
     ChildTask,
-    ConfigurationError,
     ForkPointBusy,
-    IrreversibleStep,
     SubagentFailed,
     TaskBusy,
     TaskNotFound,
     WorkerError,
 )
-from treadle.llm.scripted import call, fail, text, turn
+from treadle.llm.scripted import call, fail, text
 from treadle.ports import AT_ONCE, Commit
 from treadle.stores.memory import MemoryStore
 from treadle.testing.conformance.owner import send
 
 pytestmark = pytest.mark.anyio
-
-
-def answering(name: str, words: str = "a poem", **given: Any) -> Agent[Any]:
-    return Agent(ScriptedModel([turn(words, usage=Usage(10, 5))]), name=name, **given)
-
-
-def calling(name: str, *below: Agent[Any], times: int = 1, **given: Any) -> Agent[Any]:
-    """An agent that calls all agents below it at once, and then answers with what they said."""
-
-    def say(request: Any) -> Any:
-        if request.turn:
-            return turn(" + ".join(results_seen(request.messages)), usage=Usage(20, 5))
-        asked = [call(other.name, input=f"{name} asks {n}") for other in below for n in range(times)]
-        return turn("", asked, usage=Usage(20, 5))
-
-    return Agent(ScriptedModel(say), name=name, subagents=below, **given)
-
-
-def requests(agent: Agent[Any]) -> list[Any]:
-    assert isinstance(agent.model, ScriptedModel)
-    return agent.model.requests
 
 
 # -------------------------------------------------------------------------------------- call and return
@@ -152,35 +129,6 @@ async def test_an_agent_that_is_only_named_and_not_known_is_an_error_before_anyt
     assert not requests(boss)
 
 
-def test_what_cannot_be_a_subagent_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match=r"subagents\[0\] must be an Agent"):
-        Agent("test:none", subagents=[3])  # type: ignore[list-item]
-    with pytest.raises(ConfigurationError, match="'work' has the name of another of its tools"):
-        Agent("test:none", tools=[Gate("work").tool], subagents=[answering("work")])
-    with pytest.raises(ConfigurationError, match="subagents must be a list"):
-        Agent("test:none", subagents="writer")
-
-
-def test_an_agent_with_other_subagents_is_another_version() -> None:
-    model = ScriptedModel([text("hello")])
-    alone = Agent(model, name="boss")
-    boss = alone.replace(subagents=[answering("writer")])
-    assert boss.fingerprint != alone.fingerprint
-    assert [spec.spec.name for spec in boss.replace(name="chief").tools] == ["writer"]
-    assert boss.replace(subagents=[]).fingerprint == alone.fingerprint
-
-
-async def test_a_call_without_words_never_becomes_a_task(runner: Runner) -> None:
-    boss = Agent(
-        ScriptedModel([call("writer", input=" "), call("writer", task="x"), text("well")]),
-        name="boss",
-        subagents=[answering("writer")],
-    )
-    result = await runner.run(boss, "go")
-    assert [one.outcome for one in result.tool_executions] == ["invalid", "invalid"]
-    assert not (await runner.list_tasks(parent=result.task_id)).items
-
-
 async def test_what_children_spend_is_in_the_usage_of_all_above_by_agent(runner: Runner) -> None:
     leaf = answering("leaf", "leaf")
     result = await runner.run(calling("root", calling("middle", leaf, times=2), times=2), "go")
@@ -240,27 +188,6 @@ async def test_a_watcher_of_a_task_sees_what_happens_below_it_with_the_path_to_i
 # ---------------------------------------------------------------------------------------------- failing
 
 
-POLICIES: dict[Any, tuple[str, str]] = {
-    "continue": ("completed", "writer failed: scripted failure: 500"),
-    "degrade": ("degraded", "writer failed: scripted failure: 500"),
-    "fail": ("failed", ""),
-    "pause": ("paused", ""),
-}
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-async def test_the_policy_says_what_a_failed_child_does(runner: Runner, policy: Any) -> None:
-    writer = Agent(ScriptedModel([fail(500), text("a poem")]), name="writer")
-    boss = calling("boss", writer)
-    options = RunOptions(on_failure=FailurePolicy(subagent=policy))
-    result = await runner.run(boss, "go", options=options)
-    state, said = POLICIES[policy]
-    assert result.state == state
-    assert said in result.final_text
-    [ended] = await only(runner, result.task_id, "tool_ended")
-    assert (ended.outcome, ended.error.source) == ("error", "subagent")
-
-
 async def test_a_failed_child_is_a_new_task_when_its_step_is_tried_again(runner: Runner) -> None:
     asked: list[Any] = []
 
@@ -276,39 +203,7 @@ async def test_a_failed_child_is_a_new_task_when_its_step_is_tried_again(runner:
     assert asked == [f"{first.task_id}.s1-0", f"{first.task_id}.s1-0r2"]
 
 
-async def test_what_a_degraded_child_says_is_told_as_a_best_effort(runner: Runner) -> None:
-    from treadle import Limits
-
-    writer = Agent(ScriptedModel([text("half a poem")]), name="writer", limits=Limits(steps=0))
-    boss = calling("boss", writer)
-    result = await runner.run(boss, "go")
-    assert "[A best effort: limit reached: steps]" in result.final_text
-
-
 # ------------------------------------------------------------------------------- stopping and going on
-
-
-class Tree:
-    """A root over a middle over a leaf that works until it is let go."""
-
-    def __init__(self, **declared: Any) -> None:
-        self.gate = Gate("work", read_only=True, **declared)
-        self.leaf = Agent(ScriptedModel([call("work"), text("done")]), name="leaf", tools=[self.gate.tool])
-        self.middle = calling("middle", self.leaf)
-        self.root = calling("root", self.middle)
-
-    def ids(self, root: str) -> tuple[str, str, str]:
-        return root, f"{root}.s1-0", f"{root}.s1-0.s1-0"
-
-    async def begun(self, runner: Runner) -> str:
-        handle = await runner.start(self.root, "go")
-        await self.gate.entered.wait()
-        self.gate.entered.clear()
-        return handle.task_id
-
-
-async def states(runner: Runner, ids: tuple[str, ...]) -> list[str]:
-    return [(await runner.get_task(task_id)).state for task_id in ids]
 
 
 async def test_cancel_ends_the_children_first(runner: Runner) -> None:
@@ -394,34 +289,6 @@ async def test_a_child_is_not_resumed_alone(runner: Runner) -> None:
         await runner.delete_task(child)
 
 
-async def test_a_child_that_is_paused_alone_makes_its_parent_wait(runner: Runner) -> None:
-    tree = Tree()
-    root = await tree.begun(runner)
-    leaf = tree.ids(root)[2]
-    pausing = asyncio.ensure_future(runner.pause(leaf, reason="look at it"))
-    await happened(runner.handle(leaf), "pause_requested")
-    tree.gate.let_go.set()
-    assert (await pausing).state == "paused"
-    result = await runner.handle(root).result()
-    assert result.state == "waiting"
-    [pending] = result.pending
-    assert (pending.kind, pending.request_id) == ("subagent", tree.ids(root)[1])
-    assert "look at it" in pending.text
-    assert await states(runner, tree.ids(root)) == ["waiting", "waiting", "paused"]
-    assert (await runner.resume(root)).final_text == "done"
-
-
-async def test_a_child_that_is_cancelled_alone_is_told_to_the_model(runner: Runner) -> None:
-    tree = Tree()
-    root = await tree.begun(runner)
-    await runner.cancel(tree.ids(root)[2], reason="too slow")
-    result = await runner.handle(root).result()
-    assert result.state == "completed"
-    assert "leaf was cancelled: too slow" in result.final_text
-    for task_id in tree.ids(root):
-        await assert_journal_makes_sense(runner, task_id)
-
-
 async def test_a_child_is_stepped_with_its_parents_step(runner: Runner) -> None:
     boss = calling("boss", answering("writer"))
     task = await runner.create_task(boss, "go")
@@ -444,13 +311,6 @@ async def test_a_child_that_cannot_be_driven_is_gone_on_with_once_it_can(store: 
         return  # what is in memory ends with its runner
     async with Runner(store, agents=[root, late]) as runner:
         assert (await runner.resume(result.task_id)).final_text == "said"
-
-
-async def test_an_agent_whose_model_cannot_be_had_is_an_error_that_the_model_is_told(runner: Runner) -> None:
-    result = await runner.run(calling("boss", Agent("nobody:none", name="writer")), "go")
-    assert result.state == "completed"
-    assert "nobody" in result.final_text
-    assert not (await runner.list_tasks(parent=result.task_id)).items
 
 
 async def test_a_settlement_in_a_child_lets_the_whole_tree_go_on(store: Any) -> None:
@@ -598,29 +458,6 @@ async def test_an_agent_whose_step_is_not_needed_any_more_is_ended(runner: Runne
 
 
 # ---------------------------------------------------------------------------------- undo, fork, delete
-
-
-async def test_a_step_that_called_a_harmless_agent_is_taken_back(runner: Runner) -> None:
-    result = await runner.run(calling("boss", answering("writer")), "go")
-    report = await runner.undo_step(result.task_id, to=0)
-    assert [call.verdict for call in report.calls] == ["nothing_to_compensate"]
-    assert (await runner.resume(result.task_id)).final_text == "a poem"
-    below = (await runner.list_tasks(parent=result.task_id)).items
-    assert sorted(task.task_id for task in below) == [f"{result.task_id}.s1-0", f"{result.task_id}.s1b1-0"]
-
-
-async def test_a_step_whose_agent_changed_something_is_taken_back_only_by_force(runner: Runner) -> None:
-    gate = Gate("send")
-    gate.let_go.set()
-    sender = Agent(ScriptedModel([call("send"), "sent"]), name="sender", tools=[gate.tool])
-    result = await runner.run(calling("root", calling("middle", sender)), "go")
-    with pytest.raises(
-        IrreversibleStep, match=rf"middle \(task {result.task_id}\.s1-0\) may have changed"
-    ) as refused:
-        await runner.undo_step(result.task_id, to=0)
-    assert refused.value.calls == ("s1-0",)
-    report = await runner.undo_step(result.task_id, to=0, force=True)
-    assert [one.verdict for one in report.calls] == ["not_compensated"]
 
 
 async def test_a_fork_shares_what_children_said_and_calls_children_of_its_own(runner: Runner) -> None:

@@ -14,20 +14,13 @@ from typing import Any
 import pytest
 
 from tests.interruptible import interruptible
-from tests.runner.acts import Gate, assert_journal_makes_sense, kinds, only
+from tests.runner.acts import Gate, assert_journal_makes_sense, gate_agent, kinds, only
 from treadle import Agent, Runner, ScriptedModel, tool
-from treadle.engine import in_flight
 from treadle.errors import TaskBusy
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit, CommitDone
 from treadle.runner.stream import Stream
 from treadle.stores.memory import MemoryStore
-
-
-def worker(gate: Gate, *script: Any) -> Agent[Any]:
-    return Agent(
-        ScriptedModel(list(script) or [call(gate.name), "The end."]), name="worker", tools=[gate.tool]
-    )
 
 
 def others() -> set[Any]:
@@ -42,7 +35,7 @@ async def test_a_timed_out_run_leaves_its_task_interrupted_and_nothing_running(r
     gate = Gate(read_only=True)
     before = others()
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(runner.run(worker(gate), "go", task_id="mine"), 0.1)
+        await asyncio.wait_for(runner.run(gate_agent(gate), "go", task_id="mine"), 0.1)
     assert gate.cancelled == 1
     assert others() == before
     task = await runner.get_task("mine")
@@ -56,7 +49,7 @@ async def test_a_timed_out_run_leaves_its_task_interrupted_and_nothing_running(r
 @pytest.mark.anyio
 async def test_run_with_the_same_id_drives_an_interrupted_task_on(runner: Runner) -> None:
     gate = Gate(read_only=True)
-    agent = worker(gate)
+    agent = gate_agent(gate)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(runner.run(agent, "go", task_id="mine"), 0.1)
     gate.let_go.set()
@@ -70,7 +63,7 @@ async def test_a_cancelled_caller_sees_cancelled_error_only_once_the_interrupt_i
     runner: Runner,
 ) -> None:
     gate = Gate()
-    running = asyncio.create_task(runner.run(worker(gate), "go", task_id="mine"))
+    running = asyncio.create_task(runner.run(gate_agent(gate), "go", task_id="mine"))
     await gate.entered.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -82,7 +75,7 @@ async def test_a_cancelled_caller_sees_cancelled_error_only_once_the_interrupt_i
 @pytest.mark.anyio
 async def test_a_caller_cancelled_again_and_again_still_leaves_the_task_at_rest(runner: Runner) -> None:
     gate = Gate(read_only=True)
-    running = asyncio.create_task(runner.run(worker(gate), "go", task_id="mine"))
+    running = asyncio.create_task(runner.run(gate_agent(gate), "go", task_id="mine"))
     await gate.entered.wait()
     for _ in range(5):
         running.cancel()
@@ -109,7 +102,7 @@ async def test_a_run_cancelled_at_any_early_moment_can_be_run_again(runner: Runn
 @pytest.mark.anyio
 async def test_two_runs_of_one_id_at_once_are_one_task_that_can_be_cancelled(runner: Runner) -> None:
     gate = Gate(read_only=True)
-    agent = worker(gate)
+    agent = gate_agent(gate)
     runs = [asyncio.create_task(runner.run(agent, "go", task_id="mine")) for _ in range(3)]
     await gate.entered.wait()
     async with asyncio.timeout(2):
@@ -138,7 +131,7 @@ async def test_an_error_in_the_block_of_a_stream_interrupts_the_task_and_is_rais
     gate = Gate(read_only=True)
 
     async def fail_in_the_block() -> None:
-        async with runner.run_stream(worker(gate), "go", task_id="mine") as stream:
+        async with runner.run_stream(gate_agent(gate), "go", task_id="mine") as stream:
             async for event in stream:
                 if event.kind == "tool_started":
                     raise ZeroDivisionError
@@ -161,7 +154,7 @@ async def test_a_stream_in_a_timeout_interrupts_the_task(runner: Runner) -> None
     async def watch() -> None:
         async with asyncio.timeout(None) as limit:
             expiring = asyncio.ensure_future(expire(limit))
-            async with runner.run_stream(worker(gate), "go", task_id="mine") as stream:
+            async with runner.run_stream(gate_agent(gate), "go", task_id="mine") as stream:
                 async for _ in stream:
                     pass
             await expiring
@@ -225,78 +218,12 @@ async def test_a_caller_cancelled_twice_while_it_leaves_a_stream_leaves_no_error
 @pytest.mark.anyio
 async def test_a_stream_that_is_entered_and_never_read_runs_to_its_exit_only(runner: Runner) -> None:
     gate = Gate(read_only=True)
-    async with runner.run_stream(worker(gate), "go", task_id="mine"):
+    async with runner.run_stream(gate_agent(gate), "go", task_id="mine"):
         await gate.entered.wait()
     assert (await runner.get_task("mine")).state == "interrupted"
 
 
-@pytest.mark.anyio
-async def test_a_dropped_handle_keeps_its_task_running(runner: Runner) -> None:
-    gate = Gate()
-    task_id = (await runner.start(worker(gate), "go")).task_id
-    gc.collect()
-    await gate.entered.wait()
-    gate.let_go.set()
-    assert (await runner.handle(task_id).result()).state == "completed"
-
-
 # --------------------------------------------------------------------------------------- the runner
-
-
-@pytest.mark.anyio
-async def test_closing_a_runner_interrupts_what_it_drives(store: Any) -> None:
-    gates = [Gate(read_only=True) for _ in range(3)]
-    first = Runner(store)
-    handles = [await first.start(worker(gate), "go") for gate in gates]
-    for gate in gates:
-        await gate.entered.wait()
-    async with asyncio.timeout(1.5):
-        await first.aclose()
-    assert [gate.cancelled for gate in gates] == [1, 1, 1]
-    assert [(await handle.result()).state for handle in handles] == ["interrupted"] * 3
-    if isinstance(store, MemoryStore):
-        return
-    async with Runner(store) as second:
-        for handle, gate in zip(handles, gates, strict=True):
-            gate.let_go.set()
-            task = await second.get_task(handle.task_id)
-            assert (task.state, task.driven) == ("interrupted", False)
-            assert (await second.resume(handle.task_id, agent=worker(gate))).state == "completed"
-
-
-@pytest.mark.anyio
-async def test_closing_a_runner_with_a_stubborn_tool_takes_the_grace_and_not_longer(
-    store: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(in_flight, "GRACE", 0.4)
-    entered, stop = asyncio.Event(), asyncio.Event()
-
-    @tool
-    async def stubborn() -> None:
-        entered.set()
-        while not stop.is_set():
-            try:
-                await stop.wait()
-            except asyncio.CancelledError:
-                continue
-
-    first = Runner(store)
-    handle = await first.start(Agent(ScriptedModel([call("stubborn"), "x"]), tools=[stubborn]), "go")
-    await entered.wait()
-    began = time.monotonic()
-    await first.aclose()
-    assert 0.4 <= time.monotonic() - began < 1.9
-    assert (await handle.result()).state == "interrupted"
-    stop.set()
-
-
-@pytest.mark.anyio
-async def test_closing_twice_and_closing_an_unused_runner_is_nothing(store: Any) -> None:
-    async with Runner(store) as runner:
-        await runner.run(Agent(ScriptedModel(["Hi."])), "go")
-        await runner.aclose()
-    await runner.aclose()
-    await Runner(MemoryStore()).aclose()
 
 
 @pytest.mark.anyio
@@ -304,7 +231,7 @@ async def test_a_task_driven_by_another_runner_is_busy_for_stepping_and_attached
     store: Any,
 ) -> None:
     gate = Gate()
-    agent = worker(gate)
+    agent = gate_agent(gate)
     async with Runner(store, agents=[agent]) as first, Runner(store, agents=[agent]) as second:
         handle = await first.start(agent, "go", task_id="mine")
         await gate.entered.wait()
@@ -326,7 +253,7 @@ async def test_another_runner_cancels_and_pauses_what_this_one_drives(store: Any
     async with Runner(store) as first, Runner(store) as second:
         for verb, state in (("cancel", "cancelled"), ("interrupt", "interrupted"), ("pause", "paused")):
             gate = Gate(read_only=True)
-            handle = await first.start(worker(gate), "go")
+            handle = await first.start(gate_agent(gate), "go")
             await gate.entered.wait()
             began = time.monotonic()
             asking = asyncio.create_task(getattr(second, verb)(handle.task_id))
@@ -530,25 +457,6 @@ def test_a_loop_that_ends_just_when_a_task_changes_hands_leaves_it_interrupted(t
     assert state_of(tmp_path, "mine")[0] == "interrupted"
 
 
-@pytest.mark.full
-def test_a_runner_whose_loop_is_gone_can_still_be_closed_and_used(tmp_path: Path) -> None:
-    process = script(
-        tmp_path,
-        """
-        runner = Runner()
-        loop = asyncio.new_event_loop()
-        handle = loop.run_until_complete(runner.start(agent(call("hang"), "x"), "go", task_id="mine"))
-        loop.run_until_complete(asyncio.sleep(0.2))
-        loop.stop()
-        print(runner.run_sync(agent("Hi."), "go").state, flush=True)
-        os._exit(0)
-        """,
-    )
-    out, err = process.communicate(timeout=10)
-    assert (out, err) == ("hanging\ncompleted\n", "")
-    assert state_of(tmp_path, "mine")[0] == "interrupted"
-
-
 def test_a_killed_drivers_task_is_interrupted_and_resumed_at_once(tmp_path: Path) -> None:
     process = script(
         tmp_path,
@@ -578,3 +486,22 @@ def test_a_killed_drivers_task_is_interrupted_and_resumed_at_once(tmp_path: Path
             assert [event.reason for event in stopped] == ["crash"]
 
     asyncio.run(go_on())
+
+
+@pytest.mark.full
+def test_a_runner_whose_loop_is_gone_can_still_be_closed_and_used(tmp_path: Path) -> None:
+    process = script(
+        tmp_path,
+        """
+        runner = Runner()
+        loop = asyncio.new_event_loop()
+        handle = loop.run_until_complete(runner.start(agent(call("hang"), "x"), "go", task_id="mine"))
+        loop.run_until_complete(asyncio.sleep(0.2))
+        loop.stop()
+        print(runner.run_sync(agent("Hi."), "go").state, flush=True)
+        os._exit(0)
+        """,
+    )
+    out, err = process.communicate(timeout=10)
+    assert (out, err) == ("hanging\ncompleted\n", "")
+    assert state_of(tmp_path, "mine")[0] == "interrupted"

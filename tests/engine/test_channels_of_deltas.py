@@ -130,16 +130,6 @@ async def test_nothing_is_void_if_nothing_was_said():
     assert not any(isinstance(e, ModelRestarted) for e in seen)
 
 
-async def test_partial_answers_begin_anew_when_the_model_does():
-    model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
-    async with Runner("memory:") as runner, runner.run_stream(Agent(hasty(model)), "Go.") as stream:
-        said = [piece async for piece in stream.partials()]
-    assert said[0] == "It is th"
-    assert [len(piece) for piece in said[1:]] == sorted(len(piece) for piece in said[1:])
-    assert said[1] in ("It", "It ")
-    assert said[-1] == "It is here."
-
-
 def test_a_terminal_says_which_words_were_void_and_the_answer_once():
     model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
     out = io.StringIO()

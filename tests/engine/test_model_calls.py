@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from tests.engine.timed_models import IN_TIME, SECOND, Again, Timed, asks_or_works
 from treadle import (
     Agent,
     FailurePolicy,
     Limits,
-    NextStep,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -25,26 +25,6 @@ from treadle.testing import clock
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
-
-SECOND = 1_000_000
-
-
-class Again:
-    """A layer that wants each failure of its model tried again, after so many seconds each time."""
-
-    def __init__(self, items, waits):
-        self.inner, self.waits, self.requests = ScriptedModel(items), waits, []
-        self.name = self.inner.name
-
-    async def stream(self, request):
-        self.requests.append(request)
-        try:
-            async for item in self.inner.stream(request):
-                yield item
-        except ModelError as error:
-            if len(request.failures) < len(self.waits):
-                error.again_in = self.waits[len(request.failures)]
-            raise
 
 
 @tool(read_only=True)
@@ -105,44 +85,6 @@ def test_what_failed_before_is_forgotten_with_the_answer():
             await runner.run_step(task)
             await runner.run_step(task, input="And?")
             assert [len(request.failures) for request in model.requests] == [0, 1, 0]
-
-    clock.run(story())
-
-
-def test_a_long_wait_gives_the_task_back_and_whoever_adopts_drives_it_on_when_its_time_has_come(tmp_path):
-    async def story():
-        model = Again([fail(429), text("At last.")], [600.0])
-        agent = Agent(model, name="patient")
-        async with clock.runner(tmp_path / "j.db", agents=[agent]) as one:
-            result = await one.run(agent, "Now?", task_id="t")
-            assert (result.state, [p.kind for p in result.pending]) == ("waiting", ["timer"])
-            assert "asked again at" in result.pending[0].text
-            row = await one.store.row("t")
-            assert (row.state, row.driver, row.wanted) == ("waiting", None, result.pending[0].due)
-            with pytest.raises(TaskParked, match="asked again at"):
-                await one.run_step("t")
-            assert len(model.requests) == 1, "a server's wait is a lower bound"
-            await one.send("t", "Or later?")
-            row = await one.store.row("t")
-            assert (row.driver, row.wanted) == (None, result.pending[0].due), (
-                "words change nothing about that"
-            )
-        async with clock.runner(tmp_path / "j.db", agents=[agent], adopt=True) as two:
-            await asyncio.sleep(580)
-            assert len(model.requests) == 1
-            await asyncio.sleep(40)
-            assert (await two.get_task("t")).state == "completed"
-            assert await audit_store(two.store) == []
-
-    clock.run(story())
-
-
-def test_a_wait_of_a_minute_is_waited_out_and_a_longer_one_gives_the_task_back():
-    async def story():
-        async with clock.runner() as runner:
-            for seconds, state in ((60.0, "completed"), (61.0, "waiting")):
-                agent = Agent(Again([fail(429), text("Yes.")], [seconds]))
-                assert (await runner.run(agent, "Now?")).state == state
 
     clock.run(story())
 
@@ -280,79 +222,12 @@ def test_a_function_waits_for_its_request_while_its_siblings_go_on():
     clock.run(story())
 
 
-async def asks_or_works(ctx: StepContext) -> StepResult:
-    """Two steps ask the model, one works for a minute beside them, one has the answer."""
-    if ctx.name == "start":
-        beside = NextStep("40"), NextStep("5"), NextStep("work")
-        return StepResult(next_steps=(*beside, NextStep("end", after=("40", "5", "work"))))
-    if ctx.name == "work":
-        await asyncio.sleep(60)
-    elif ctx.name != "end":
-        await ctx.call_model(messages=[Message("user", (Text(ctx.name),))])
-    return StepResult("done", is_last=ctx.name == "end")
-
-
-class Timed:
-    """Fails once at each question, wants it asked again after the seconds it names, and knows when it was asked."""
-
-    name = "timed"
-
-    def __init__(self):
-        self.asked = []
-
-    async def stream(self, request):
-        word = request.messages[-1].text
-        self.asked.append((word, round(asyncio.get_running_loop().time(), 2)))
-        if not request.failures:
-            raise ModelError("down", kind="server", again_in=float(word))
-        yield ModelAnswer(Message("assistant", (Text("Hi"),)))
-
-
-IN_TIME = [("40", 0.0), ("5", 0.0), ("5", 5.0), ("40", 40.0)]
-
-
 def test_questions_are_asked_again_in_time_while_another_step_is_at_work():
     async def story():
         model = Timed()
         async with clock.runner() as runner:
             assert (await runner.run(Agent(model, worker=asks_or_works), "Go.")).state == "completed"
         assert model.asked == IN_TIME
-
-    clock.run(story())
-
-
-def test_a_timer_that_fires_between_two_looks_at_the_clock_is_not_waited_for():
-    async def story():
-        due, looks = clock.BEGIN + 5 * SECOND, []
-
-        def ticking() -> int:
-            """Be a moment early once, as a clock that is slowed down is when a wait has ended."""
-            now = clock.now()
-            if now >= due:
-                looks.append(now)
-            return due - 1 if len(looks) == 1 else now
-
-        model = Timed()
-        async with Runner("memory:", clock=ticking) as runner:
-            assert (await runner.run(Agent(model, worker=asks_or_works), "Go.")).state == "completed"
-        assert model.asked == IN_TIME
-
-    clock.run(story())
-
-
-def test_a_task_is_not_given_back_while_a_step_beside_the_one_that_waits_is_at_work():
-    async def story():
-        model = Timed()
-        async with clock.runner() as runner:
-
-            async def worker(ctx: StepContext) -> StepResult:
-                if ctx.name == "start":
-                    return StepResult(next_steps=(NextStep("600"), NextStep("work")))
-                return await asks_or_works(ctx)
-
-            result = await runner.run(Agent(model, worker=worker), "Go.", task_id="t")
-            assert (result.state, asyncio.get_running_loop().time()) == ("waiting", pytest.approx(60, abs=1))
-            assert [step.step.name for step in await runner.get_completed_steps("t")] == ["start", "work"]
 
     clock.run(story())
 

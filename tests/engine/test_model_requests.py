@@ -1,24 +1,16 @@
 """What a step that is a function knows of its agent and of failures, and requests beside the conversation."""
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from treadle import Agent, NextStep, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle import Agent, Runner, RunOptions, ScriptedModel, StepContext, StepResult
 from treadle.core.messages import Message, Text, user
 from treadle.core.model import ModelRequest
-from treadle.events import ModelRequested
 from treadle.llm.scripted import Turn, text
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
-
-
-@tool(read_only=True)
-def look(n: int) -> str:
-    """Look."""
-    return f"seen {n}"
 
 
 async def test_a_request_after_the_conversation_sees_it_and_leaves_it_as_it_was() -> None:
@@ -63,87 +55,3 @@ async def test_such_a_request_fits_the_window_like_one_in_the_conversation() -> 
         await runner.run(Agent(model, worker=worker), "go", thread_id="talk", options=options)
     assert 2 < len(model.requests[-1].messages) < 12
     assert model.requests[-1].messages[-1].text == "and?"
-
-
-async def test_a_step_is_told_why_those_it_could_do_without_have_failed() -> None:
-    async def worker(ctx: StepContext[Any]) -> StepResult:
-        if ctx.name == "start":
-            join = NextStep("join", after=("a", "b"), join="optional")
-            return StepResult(next_steps=[NextStep("a"), NextStep("b"), join])
-        if ctx.name == "a":
-            raise ValueError("no luck")
-        if ctx.name == "b":
-            return StepResult("luck")
-        return StepResult([dict(ctx.results), dict(ctx.failures)], is_last=True)
-
-    async with Runner("memory:") as runner:
-        result = await runner.run(Agent(ScriptedModel([]), worker=worker), "go")
-    assert result.state == "completed"
-    assert result.output == [{"start": None, "a": None, "b": "luck"}, {"a": "ValueError: no luck"}]
-
-
-async def test_a_step_knows_the_tools_and_the_instructions_of_its_agent() -> None:
-    async def worker(ctx: StepContext[Any]) -> StepResult:
-        return StepResult([ctx.instructions, [spec.name for spec in ctx.tools]], is_last=True)
-
-    async with Runner("memory:") as runner:
-        plain = Agent(ScriptedModel([]), worker=worker)
-        told = plain.replace(tools=[look], instructions=lambda task: f"Do {task.input[0].text}.")  # type: ignore[union-attr]
-        assert (await runner.run(plain, "go")).output == ["", []]
-        assert (await runner.run(told, "go")).output == ["Do go.", ["look"]]
-
-
-@pytest.mark.parametrize(
-    ("output_type", "right", "wrong"),
-    [(int, 3, "three"), (list[int], [1, 2], [1, "two"]), (dict[str, int], {"answer": 1}, {"answer": "x"})],
-)
-async def test_a_step_can_check_an_answer_before_it_gives_it(
-    output_type: Any, right: Any, wrong: Any
-) -> None:
-    async def worker(ctx: StepContext[Any]) -> StepResult:
-        ctx.check_answer(right)
-        assert isinstance(ctx.answer_schema, dict)
-        assert "type" in ctx.answer_schema
-        with pytest.raises(ValueError, match=r"integer|whole number|valid"):
-            ctx.check_answer(wrong)
-        return StepResult(right, is_last=True)
-
-    async with Runner("memory:") as runner:
-        result = await runner.run(Agent(ScriptedModel([]), worker=worker, output_type=output_type), "go")
-    assert (result.state, result.error, result.output) == ("completed", None, right)
-
-
-async def test_an_answer_that_is_text_has_no_schema_and_is_never_wrong() -> None:
-    async def worker(ctx: StepContext[Any]) -> StepResult:
-        ctx.check_answer([1, {"a": None}])
-        return StepResult(ctx.answer_schema is None, is_last=True)
-
-    async with Runner("memory:") as runner:
-        assert (await runner.run(Agent(ScriptedModel([]), worker=worker), "go")).output is True
-
-
-async def test_a_talk_on_the_side_is_journalled_once_however_many_turns_it_has() -> None:
-    broken = True
-
-    async def worker(ctx: StepContext) -> StepResult:
-        talk = [user("x" * 500)]
-        for turn in range(24):
-            if turn == 20 and broken:
-                raise ValueError("not yet")
-            answer = await ctx.call_model(talk)
-            talk += [answer.message, user(f"and {turn}?")]
-        return StepResult(len(talk), is_last=True)
-
-    model = ScriptedModel(lambda request: text(f"{len(request.messages)} words"))
-    async with Runner("memory:") as runner:
-        failed = await runner.run(Agent(model, worker=worker), "go")
-        broken = False
-        result = await runner.resume(failed.task_id)
-        events = [event async for event in runner.handle(result.task_id).events(deltas=False)]
-    assert (failed.state, result.state, result.output) == ("failed", "completed", 49)
-    requests = [list(request.messages) for request in model.requests]
-    assert [len(messages) for messages in requests] == list(range(1, 49, 2))
-    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(requests))
-    asked = [event for event in events if isinstance(event, ModelRequested)]
-    assert [len(event.messages or ()) for event in asked] == [1] * 24
-    assert [event.follows for event in asked[:3]] == [None, "s1-m1", "s1-m2"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.engine.function_workers import agent_of, echo, planned, sound
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from tests.runner.gates import Gates, shown
@@ -20,7 +21,6 @@ from treadle import (
     Quorum,
     Runner,
     RunOptions,
-    RunResult,
     ScriptedModel,
     StepContext,
     StepResult,
@@ -37,28 +37,10 @@ from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 pytestmark = pytest.mark.anyio
 
 
-def echo(request: ModelRequest) -> Turn:
-    return text(f"heard {len(request.messages)}: {request.messages[-1].text}")
-
-
-def agent_of(worker: Any, *tools: Any, **more: Any) -> Agent[Any]:
-    return Agent(ScriptedModel(echo), worker=worker, tools=tools, **more)
-
-
 @pytest.fixture
 async def runner() -> AsyncIterator[Runner]:
     async with Runner("memory:") as runner:
         yield runner
-
-
-async def sound(runner: Runner, result: RunResult, *, ended: bool = True) -> RunResult:
-    assert await audit_store(runner.store, Evidence(ended=ended)) == []
-    assert_well_formed(result.messages)
-    return result
-
-
-def planned(*steps: NextStep) -> StepResult:
-    return StepResult(next_steps=steps)
 
 
 async def test_a_step_begins_as_soon_as_its_own_dependencies_end(runner: Runner) -> None:

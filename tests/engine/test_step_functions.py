@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from tests.engine.function_workers import double, last
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from treadle import (
@@ -53,16 +54,6 @@ async def runner() -> AsyncIterator[Runner]:
     async with Runner("memory:", options=RunOptions(on_unknown_outcome="tell_model")) as runner:
         yield runner
         assert await audit_store(runner.store, Evidence(ended=False)) == []
-
-
-@tool
-async def double(n: int) -> int:
-    """Double."""
-    return 2 * n
-
-
-def last(output: Any) -> StepResult:
-    return StepResult(output, is_last=True)
 
 
 async def test_a_plain_function_is_a_worker(runner: Runner) -> None:
@@ -332,37 +323,6 @@ async def test_a_failure_that_was_given_up_is_nobodys_error_any_more(runner: Run
     assert (await runner.result(paused.task_id)).error is None
 
 
-@pytest.mark.parametrize(
-    "how", [{"instructions": "Be kind."}, {"tools": ["double"]}, {"after_conversation": True}], ids=str
-)
-async def test_a_key_stands_for_one_question_asked_in_one_way(runner: Runner, how: Any) -> None:
-    async def worker(ctx: StepContext) -> StepResult:
-        await ctx.call_model("Well?", key="mine")
-        return last((await ctx.call_model("Well?", key="mine", **how)).message.text)
-
-    result = await runner.run(agent_of(worker, double), "go")
-    assert result.error is not None
-    assert "the key 'mine' was used before for something else" in result.error.message
-
-
-async def test_a_key_stands_for_one_request_only(runner: Runner) -> None:
-    async def worker(ctx: StepContext) -> StepResult:
-        await ctx.call_tool("double", {"n": 1}, key="mine")
-        return last(await ctx.call_tool("double", {"n": 2}, key="mine"))
-
-    result = await runner.run(agent_of(worker, double), "go")
-    assert result.error is not None
-    assert "the key 'mine' was used before for something else" in result.error.message
-
-
-async def test_a_key_gives_the_same_result_once_more(runner: Runner) -> None:
-    async def worker(ctx: StepContext) -> StepResult:
-        return last([await ctx.call_tool("double", {"n": 1}, key="mine") for _ in range(3)])
-
-    result = await runner.run(agent_of(worker, double), "go")
-    assert (result.output, len(result.tool_executions)) == ([2, 2, 2], 1)
-
-
 async def test_a_writing_call_that_was_cut_off_raises_into_the_function() -> None:
     told: list[str] = []
 
@@ -577,16 +537,6 @@ async def test_a_step_that_cannot_be_gone_on_from_says_why(runner: Runner, resul
     assert failed.error is not None
     assert why in failed.error.message
     assert "'start' (s1)" in failed.error.message
-
-
-@pytest.mark.parametrize(
-    "worker",
-    ["fnction_calling", 7, StepContext, None, object()],
-    ids=["typo", "number", "class", "none", "object"],
-)
-def test_what_is_no_worker_is_refused(worker: Any) -> None:
-    with pytest.raises(ConfigurationError, match="worker must be 'function_calling'"):
-        Agent(ScriptedModel(echo), worker=worker)
 
 
 def test_a_quorum_is_of_at_least_one() -> None:

@@ -1,13 +1,13 @@
 """`Agent(offer=)`: each request holds some of an agent's tools, and the journal says which."""
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from tests.engine.selectors import Phases, names
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.cases import Ledger
 from treadle import (
@@ -19,7 +19,6 @@ from treadle import (
     Node,
     Pipeline,
     PlanRefine,
-    RequestContext,
     Runner,
     RunOptions,
     RunResult,
@@ -29,30 +28,14 @@ from treadle import (
     ToolSpec,
     tool,
 )
-from treadle.core.events import ModelFailed, ModelStarted
-from treadle.errors import ConfigurationError, StoreError
+from treadle.core.events import ModelStarted
+from treadle.errors import StoreError
 from treadle.llm.scripted import call, fail, turn
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.replay.journals import journal_of
 
 pytestmark = pytest.mark.anyio
-
-
-class Phases:
-    """An offer that goes by the step, and takes down how often it was asked."""
-
-    def __init__(self, *phases: Iterable[Any]) -> None:
-        self.phases = phases
-        self.asked: list[RequestContext[Any]] = []
-
-    def __call__(self, ctx: RequestContext[Any]) -> Iterable[Any]:
-        self.asked.append(ctx)
-        return self.phases[min(ctx.step, len(self.phases)) - 1]
-
-
-def names(request: Any) -> list[str]:
-    return [spec.name for spec in request.tools]
 
 
 async def offered(runner: Runner, result: Any) -> list[tuple[str, ...] | None]:
@@ -237,62 +220,6 @@ async def test_a_call_is_taken_back_though_its_tool_is_not_offered_any_more(runn
 
 
 # ------------------------------------------------------------------------------------- offers that fail
-
-
-def _raises(ctx: Any) -> Any:
-    raise LookupError("no idea")
-
-
-@pytest.mark.parametrize(
-    ("offer", "why"),
-    [
-        (_raises, "LookupError: no idea"),
-        (lambda ctx: ["lok"], "'lok' is no tool of the agent, did you mean 'look'?"),
-        (lambda ctx: "look", "an offer returns tools or their names, got 'look'"),
-        (lambda ctx: None, "an offer returns tools or their names, got None"),
-        (lambda ctx: [5], "among them was 5"),
-    ],
-)
-async def test_an_offer_that_cannot_choose_fails_its_step_and_nothing_is_sent(
-    runner: Runner, offer: Any, why: str
-) -> None:
-    agent = Ledger().agent("Hello.", offer=offer)
-    result = await runner.run(agent, "go")
-    assert (result.state, agent.model.requests) == ("failed", [])
-    assert result.error is not None
-    assert (result.error.source, result.error.kind) == ("agent", "offer")
-    assert why in result.error.message
-    events = await journal_of(runner.store, result.task_id)
-    assert [type(event) for event in events if isinstance(event, (ModelStarted, ModelFailed))] == [
-        ModelStarted,
-        ModelFailed,
-    ]
-    mended = agent.replace(offer=lambda ctx: ["look"])
-    assert (await runner.resume(result.task_id, agent=mended)).state == "completed"
-    assert names(agent.model.requests[0]) == ["look"]
-    assert await audit_store(runner.store, Evidence(ended=True)) == []
-
-
-@pytest.mark.parametrize("wrong", [5, "look", Phases, ["look"]])
-def test_what_cannot_be_an_offer_is_named(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="Agent 'clerk': offer must be"):
-        Ledger().agent("Hello.", offer=wrong)
-
-
-def test_an_async_function_is_refused() -> None:
-    async def offer(ctx: Any) -> list[str]:
-        return []
-
-    with pytest.raises(ConfigurationError, match="plain function"):
-        Ledger().agent("Hello.", offer=offer)
-
-
-def test_an_offer_makes_another_version_of_an_agent() -> None:
-    plain = Ledger().agent("Hello.")
-    one, other = plain.replace(offer=_raises), plain.replace(offer=Phases())
-    assert len({plain.fingerprint, one.fingerprint, other.fingerprint}) == 3
-    assert plain.replace(offer=None).fingerprint == plain.fingerprint
-    assert one.replace(name="clerk").offer is _raises
 
 
 # --------------------------------------------------------------------------------- beside other features

@@ -1,74 +1,19 @@
 """Typed answers in the life of a task: read once, kept as data, and the same however the task is driven."""
 
 import asyncio
-import json
-from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.runner.typed_cases import CASES, IN_ROME, MODES, ROME, WORKERS, City, Even, Point, same, written
-from treadle import Agent, Breakpoint, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel, tool
+from tests.runner.typed_cases import IN_ROME, ROME, WORKERS, City, Even, Point, every_mode, scripted
+from treadle import Agent, Breakpoint, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel
 from treadle.core import events as e
 from treadle.errors import CallNotFound, ConfigurationError, StepFailed
-from treadle.models import call, call_raw, text, turn
-from treadle.stores.memory import MemoryStore
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    """What is kept of a typed answer is plain data, so one store shows it; crashes are tried on SQLite."""
-    return MemoryStore()
-
-
-every_mode = pytest.mark.parametrize("mode", [*MODES, *WORKERS])
-
-
-@tool(read_only=True)
-async def look(where: str) -> str:
-    """Look something up."""
-    return f"{where}: found"
-
-
-def scripted(kind: Any, mode: Any, *answers: Any, **more: Any) -> Agent[Any]:
-    """An agent whose model gives one answer after the other; what is a turn already is taken as it is."""
-    how = {"worker": mode} if mode in WORKERS else {"output_mode": mode}
-    asked = Agent(ScriptedModel([]), output_type=kind, **{"tools": [look], **how, **more})
-    turns = [answer if type(answer).__name__ == "Turn" else said(asked, answer) for answer in answers]
-    return asked.replace(model=ScriptedModel(turns))
-
-
-def said(agent: Agent[Any], answer: Any) -> Any:
-    words = written(agent, answer)
-    return call_raw("final_answer", words) if agent.output_mode == "tool" else text(words)
+from treadle.models import call, turn
 
 
 async def kinds(runner: Runner, task_id: str) -> list[str]:
     return [event.kind async for event in runner.handle(task_id).events()]
-
-
-@every_mode
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.anyio
-async def test_118_whatever_the_type_the_answer_is_of_it_and_survives_the_journal(
-    name: str, mode: Any
-) -> None:
-    kind, right, meant, wrong = CASES[name]
-    store = MemoryStore()
-    agent = scripted(kind, mode, wrong, call("look", where="map"), right)
-    async with Runner(store) as runner:
-        result = await runner.run(agent, "Which?")
-    assert (result.state, result.error, result.steps, result.degraded_reasons) == ("completed", None, 3, ())
-    assert [run.name for run in result.tool_executions] == ["look"]
-    assert (result.usage.tool_calls, result.usage.model_calls) == (1, 3)
-    assert same(result.output, meant)
-    async with Runner(store, agents=[agent]) as another:
-        assert same((await another.result(result.task_id)).output, meant)
-    async with Runner(store) as stranger:
-        seen = await stranger.result(result.task_id)
-        assert json.loads(json.dumps(seen.output)) == seen.output
 
 
 @every_mode
@@ -226,44 +171,6 @@ async def test_118_nobody_edits_replaces_or_breaks_on_the_call_that_gives_the_an
         await runner.fork(handle.task_id, replace={"s1-0": {"x": 7}})
 
 
-CITIES = [{"name": "Rome", "founded": "0001-04-21"}, {"name": "Bergen", "founded": "1070-01-01"}]
-
-
-@pytest.mark.parametrize("mode", ["native", "prompt", "react"])
-@pytest.mark.anyio
-async def test_118_an_answer_is_seen_while_it_is_written(runner: Runner, mode: Any) -> None:
-    asked = scripted(list[City], mode)
-    turns = [text(written(asked, answer), chunk=4) for answer in ([{"name": "Nowhere"}], CITIES)]
-    async with runner.run_stream(asked.replace(model=ScriptedModel(turns)), "Which?") as stream:
-        seen = [partial async for partial in stream.partials()]
-    assert stream.result.output == [ROME, City(name="Bergen", founded=date(1070, 1, 1))]
-    wrong = seen.index([{"name": "Nowhere"}])
-    right = seen[wrong + 1 :]
-    assert (right[0], right[-1]) == ([{}], CITIES)
-    assert {"name": "Rome"} in [cities[0] for cities in right if cities]
-    sizes = [len(json.dumps(cities)) for cities in right]
-    assert sizes == sorted(sizes)
-
-
-@pytest.mark.anyio
-async def test_118_what_a_model_thinks_aloud_is_no_answer(runner: Runner) -> None:
-    thought = "<think>Perhaps {} or {}? No.</think>\n{}"
-    words = [thought.format('{"x": 1}', '{"x": 2}', '{"x": 3}'), '<think>It is {"x": 4}', '{"x": 5}']
-    for turns, meant in ((words, Point(3.0)), (words[1:], Point(5.0))):
-        agent = Agent(ScriptedModel(turns), output_type=Point, output_mode="prompt")
-        async with runner.run_stream(agent, "Where?") as stream:
-            seen = [partial async for partial in stream.partials()]
-        assert stream.result.output == meant
-        assert [point for point in seen if point] == [{"x": meant.x}]
-
-
-@pytest.mark.anyio
-async def test_118_text_is_seen_while_it_is_written(runner: Runner) -> None:
-    agent = Agent(ScriptedModel([text("one two three", chunk=4, pause=0.001)]))
-    handle = await runner.start(agent, "Count.")
-    assert [partial async for partial in handle.partials()][-2:] == ["one two", "one two three"]
-
-
 @every_mode
 @pytest.mark.anyio
 async def test_118_words_that_come_with_the_answer_are_heard_first(runner: Runner, mode: Any) -> None:
@@ -292,15 +199,6 @@ async def test_118_without_a_type_the_output_is_the_text(runner: Runner) -> None
 
 
 @pytest.mark.anyio
-async def test_118_an_answer_of_another_version_of_the_type_is_the_data_it_was(tmp_path: Path) -> None:
-    store = tmp_path / "journal.db"
-    async with Runner(store) as runner:
-        task = (await runner.run(scripted(Point, "prompt", {"x": 1}), "Where?")).task_id
-    async with Runner(store, agents=[scripted(City, "prompt", {})]) as later:
-        assert (await later.result(task)).output == {"x": 1.0, "y": 0.0}
-
-
-@pytest.mark.anyio
 async def test_118_a_model_says_how_it_is_best_asked(runner: Runner) -> None:
     class Native(ScriptedModel):
         output_mode = "native"
@@ -317,47 +215,6 @@ async def test_118_a_model_says_how_it_is_best_asked(runner: Runner) -> None:
         assert ("native" if request.output_schema else "tool" if request.tools else "prompt",) == seen
     with pytest.raises(ConfigurationError, match="telepathy"):
         await runner.run(Agent(Odd([]), output_type=Point), "Where?")
-
-
-def test_118_what_cannot_be_a_type_of_answers_is_refused_where_it_is_written() -> None:
-    class Opaque:
-        pass
-
-    @tool(return_direct=True, read_only=True)
-    def reply() -> str:
-        """Reply."""
-        return ""
-
-    refused: list[tuple[dict[str, Any], str]] = [
-        ({"output_type": Opaque}, "output_type"),
-        ({"output_mode": "best"}, "output_mode"),
-        ({"output_retries": -1}, "output_retries"),
-        ({"output_retries": True}, "output_retries"),
-        ({"output_type": int, "tools": [reply]}, "return_direct"),
-    ]
-    for wrong, named in refused:
-        with pytest.raises(ConfigurationError, match=named):
-            Agent("openai:gpt-5.4-mini", **wrong)
-
-
-def test_118_the_fingerprint_covers_the_schema() -> None:
-    @dataclass
-    class Other:
-        x: float
-
-    plain, point, other = (Agent("openai:m", output_type=kind).fingerprint for kind in (str, Point, Other))
-    assert len({plain, point, other}) == 3
-    assert plain == Agent("openai:m").fingerprint
-
-
-def test_118_the_schema_is_made_once_for_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = scripted(Point, "prompt", {"x": 1}, {"x": 1}, {"x": 1})
-    from pydantic import TypeAdapter
-
-    monkeypatch.setattr(TypeAdapter, "json_schema", None)
-    runner = Runner("memory:")
-    for _ in range(2):
-        assert runner.run_sync(agent, "Where?").output == Point(1.0)
 
 
 def test_118_a_typed_answer_is_journalled_with_the_answer_it_was_read_from() -> None:

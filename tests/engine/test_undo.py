@@ -18,6 +18,7 @@ from tests.runner.cases import (
     sayer,
     step_to_answer,
     stepped,
+    verdicts,
 )
 from treadle import (
     Agent,
@@ -37,10 +38,8 @@ from treadle.errors import (
     AgentUnknown,
     AlreadyDecided,
     AlreadyFinalized,
-    ConfigurationError,
     IrreversibleStep,
     StepFailed,
-    StepNotFound,
     TaskFinished,
     UndoUnfinished,
 )
@@ -50,10 +49,6 @@ from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
-
-
-def verdicts(report: Any) -> list[tuple[str, str]]:
-    return [(undone.call, undone.verdict) for undone in report.calls]
 
 
 def keeper(done: list[str], version: str) -> Agent[Any]:
@@ -142,17 +137,6 @@ async def test_a_redone_step_gets_a_new_id_and_new_call_ids(runner: Runner) -> N
     assert (await runner.run_step(task)).step.step_id == "s2b2"
 
 
-@pytest.mark.parametrize(("to", "left"), [(0, 0), (1, 1), ("s1", 1), (2, 2), ("s2", 2), (None, 2)], ids=repr)
-async def test_to_names_the_last_step_that_is_kept(runner: Runner, to: Any, left: int) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await step_to_answer(runner, task)
-    report = await runner.undo_step(task, to=to)
-    assert (report.to, len(report.steps)) == (left, 3 - left)
-    assert (await runner.get_task(task)).steps == left
-    assert [info.index for info in await runner.get_upcoming_steps(task)] == [left + 1]
-    assert (await step_to_answer(runner, task))[-1].output == "405"
-
-
 async def test_undone_to_before_the_first_step_the_input_is_pending_again(runner: Runner) -> None:
     agent = calculator()
     task = await runner.create_task(agent, "What is it?")
@@ -238,34 +222,6 @@ async def test_a_failed_step_can_be_taken_back(runner: Runner) -> None:
     assert (report.complete, report.to) == (True, 0)
     (upcoming,) = await runner.get_upcoming_steps(task)
     assert (upcoming.index, upcoming.attempt, upcoming.status) == (1, 1, "next")
-
-
-async def test_there_is_nothing_to_take_back_before_the_first_step(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    with pytest.raises(StepNotFound, match="no step to take back"):
-        await runner.undo_step(task)
-    assert (await runner.get_task(task)).state == "created"
-    assert (await runner.get_task(task)).driven is False
-
-
-@pytest.mark.parametrize("to", [True, 1.5])
-async def test_what_names_no_step_is_refused(runner: Runner, to: Any) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await step_to_answer(runner, task)
-    before = await journal(runner, task)
-    with pytest.raises(ConfigurationError, match="undo_step: to must be an id or a whole number"):
-        await runner.undo_step(task, to=to)
-    assert await journal(runner, task) == before
-
-
-@pytest.mark.parametrize("to", [-1, 4, 3, "s9", "s3"])
-async def test_a_step_that_cannot_be_kept_is_named(runner: Runner, to: Any) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await step_to_answer(runner, task)
-    before = await journal(runner, task)
-    with pytest.raises(StepNotFound, match=task.task_id):
-        await runner.undo_step(task, to=to)
-    assert await journal(runner, task) == before
 
 
 # ---------------------------------------------------------------------------------------- ended tasks
@@ -464,28 +420,6 @@ async def test_a_compensation_that_raises_can_be_skipped_by_force(runner: Runner
     assert report.left == ("s2-0",)
 
 
-async def test_another_undo_while_one_is_unfinished_is_refused(runner: Runner) -> None:
-    ledger = Ledger(fails=lambda entry: entry.startswith("unbook"))
-    task = await runner.create_task(ledger.agent(call("book", what="1"), "done"), "?")
-    await step_to_answer(runner, task)
-    await runner.undo_step(task, to=0)
-    with pytest.raises(UndoUnfinished, match="an undo to step 0 has begun"):
-        await runner.undo_step(task, to=1)
-
-
-async def test_a_step_with_an_effect_that_cannot_be_taken_back_is_refused_whole(runner: Runner) -> None:
-    ledger = Ledger()
-    agent = ledger.agent(both(call("book", what="1"), call("mail", to="ann")), "done")
-    task = await runner.create_task(agent, "?")
-    await step_to_answer(runner, task)
-    before = await journal(runner, task)
-    with pytest.raises(IrreversibleStep, match=r"mail \(s1-1\).*undo=.*force=True") as caught:
-        await runner.undo_step(task, to=0)
-    assert caught.value.calls == ("s1-1",)
-    assert await journal(runner, task) == before
-    assert ledger.entries == ["book 1", "mail ann"]
-
-
 async def test_a_refused_undo_of_a_completed_task_leaves_its_thread(runner: Runner) -> None:
     ledger = Ledger()
     result = await runner.run(ledger.agent(call("mail", to="ann"), "done"), "?", thread_id="talk")
@@ -494,19 +428,6 @@ async def test_a_refused_undo_of_a_completed_task_leaves_its_thread(runner: Runn
         await runner.undo_step(result.task_id, to=0)
     assert await runner.get_thread("talk") == words
     assert (await runner.get_task(result.task_id)).state == "completed"
-
-
-async def test_force_rewinds_what_cannot_be_taken_back_and_says_so(runner: Runner) -> None:
-    ledger = Ledger()
-    agent = ledger.agent(both(call("book", what="1"), call("mail", to="ann")), "done")
-    task = await runner.create_task(agent, "?")
-    await step_to_answer(runner, task)
-    report = await runner.undo_step(task, to=0, force=True)
-    assert verdicts(report) == [("s1-1", "not_compensated"), ("s1-0", "compensated")]
-    assert report.calls[0].why == "the tool has no undo="
-    assert report.left == ("s1-1",)
-    (rewound,) = await only(runner, task, "rewound")
-    assert rewound.calls == report.calls
 
 
 async def test_a_step_with_a_call_of_unknown_outcome_is_refused_and_by_force_said_to_be_unknown(
@@ -531,15 +452,6 @@ async def test_a_step_with_a_call_of_unknown_outcome_is_refused_and_by_force_sai
     report = await runner.undo_step(task, force=True)
     assert (verdicts(report), report.left) == ([("s1-0", "unknown")], ("s1-0",))
     assert ledger.entries == []
-
-
-async def test_calls_that_failed_or_never_ran_are_nothing_to_compensate(runner: Runner) -> None:
-    ledger = Ledger()
-    agent = ledger.agent(both(call("book", where=7), call("nothing")), "done")
-    task = await runner.create_task(agent, "?")
-    await step_to_answer(runner, task)
-    report = await runner.undo_step(task, to=0)
-    assert verdicts(report) == [("s1-1", "nothing_to_compensate"), ("s1-0", "nothing_to_compensate")]
 
 
 async def test_a_writing_call_that_raised_is_reported_as_not_compensated(runner: Runner) -> None:

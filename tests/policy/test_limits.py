@@ -83,3 +83,22 @@ def test_a_limit_on_cost_is_an_amount_of_dollars(wrong: Any) -> None:
 def test_of_two_limits_on_cost_the_smaller_counts() -> None:
     assert Limits(cost=0.5).tightest(Limits(cost=Decimal("0.25"))).cost == Decimal("0.25")
     assert Limits(cost=0.5).tightest(Limits()).cost == 0.5
+
+
+@pytest.mark.parametrize("name", ["steps", "model_calls", "tool_calls", "tokens", "seconds"])
+@pytest.mark.parametrize("value", [-1, True, "5", float("nan")])
+def test_a_limit_that_is_no_amount_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"Limits.{name}"):
+        Limits(**{name: value})
+
+
+def test_a_limit_of_calls_is_a_whole_number_and_one_of_time_need_not_be() -> None:
+    with pytest.raises(ConfigurationError, match="whole number"):
+        Limits(steps=1.5)  # type: ignore[arg-type]
+    assert Limits(seconds=0.5).seconds == 0.5
+
+
+def test_of_two_limits_the_smaller_counts_and_zero_is_a_limit() -> None:
+    both = Limits(steps=5, tokens=0).tightest(Limits(steps=3, tokens=9, seconds=1))
+    assert both == Limits(steps=3, tokens=0, seconds=1)
+    assert (Limits().allowed_steps, Limits(steps=0).allowed_steps) == (200, 0)

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from treadle import Message, Runner, ToolContext, ToolResult, tool
+from treadle import Agent, Message, Runner, ScriptedModel, ToolContext, ToolResult, tool
 from treadle.core.events import Event
+from treadle.llm.scripted import call
 
 
 class Gate:
@@ -35,6 +36,12 @@ class Gate:
     @property
     def starts(self) -> int:
         return len(self.contexts)
+
+
+def gate_agent(gate: Gate, *script: Any) -> Agent[Any]:
+    """Return an agent whose model calls the gate and then answers, unless the script is another."""
+    turns = script or (call(gate.name), "The end.")
+    return Agent(ScriptedModel(list(turns)), name="worker", tools=[gate.tool])
 
 
 async def journal(runner: Runner, task_id: str) -> list[Event]:

@@ -27,6 +27,18 @@ def calculator(*script: Any, name: str = "math", **more: Any) -> Agent[Any]:
     return Agent(ScriptedModel(list(turns)), name=name, tools=[add, multiply], **more)
 
 
+@tool(name="add", read_only=True)
+def add_in_a_thread(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def adder(*script: Any) -> Agent[Any]:
+    """An agent that adds by a function that is not async, unless the script is another."""
+    turns = script or (call("add", a=1, b=2), "3")
+    return Agent(ScriptedModel(list(turns)), name="adder", tools=[add_in_a_thread])
+
+
 def sayer(*answers: Any, name: str = "sayer", **more: Any) -> Agent[Any]:
     """An agent without tools that says one thing after the other."""
     return Agent(ScriptedModel(list(answers) or ["Hello."]), name=name, **more)
@@ -107,6 +119,11 @@ async def kinds(runner: Runner, task: Task | str) -> list[str]:
 async def only(runner: Runner, task: Task | str, kind: str) -> list[Any]:
     """The events of one kind."""
     return [event for event in await journal(runner, task) if event.kind == kind]
+
+
+def verdicts(report: Any) -> list[tuple[str, str]]:
+    """Return each call that an undo took back, with its verdict."""
+    return [(undone.call, undone.verdict) for undone in report.calls]
 
 
 def said(messages: Any) -> list[tuple[str, str]]:

@@ -254,27 +254,6 @@ async def test_of_two_verdicts_that_lie_in_the_inbox_together_the_first_one_coun
     assert refused.inbox == "not_happened"
 
 
-async def test_a_handle_tells_how_its_task_stands_also_after_another_driver_resumed_it(store: Any) -> None:
-    gate = Gate(read_only=True)
-    agent = worker(gate)
-    async with Runner(store, agents=[agent]) as runner:
-        handle = await runner.start(agent, "go")
-        await gate.entered.wait()
-        await handle.interrupt()
-        assert (await handle.result()).state == "interrupted"
-        gate.let_go.set()
-        done = await runner.resume(handle.task_id)
-        assert done.state == "completed"
-        assert await handle.result() == done
-        await handle.undo_step(to=0, force=True)
-        assert (await handle.result()).state == "running"
-        await handle.cancel()
-        assert (await handle.result()).state == "cancelled"
-        other = await runner.start(agent, "go", task_id="other")
-        await other.result()
-    assert (await other.result()).state == "completed", "also once the store is closed"
-
-
 async def test_a_write_settled_as_not_happened_starts_again_under_the_same_key(runner: Runner) -> None:
     gate = Gate()
     handle = await runner.start(worker(gate), "go")

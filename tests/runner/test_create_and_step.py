@@ -73,24 +73,6 @@ async def test_a_step_ends_at_its_step_completed_event(runner: Runner) -> None:
     ]
 
 
-async def test_a_step_output_says_all_that_the_step_did(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    out = await runner.run_step(task)
-    assert out.task_id == task.task_id
-    assert (out.step.step_id, out.step.index, out.step.attempt) == ("s1", 1, 1)
-    assert [part.text for part in out.step.input] == ["?"]
-    assert (out.output, out.error, out.pending) == (None, None, ())
-    assert [(info.step_id, info.index, info.status) for info in out.next_steps] == [("s2", 2, "next")]
-    assert said(out.messages) == [("user", "?"), ("assistant", "multiply"), ("tool", "363")]
-    assert [(run.name, run.call_id, run.output) for run in out.tool_executions] == [("multiply", "s1-0", 363)]
-    assert (out.usage.model_calls, out.usage.tool_calls) == (1, 1)
-    assert out.usage.total_tokens > 0
-    assert out.duration >= 0
-    last = (await step_to_answer(runner, task))[-1]
-    assert (last.output, str(last), last.next_steps) == ("405", "405", ())
-    assert said(last.messages) == [("assistant", "405")]
-
-
 async def test_a_verb_takes_a_task_or_its_id(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     await runner.run_step(task)
@@ -269,129 +251,6 @@ async def test_a_paused_task_is_not_stepped_but_resumed(runner: Runner) -> None:
 # ------------------------------------------------------------------------------------------------ views
 
 
-async def test_views_of_an_unknown_task_name_it_and_the_store(runner: Runner) -> None:
-    for view in (
-        runner.get_task,
-        runner.result,
-        runner.get_upcoming_steps,
-        runner.get_completed_steps,
-        runner.run_step,
-        runner.resume,
-        runner.finalize,
-        runner.delete_task,
-        runner.undo_step,
-        runner.fork,
-        runner.skip_step,
-        runner.cancel,
-    ):
-        with pytest.raises(TaskNotFound, match=r"no task 'nobody' in (memory|sqlite|postgresql)"):
-            await view("nobody")  # type: ignore[operator]
-    with pytest.raises(TaskNotFound, match="nobody"):
-        await runner.get_step("nobody", "s1")
-    with pytest.raises(LookupError, match="nobody"):
-        await runner.get_task("nobody")
-
-
-async def test_a_snapshot_does_not_change_and_a_newer_one_does(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?", extra_state={"tries": 3})
-    await runner.run_step(task)
-    assert (task.state, task.steps) == ("created", 0)
-    newer = await runner.get_task(task)
-    assert (newer.state, newer.steps, newer.extra_state) == ("running", 1, {"tries": 3})
-
-
-async def test_upcoming_steps_are_a_copy_of_what_comes_next(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    (first,) = await runner.get_upcoming_steps(task)
-    assert (first.step_id, first.index, first.attempt, first.status) == ("s1", 1, 1, "next")
-    assert [part.text for part in first.input] == ["?"]
-    await runner.run_step(task)
-    (second,) = await runner.get_upcoming_steps(task)
-    assert (second.step_id, second.input) == ("s2", ())
-    await step_to_answer(runner, task)
-    assert await runner.get_upcoming_steps(task) == ()
-
-
-async def test_completed_steps_are_told_in_order(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    assert await runner.get_completed_steps(task) == ()
-    await step_to_answer(runner, task)
-    steps = await runner.get_completed_steps(task)
-    assert [(out.step.step_id, out.step.status) for out in steps] == [
-        ("s1", "completed"),
-        ("s2", "completed"),
-        ("s3", "completed"),
-    ]
-    assert [out.is_last for out in steps] == [False, False, True]
-
-
-async def test_a_completed_step_of_an_ended_task_is_still_only_the_last_if_it_answered(
-    runner: Runner,
-) -> None:
-    result = await runner.run(calculator(), "?")
-    steps = await runner.get_completed_steps(result.task_id)
-    assert [out.is_last for out in steps] == [False, False, True]
-
-
-async def test_one_step_is_got_by_id_or_index(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await step_to_answer(runner, task)
-    by_id = await runner.get_step(task, "s2")
-    assert by_id == await runner.get_step(task, 2)
-    assert said(by_id.messages) == [("assistant", "add"), ("tool", "405")]
-    with pytest.raises(StepNotFound, match="has no step 's9'"):
-        await runner.get_step(task, "s9")
-    with pytest.raises(StepNotFound, match="has no step 0"):
-        await runner.get_step(task, 0)
-
-
-async def test_lists_filter_by_state_agent_thread_time_and_go_on_at_a_cursor(runner: Runner) -> None:
-    made = []
-    for number in range(5):
-        agent = sayer(name="even" if number % 2 == 0 else "odd")
-        task = await runner.create_task(agent, str(number), thread_id=f"t{number % 2}")
-        made.append(task.task_id)
-    await runner.resume(made[0])
-    newest_first = made[::-1]
-
-    async def ids(**wanted: Any) -> list[str]:
-        return [item.task_id for item in (await runner.list_tasks(**wanted)).items]
-
-    assert await ids() == newest_first
-    assert await ids(state="completed") == [made[0]]
-    assert await ids(state="created") == newest_first[:-1]
-    assert await ids(agent="odd") == [made[3], made[1]]
-    assert await ids(thread_id="t0") == [made[4], made[2], made[0]]
-    assert await ids(agent="odd", thread_id="t0") == []
-    assert await ids(parent="nobody") == []
-    third = await runner.get_task(made[2])
-    assert await ids(since=third.created) == newest_first[:3]
-    page = await runner.list_tasks(limit=2)
-    assert [item.task_id for item in page.items] == newest_first[:2]
-    rest: list[str] = []
-    while page.cursor is not None:
-        page = await runner.list_tasks(limit=2, cursor=page.cursor)
-        rest += [item.task_id for item in page.items]
-    assert rest == newest_first[2:]
-    fork = await runner.fork(made[0])
-    assert await ids(forked_from=made[0]) == [fork.task_id]
-
-
-async def test_a_page_that_ends_the_list_has_no_cursor(runner: Runner) -> None:
-    for number in range(2):
-        await runner.create_task(sayer(), str(number))
-    assert (await runner.list_tasks(limit=2)).cursor is None
-    assert (await runner.list_tasks(limit=1)).cursor is not None
-
-
-async def test_a_task_that_is_being_driven_is_listed_as_running(runner: Runner) -> None:
-    handle = await runner.start(sayer(text("slow", delay=30)), "?")
-    (item,) = (await runner.list_tasks(state="running")).items
-    assert (item.task_id, item.driven) == (handle.task_id, True)
-    await handle.cancel()
-    assert (await runner.list_tasks(state="running")).items == ()
-
-
 # ------------------------------------------------------------------------------------------ failed steps
 
 
@@ -530,13 +389,6 @@ async def test_a_task_deleted_under_its_thread_leaves_its_words_there(runner: Ru
     assert said(agent.model.requests[-1].messages)[: len(words)] == said(words)
 
 
-async def test_a_result_stays_valid_after_its_task_was_deleted(runner: Runner) -> None:
-    result = await runner.run(calculator(), "?")
-    await runner.delete_task(result.task_id)
-    assert result.final_text == "405"
-    assert [run.output for run in result.tool_executions] == [363, 405]
-
-
 async def test_an_agent_with_one_tool_added_steps_on_and_says_so(runner: Runner) -> None:
     before = Agent(ScriptedModel([call("add", a=1, b=2), "3"]), name="math", tools=[add])
     task = await runner.create_task(before, "?")
@@ -544,12 +396,3 @@ async def test_an_agent_with_one_tool_added_steps_on_and_says_so(runner: Runner)
     await runner.run_step(task, agent=calculator(call("add", a=1, b=2), "three"))
     (changed,) = await only(runner, task, "version_changed")
     assert changed.previous == before.fingerprint
-
-
-def test_a_step_and_a_result_read_as_one_line():
-    agent = Agent(ScriptedModel([call("add", a=1, b=2), text("3")]), tools=[add])
-    runner = Runner("memory:")
-    task = runner.sync.create_task(agent, "1 + 2?")
-    assert str(runner.sync.run_step(task)) == "s1 running: add ok"
-    assert str(runner.sync.run_step(task)) == "3"
-    assert str(runner.sync.finalize(task)) == "3"

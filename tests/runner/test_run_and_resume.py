@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import Ledger, calculator, kinds, only, said, sayer, step_to_answer
-from treadle import FailurePolicy, Limits, Runner, RunOptions
+from tests.runner.cases import calculator, kinds, only, said, sayer, step_to_answer
+from treadle import Limits, Runner, RunOptions
 from treadle.errors import TaskConflict, TaskNotFound, VersionRefused
 from treadle.llm.scripted import call, fail, text
 from treadle.ports import TaskRow
@@ -239,41 +239,3 @@ async def test_another_version_of_the_agent_may_be_refused(runner: Runner) -> No
 
 
 # ----------------------------------------------------------------------------------------------- results
-
-
-async def test_a_result_says_how_the_task_stands(runner: Runner) -> None:
-    result = await runner.run(calculator(), "What is (121 * 3) + 42?", thread_id="talk")
-    assert (result.thread_id, result.state, result.output, result.final_text) == (
-        "talk",
-        "completed",
-        "405",
-        "405",
-    )
-    assert (result.error, result.degraded_reasons, result.pending, result.cost) == (None, (), (), None)
-    assert (result.subagent_executions, result.sources, result.artifacts) == ((), (), ())
-    assert len(result.messages) == 6
-    first = result.tool_executions[0]
-    assert (first.name, first.call_id, first.arguments) == ("multiply", "s1-0", {"a": 121, "b": 3})
-    assert (first.outcome, first.output, first.error, first.agent) == ("ok", 363, None, "math")
-    assert (first.depth, first.path) == (0, ("math",))
-    assert first.latency is not None
-    assert first.latency >= 0
-    assert (result.usage.model_calls, result.usage.tool_calls) == (3, 2)
-    assert result.usage.per_agent["math"].total_tokens == result.usage.total_tokens > 0
-    assert result.raise_for_state() is result
-
-
-async def test_the_final_text_never_holds_error_prose(runner: Runner) -> None:
-    failed = await runner.run(sayer(fail(500, message="kaboom")), "?")
-    assert (failed.final_text, failed.output) == ("", None)
-    options = RunOptions(on_failure=FailurePolicy(model="degrade"))
-    degraded = await runner.run(sayer(fail(500, message="kaboom")), "?", options=options)
-    assert (degraded.state, degraded.final_text) == ("degraded", "")
-    assert "kaboom" in degraded.degraded_reasons[0]
-
-
-async def test_a_partial_answer_is_kept_when_the_model_fails_at_the_end(runner: Runner) -> None:
-    options = RunOptions(on_failure=FailurePolicy(model="degrade"))
-    agent = Ledger().agent(["Let me see.", call("look", what="a")], fail(500))
-    result = await runner.run(agent, "?", options=options)
-    assert (result.state, result.final_text) == ("degraded", "Let me see.")

@@ -8,10 +8,12 @@ from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 from uuid import UUID
 
+import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
-from treadle import Agent
+from treadle import Agent, ScriptedModel, tool
+from treadle.models import call_raw, text
 
 
 class City(BaseModel):
@@ -158,6 +160,9 @@ MODES = ("native", "tool", "prompt")
 WORKERS = ("react", "planner")
 
 
+every_mode = pytest.mark.parametrize("mode", [*MODES, *WORKERS])
+
+
 def written(agent: Agent[Any], answer: Any) -> str:
     """Return what the agent's model writes to give an answer, in the mode in which it is asked."""
     assert agent.typed is not None
@@ -175,3 +180,22 @@ def written(agent: Agent[Any], answer: Any) -> str:
 def same(answer: Any, meant: Any) -> bool:
     """Whether an answer is what was meant, and of the same type."""
     return type(answer) is type(meant) and answer == meant
+
+
+@tool(read_only=True)
+async def look(where: str) -> str:
+    """Look something up."""
+    return f"{where}: found"
+
+
+def scripted(kind: Any, mode: Any, *answers: Any, **more: Any) -> Agent[Any]:
+    """An agent whose model gives one answer after the other; what is a turn already is taken as it is."""
+    how = {"worker": mode} if mode in WORKERS else {"output_mode": mode}
+    asked = Agent(ScriptedModel([]), output_type=kind, **{"tools": [look], **how, **more})
+    turns = [answer if type(answer).__name__ == "Turn" else said(asked, answer) for answer in answers]
+    return asked.replace(model=ScriptedModel(turns))
+
+
+def said(agent: Agent[Any], answer: Any) -> Any:
+    words = written(agent, answer)
+    return call_raw("final_answer", words) if agent.output_mode == "tool" else text(words)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.agents.stories import (
+    BOOKED,
     answered,
     began,
     decided,
@@ -18,6 +19,7 @@ from tests.agents.stories import (
     rules,
     step,
     told,
+    undo,
 )
 from treadle.core import events as e
 from treadle.core.children import SpentBy
@@ -135,13 +137,6 @@ def test_a_message_does_not_cancel_a_last_answer_in_flight() -> None:
 # ---------------------------------------------------------------------------------------------- undo
 
 
-def undo(*calls: str, to: int = 0, forced: bool = False) -> e.Event:
-    return e.UndoRequested(to, ("s1",), calls, forced)
-
-
-BOOKED = [step(), answered("book", "book"), began(0, name="book"), ended(0), began(1, name="book"), ended(1)]
-
-
 def undoing(call: int, outcome: e.Outcome | None = None, attempt: int = 1) -> list[e.Event]:
     name = f"s1-{call}-undo"
     begin = e.ToolStarted("s1", name, "write", attempt, undoes=f"s1-{call}")
@@ -187,11 +182,6 @@ def test_a_lost_compensation_waits_to_be_settled_and_is_never_repeated_unasked()
     for verdict, follows in (("happened", "UndoCall s1-0-undo"), ("not_happened", "UndoCall s1-1-undo")):
         settled = e.OutcomeSettled("s1", "s1-1-undo", verdict)  # type: ignore[arg-type]
         assert effects(decided(told(*BOOKED, asked, *gone, settled))) == [follows]
-
-
-def test_without_the_agent_no_compensation_is_begun() -> None:
-    by = rules(knows_agent=False)
-    assert decided(told(*BOOKED, undo("s1-1", "s1-0")), by).reason == "undo_failed"  # type: ignore[union-attr]
 
 
 def test_a_call_found_to_have_happened_ends_before_it_is_compensated() -> None:

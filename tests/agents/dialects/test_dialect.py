@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 
+from tests.agents.dialects.texts import PLANNER, REACT, read, request
 from tests.agents.stories import recorded, rules, told
 from treadle import Agent, Limits, React, Reading, Runner, RunOptions, ScriptedModel, tool
-from treadle.agents.dialects.dialect import UNREADABLE, Dialect, TextDialect
+from treadle.agents.dialects.dialect import UNREADABLE, TextDialect
 from treadle.agents.dialects.planner import HEADER as PLANNER_HEADER
-from treadle.agents.dialects.planner import Planner, read_call
-from treadle.agents.dialects.react import HEADER, read_text
-from treadle.agents.dialects.transcript import IN_WORDS, UNSEEN, Transcript
+from treadle.agents.dialects.react import HEADER
+from treadle.agents.dialects.transcript import IN_WORDS
 from treadle.core import events as e
-from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult, user
-from treadle.core.model import Finish, ModelAnswer, ModelRequest, ModelSettings, Usage
+from treadle.core.messages import Message, Reasoning, Text, ToolCall
+from treadle.core.model import Finish, ModelAnswer, Usage
 from treadle.core.model_answer import with_places
 from treadle.core.tools import ToolSpec
-from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.scripted import text, turn
 
 
@@ -27,27 +26,6 @@ from treadle.llm.scripted import text, turn
 class Point:
     x: int
     y: int
-
-
-ADD = ToolSpec(name="add", description="Add two\n  numbers.")
-REACT, PLANNER = React(), Planner()
-PICTURE = Image(data=b"\x89PNG", media_type="image/png")
-
-
-def request(
-    *messages: Message, tools: Any = (ADD,), choice: str = "auto", schema: Any = None
-) -> ModelRequest:
-    return ModelRequest(messages, "Be brief.", tools, choice, ModelSettings(), "t", "s1", 0, 1, schema)
-
-
-def answer(words: str, finish: Finish = "stop", *before: Any) -> ModelAnswer:
-    return ModelAnswer(Message("assistant", (*before, Text(words))), finish, Usage(3, 4))
-
-
-def read(
-    dialect: Dialect, words: str, finish: Finish = "stop", *, choice: str = "auto", tools: Any = (ADD,)
-) -> Any:
-    return dialect.read(answer(words, finish), request(choice=choice, tools=tools))
 
 
 # ------------------------------------------------------------------------------------------ the request
@@ -78,89 +56,6 @@ def test_the_schema_of_an_answer_is_described_in_the_instructions(dialect: TextD
     asked = dialect.ask(request(schema={"type": "integer"}))
     assert '{"type": "integer"}' in asked.instructions
     assert asked.output_schema is None
-
-
-def test_a_conversation_becomes_text_message_by_message_without_a_copy() -> None:
-    messages = [user("go")]
-    asked = REACT.ask(request()).messages
-    assert len(asked) == 0
-    transcript = Transcript(messages, REACT.write_turn)
-    messages.append(Message("assistant", (Text("Hi."),)))
-    assert transcript[1].text == "Answer: Hi."
-    assert [message.text for message in transcript] == ["go", "Answer: Hi."]
-    assert transcript[0] is messages[0]
-    assert transcript[0:2][1].text == transcript[-1].text == "Answer: Hi."
-
-
-def said(dialect: TextDialect, *parts: Any) -> str:
-    return Transcript([Message("assistant", parts)], dialect.write_turn)[0].text
-
-
-def test_turns_are_written_as_the_model_would_have_written_them() -> None:
-    call = ToolCall("s1-0", "add", {"a": "é"})
-    assert (
-        said(REACT, Reasoning("hm", IN_WORDS), call) == 'Thought: hm\nAction: add\nAction Input: {"a": "é"}'
-    )
-    assert said(REACT, Text("Let me see."), call).startswith("Thought: Let me see.\nAction: add")
-    assert said(REACT, Reasoning("hm", IN_WORDS), Text("5")) == "Thought: hm\nAnswer: 5"
-    assert said(REACT, Reasoning("hm", IN_WORDS)) == "Thought: hm\nAnswer:"
-    assert said(REACT, call, call).count("Action: add") == 2
-    assert json.loads(said(PLANNER, Reasoning("hm", IN_WORDS), call)) == {
-        "thought": "hm",
-        "name": "add",
-        "arguments": {"a": "é"},
-    }
-    for words, value in (("5", 5), ("hi", "hi"), ("", ""), ("[1]", [1]), ("null", None)):
-        assert json.loads(said(PLANNER, Text(words)))["arguments"] == {"answer": value}
-
-
-@pytest.mark.parametrize(
-    ("dialect", "parse"), [(REACT, read_text), (PLANNER, read_call)], ids=["react", "planner"]
-)
-def test_what_is_written_is_read_as_what_it_was(dialect: TextDialect, parse: Any) -> None:
-    given = {"a": ["x\ny", {"b": None}], "c": 'Observation: "'}
-    written = said(dialect, Reasoning("two\nlines", IN_WORDS), ToolCall("s1-0", "add", given))
-    assert parse(written) == Reading(thought="two\nlines", name="add", arguments=given)
-
-
-def test_results_are_observations_with_their_pictures_and_files() -> None:
-    file = File(url="https://example.org/a.pdf")
-    results = Message(
-        "tool",
-        (
-            ToolResult("s1-0", "draw", (Text("one "), PICTURE, Text("two"), Text("!"))),
-            ToolResult("s1-1", "find", (file,), is_error=False),
-        ),
-    )
-    shown = Transcript([results], REACT.write_turn)[0]
-    assert shown.role == "user"
-    assert shown.parts == (
-        Text("Observation: one "),
-        PICTURE,
-        Text("two!\nObservation: "),
-        file,
-    )
-
-
-def test_what_could_not_be_read_is_shown_as_it_was_written_and_no_longer_than_needed() -> None:
-    wrong = ToolCall("s1-0", "add", {}, "Thought: hm\nAction: add", "no input", IN_WORDS)
-    assert said(REACT, Reasoning("hm", IN_WORDS), wrong) == "Thought: hm\nAction: add"
-    assert said(REACT, ToolCall("s1-0", UNREADABLE, {}, " ", "nothing", IN_WORDS)) == "(nothing)"
-    long = said(REACT, ToolCall("s1-0", UNREADABLE, {}, "x" * 50_000, "long", IN_WORDS))
-    assert len(long) < 5_000
-    native = ToolCall("s1-0", "add", {}, '{"a": ', "truncated")
-    assert said(REACT, native) == 'Action: add\nAction Input: {"a": '
-    assert json.loads(said(PLANNER, native))["arguments"] == '{"a": '
-
-
-def test_thinking_of_the_provider_goes_back_as_it_came_and_thinking_in_tags_does_not() -> None:
-    signed = Reasoning("deep", {"signature": "abc"})
-    message = Message(
-        "assistant", (signed, Reasoning("tags", UNSEEN), Reasoning("hm", IN_WORDS), Text("5")), {"id": "x"}
-    )
-    shown = Transcript([message], REACT.write_turn)[0]
-    assert shown.parts == (signed, Text("Thought: hm\nAnswer: 5"))
-    assert shown.meta == {"id": "x"}
 
 
 # ------------------------------------------------------------------------------------------- the answer
@@ -227,13 +122,6 @@ def test_a_name_that_no_provider_accepts_is_not_the_name_of_a_call() -> None:
     assert read(REACT, "Action: subtract\nAction Input: {}").message.tool_calls[0].problem is None
     spec = ToolSpec(name="найти")
     assert read(REACT, "Action: найти\nAction Input: {}", tools=(spec,)).message.tool_calls[0].name == "найти"
-
-
-def test_an_answer_of_the_planner_is_text_or_json_where_a_schema_asks_for_it() -> None:
-    words = '{"name": "finish", "arguments": {"answer": "5"}}'
-    assert read(PLANNER, words).message.text == "5"
-    assert PLANNER.read(answer(words), request(schema={"type": "string"})).message.text == '"5"'
-    assert read(PLANNER, words.replace('"5"', '{"a": [1]}')).message.text == '{"a": [1]}'
 
 
 def test_a_text_of_any_kind_is_read_in_time_that_grows_with_its_length() -> None:
@@ -363,25 +251,6 @@ async def test_a_good_answer_in_between_begins_the_count_anew() -> None:
 # --------------------------------------------------------------------------------------------- the agent
 
 
-def test_workers_are_checked_when_an_agent_is_made() -> None:
-    for wrong in ("ract", 7, React, object()):
-        with pytest.raises(ConfigurationError, match=r"worker must be .*'react'"):
-            Agent("openai:x", worker=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"Agent 'a': .* 'finish'"):
-        Agent(
-            "openai:x", name="a", tools=[tool(add.spec and (lambda: None), name="finish")], worker="planner"
-        )
-    for wrong in (
-        {"header": "no place"},
-        {"header": 7},
-        {"parser": 7},
-        {"max_parse_errors": 0},
-        {"max_parse_errors": True},
-    ):
-        with pytest.raises(ConfigurationError, match=f"React: {next(iter(wrong))}"):
-            React(**wrong)  # type: ignore[arg-type]
-
-
 def test_a_dialect_is_part_of_an_agents_version() -> None:
     def other(words: str) -> Reading:
         return Reading(answer=words)
@@ -405,56 +274,6 @@ def test_headers_are_whole_programs_of_their_own() -> None:
         assert "{tools}" in header
         assert "{names}" not in React(header="{tools} {names}").ask(request()).instructions
     assert React(header="{names}|{tools}").ask(request()).instructions.startswith("add|- add")
-
-
-@pytest.mark.anyio
-async def test_a_parser_of_ones_own_reads_and_one_that_breaks_says_so() -> None:
-    def parse(words: str) -> Any:
-        return {
-            "say": Reading(thought="t", answer="said"),
-            "none": None,
-            "both": Reading(arguments={}, answer=""),
-        }[words]
-
-    async with Runner("memory:") as runner:
-        for words, found in (
-            ("say", ""),
-            ("none", "must return a Reading"),
-            ("both", "a call, an answer"),
-            ("x", "KeyError"),
-        ):
-            agent = Agent(ScriptedModel([text(words, chunk=1)]), worker=React(parser=parse), name=words)
-            async with runner.run_stream(agent, "go") as stream:
-                deltas = [(d.channel, d.text) async for d in stream if isinstance(d, e.Delta)]
-            result = stream.result
-            if found:
-                assert result.error is not None
-                assert found in result.error.message
-                assert "React" in result.error.message
-            else:
-                assert (result.final_text, deltas) == ("said", [("reasoning", "t"), ("final", "said")])
-
-
-def test_a_model_is_reminded_of_the_format_that_its_parser_reads() -> None:
-    assert REACT.correction("it was not closed").startswith(
-        'Nothing was run: it was not closed. Write "Thought:"'
-    )
-    other = React(parser=lambda words: Reading(problem=words))
-    assert other.correction("write `say WORDS`") == "Nothing was run: write `say WORDS`."
-
-
-def test_a_broken_parser_is_a_models_error() -> None:
-    with pytest.raises(ModelError, match="the parser raised ZeroDivisionError"):
-        read(React(parser=lambda words: 1 // 0), "x")  # type: ignore[arg-type, return-value]
-
-
-@pytest.mark.anyio
-async def test_a_falsy_answer_is_an_answer() -> None:
-    async with Runner("memory:") as runner:
-        for value, shown in ((0, "0"), (False, "false"), (None, "null"), ("", ""), ([], "[]")):
-            words = json.dumps({"name": "finish", "arguments": {"answer": value}})
-            result = await runner.run(Agent(ScriptedModel([words]), worker="planner"), "go")
-            assert (result.state, result.final_text, result.steps) == ("completed", shown, 1)
 
 
 @pytest.mark.anyio
@@ -489,13 +308,6 @@ async def test_a_typed_answer_is_read_sent_back_when_it_is_wrong_and_seen_as_it_
     assert all(asked.output_schema is None for asked in model.requests)
     if right is not None:
         assert seen[-1] == right
-
-
-def test_the_planner_describes_the_arguments_of_finish() -> None:
-    wrapped = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
-    assert "The arguments of finish must fit" in PLANNER.ask(request(schema=wrapped)).instructions
-    own = {"type": "object", "properties": {"x": {}}, "required": ["x"]}
-    assert "The answer given to finish must fit" in PLANNER.ask(request(schema=own)).instructions
 
 
 @pytest.mark.anyio

@@ -4,115 +4,13 @@ import ast
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.agents.dialects.transcripts import PLANNER, REACT, Case
-from treadle.agents.dialects.dialect import DeltaReader, Reading
-from treadle.agents.dialects.planner import Planner, read_call
-from treadle.agents.dialects.react import React, read_text
-from treadle.core.messages import Message, Reasoning, Text, ToolCall
-from treadle.core.model import (
-    ModelAnswer,
-    ModelRequest,
-    ModelSettings,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-)
-from treadle.core.tools import ToolSpec
-
-SPECS = tuple(ToolSpec(name=name) for name in ("add", "say", "f", "now", "search", "pay"))
-REQUEST = ModelRequest((), "", SPECS, "auto", ModelSettings(), "t", "s1", 0, 1)
-DIALECTS = {"react": React(), "planner": Planner()}
-PARSERS: dict[str, Callable[[str], Reading]] = {"react": read_text, "planner": read_call}
-CASES = [("react", case) for case in REACT] + [("planner", case) for case in PLANNER]
-
-
-def named(value: Any) -> str | None:
-    return str(value) if isinstance(value, (str, Case)) else None
-
-
-@pytest.mark.parametrize(("dialect", "case"), CASES, ids=named)
-def test_a_text_means(dialect: str, case: Case) -> None:
-    read = PARSERS[dialect](case.text)
-    if case.problem is None:
-        assert read == case.means
-    else:
-        assert read.problem is not None
-        assert case.problem in read.problem
-        said = (read.thinking, read.thought, read.name, read.arguments, read.answer)
-        assert said == (case.means.thinking, case.means.thought, case.means.name, None, None)
-
-
-def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
-    assert len(REACT) >= 60
-    assert len({case.name for case in REACT}) == len(REACT)
-    assert len({case.name for case in PLANNER}) == len(PLANNER)
-
-
-# ------------------------------------------------------------------------------------------- as it comes
-
-
-def heard(
-    reader: DeltaReader, text: str, message: Message, cut: Callable[[], int]
-) -> tuple[str, str, str, str]:
-    """What is told on each channel while a text comes in pieces: thought, answer, name and arguments."""
-    deltas: list[Any] = []
-    place = 0
-    while place < len(text):
-        size = cut()
-        deltas += reader.feed(text[place : place + size])
-        place += size
-    deltas += reader.end(message)
-    return (
-        "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)),
-        "".join(d.text for d in deltas if isinstance(d, TextDelta)),
-        "".join(d.name for d in deltas if isinstance(d, ToolCallDelta)),
-        "".join(d.arguments for d in deltas if isinstance(d, ToolCallDelta)),
-    )
-
-
-def check_stream(dialect: str, text: str, cut: Callable[[], int]) -> None:
-    """However a text is cut, its thought and its answer are told as they are read."""
-    spoken = DIALECTS[dialect]
-    answer = spoken.read(ModelAnswer(Message("assistant", (Text(text),))), REQUEST)
-    parts = answer.message.parts
-    thought, words, name, arguments = heard(spoken.delta_reader(REQUEST), text, answer.message, cut)
-    calls = [part for part in parts if isinstance(part, ToolCall)]
-    if calls and calls[0].problem is not None:
-        return  # of what cannot be read anything may have been told, as of an answer that breaks off
-    if "</think>" in text and not text.lstrip().startswith("<think>"):
-        return  # drafts are told before it is known that they are
-    assert thought == "".join(part.text for part in parts if isinstance(part, Reasoning))
-    assert words == answer.message.text
-    assert name == "".join(call.name for call in calls)
-    if arguments:
-        assert calls
-
-
-@pytest.mark.parametrize(("dialect", "case"), CASES, ids=named)
-def test_deltas_add_up_to_the_reading_of_the_whole_text(dialect: str, case: Case) -> None:
-    for size in (1, 2, 3, 7, 1_000):
-        check_stream(dialect, case.text, lambda size=size: size)
-
-
-def test_arguments_become_deltas_as_they_are_written() -> None:
-    text = 'Thought: x\nAction: add\nAction Input: ```json\n{"a": "}", "b": [1]}\n```\n'
-    spoken = DIALECTS["react"]
-    answer = spoken.read(ModelAnswer(Message("assistant", (Text(text),))), REQUEST)
-    told = heard(spoken.delta_reader(REQUEST), text, answer.message, lambda: 1)
-    assert told == ("x", "", "add", '{"a": "}", "b": [1]}')
-
-
-def test_no_marker_of_the_protocol_becomes_a_delta_of_the_answer() -> None:
-    reader = DIALECTS["react"].delta_reader(REQUEST)
-    told = [list(reader.feed(letter)) for letter in "Thought: x\nAnswer: five\nObserv"]
-    words = [delta.text for deltas in told for delta in deltas if isinstance(delta, TextDelta)]
-    assert "".join(words) == "five"
-
+from tests.agents.dialects.readings import DIALECTS, PARSERS, check_stream
+from tests.agents.dialects.transcripts import PLANNER, REACT
 
 # ------------------------------------------------------------------------------------------- generated
 

@@ -1,0 +1,52 @@
+"""ReAct: its header, its correction, and parsers that take the place of its own."""
+
+from typing import Any
+
+import pytest
+
+from tests.agents.dialects.texts import REACT, read
+from treadle import Agent, React, Reading, Runner, ScriptedModel
+from treadle.core import events as e
+from treadle.errors import ModelError
+from treadle.llm.scripted import text
+
+
+@pytest.mark.anyio
+async def test_a_parser_of_ones_own_reads_and_one_that_breaks_says_so() -> None:
+    def parse(words: str) -> Any:
+        return {
+            "say": Reading(thought="t", answer="said"),
+            "none": None,
+            "both": Reading(arguments={}, answer=""),
+        }[words]
+
+    async with Runner("memory:") as runner:
+        for words, found in (
+            ("say", ""),
+            ("none", "must return a Reading"),
+            ("both", "a call, an answer"),
+            ("x", "KeyError"),
+        ):
+            agent = Agent(ScriptedModel([text(words, chunk=1)]), worker=React(parser=parse), name=words)
+            async with runner.run_stream(agent, "go") as stream:
+                deltas = [(d.channel, d.text) async for d in stream if isinstance(d, e.Delta)]
+            result = stream.result
+            if found:
+                assert result.error is not None
+                assert found in result.error.message
+                assert "React" in result.error.message
+            else:
+                assert (result.final_text, deltas) == ("said", [("reasoning", "t"), ("final", "said")])
+
+
+def test_a_model_is_reminded_of_the_format_that_its_parser_reads() -> None:
+    assert REACT.correction("it was not closed").startswith(
+        'Nothing was run: it was not closed. Write "Thought:"'
+    )
+    other = React(parser=lambda words: Reading(problem=words))
+    assert other.correction("write `say WORDS`") == "Nothing was run: write `say WORDS`."
+
+
+def test_a_broken_parser_is_a_models_error() -> None:
+    with pytest.raises(ModelError, match="the parser raised ZeroDivisionError"):
+        read(React(parser=lambda words: 1 // 0), "x")  # type: ignore[arg-type, return-value]

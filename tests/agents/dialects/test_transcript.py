@@ -1,0 +1,99 @@
+"""Conversations as text: turns of the model as it would have written them, and results as observations."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.agents.dialects.texts import PLANNER, REACT, request
+from treadle import Reading
+from treadle.agents.dialects.dialect import UNREADABLE, TextDialect
+from treadle.agents.dialects.planner import read_call
+from treadle.agents.dialects.react import read_text
+from treadle.agents.dialects.transcript import IN_WORDS, UNSEEN, Transcript
+from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult, user
+
+PICTURE = Image(data=b"\x89PNG", media_type="image/png")
+
+
+def test_a_conversation_becomes_text_message_by_message_without_a_copy() -> None:
+    messages = [user("go")]
+    asked = REACT.ask(request()).messages
+    assert len(asked) == 0
+    transcript = Transcript(messages, REACT.write_turn)
+    messages.append(Message("assistant", (Text("Hi."),)))
+    assert transcript[1].text == "Answer: Hi."
+    assert [message.text for message in transcript] == ["go", "Answer: Hi."]
+    assert transcript[0] is messages[0]
+    assert transcript[0:2][1].text == transcript[-1].text == "Answer: Hi."
+
+
+def test_turns_are_written_as_the_model_would_have_written_them() -> None:
+    call = ToolCall("s1-0", "add", {"a": "é"})
+    assert (
+        said(REACT, Reasoning("hm", IN_WORDS), call) == 'Thought: hm\nAction: add\nAction Input: {"a": "é"}'
+    )
+    assert said(REACT, Text("Let me see."), call).startswith("Thought: Let me see.\nAction: add")
+    assert said(REACT, Reasoning("hm", IN_WORDS), Text("5")) == "Thought: hm\nAnswer: 5"
+    assert said(REACT, Reasoning("hm", IN_WORDS)) == "Thought: hm\nAnswer:"
+    assert said(REACT, call, call).count("Action: add") == 2
+    assert json.loads(said(PLANNER, Reasoning("hm", IN_WORDS), call)) == {
+        "thought": "hm",
+        "name": "add",
+        "arguments": {"a": "é"},
+    }
+    for words, value in (("5", 5), ("hi", "hi"), ("", ""), ("[1]", [1]), ("null", None)):
+        assert json.loads(said(PLANNER, Text(words)))["arguments"] == {"answer": value}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "parse"), [(REACT, read_text), (PLANNER, read_call)], ids=["react", "planner"]
+)
+def test_what_is_written_is_read_as_what_it_was(dialect: TextDialect, parse: Any) -> None:
+    given = {"a": ["x\ny", {"b": None}], "c": 'Observation: "'}
+    written = said(dialect, Reasoning("two\nlines", IN_WORDS), ToolCall("s1-0", "add", given))
+    assert parse(written) == Reading(thought="two\nlines", name="add", arguments=given)
+
+
+def test_results_are_observations_with_their_pictures_and_files() -> None:
+    file = File(url="https://example.org/a.pdf")
+    results = Message(
+        "tool",
+        (
+            ToolResult("s1-0", "draw", (Text("one "), PICTURE, Text("two"), Text("!"))),
+            ToolResult("s1-1", "find", (file,), is_error=False),
+        ),
+    )
+    shown = Transcript([results], REACT.write_turn)[0]
+    assert shown.role == "user"
+    assert shown.parts == (
+        Text("Observation: one "),
+        PICTURE,
+        Text("two!\nObservation: "),
+        file,
+    )
+
+
+def test_what_could_not_be_read_is_shown_as_it_was_written_and_no_longer_than_needed() -> None:
+    wrong = ToolCall("s1-0", "add", {}, "Thought: hm\nAction: add", "no input", IN_WORDS)
+    assert said(REACT, Reasoning("hm", IN_WORDS), wrong) == "Thought: hm\nAction: add"
+    assert said(REACT, ToolCall("s1-0", UNREADABLE, {}, " ", "nothing", IN_WORDS)) == "(nothing)"
+    long = said(REACT, ToolCall("s1-0", UNREADABLE, {}, "x" * 50_000, "long", IN_WORDS))
+    assert len(long) < 5_000
+    native = ToolCall("s1-0", "add", {}, '{"a": ', "truncated")
+    assert said(REACT, native) == 'Action: add\nAction Input: {"a": '
+    assert json.loads(said(PLANNER, native))["arguments"] == '{"a": '
+
+
+def test_thinking_of_the_provider_goes_back_as_it_came_and_thinking_in_tags_does_not() -> None:
+    signed = Reasoning("deep", {"signature": "abc"})
+    message = Message(
+        "assistant", (signed, Reasoning("tags", UNSEEN), Reasoning("hm", IN_WORDS), Text("5")), {"id": "x"}
+    )
+    shown = Transcript([message], REACT.write_turn)[0]
+    assert shown.parts == (signed, Text("Thought: hm\nAnswer: 5"))
+    assert shown.meta == {"id": "x"}
+
+
+def said(dialect: TextDialect, *parts: Any) -> str:
+    return Transcript([Message("assistant", parts)], dialect.write_turn)[0].text

@@ -1,0 +1,114 @@
+"""The contexts that functions of a user are passed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import calculator, kinds, only, sayer, step_to_answer
+from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
+from treadle.errors import ConfigurationError
+from treadle.llm.scripted import call
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "the-context-never-lies-on-disk"
+
+
+def database_bytes(folder: Path) -> bytes:
+    """All that a closed store left on disk."""
+    return b"".join(path.read_bytes() for path in folder.glob("journal.db*"))
+
+
+@tool(read_only=True)
+async def whoami(ctx: ToolContext[Any]) -> str:
+    """Tell who asks."""
+    return f"user {len(ctx.context['secret'])}"
+
+
+def asker(**more: Any) -> Agent[Any]:
+    return Agent(ScriptedModel([call("whoami"), "done"]), name="asker", tools=[whoami], **more)
+
+
+async def test_the_context_reaches_tools_and_never_the_model_or_the_disk(tmp_path: Path) -> None:
+    agent = asker(instructions=lambda ctx: f"Serve {len(ctx.context['secret'])}.")
+    context = {"secret": SECRET}
+    async with Runner(tmp_path / "journal.db") as runner:
+        result = await runner.run(agent, "?", context=context)
+        task = await runner.create_task(agent, "?")
+        await runner.run_step(task, context=context)
+        async with runner.stream_step(task, context=context) as stream:
+            async for _ in stream:
+                pass
+        await runner.finalize(task)
+        await runner.fork(task)
+        await runner.undo_step(task, to=0, context=context)
+    assert result.tool_executions[0].output == f"user {len(SECRET)}"
+    assert SECRET not in repr([(r.messages, r.instructions, r.settings) for r in agent.model.requests])
+    assert SECRET.encode() not in database_bytes(tmp_path)
+
+
+async def test_each_drive_takes_its_own_context(runner: Runner) -> None:
+    task = await runner.create_task(asker(), "?")
+    out = await runner.run_step(task, context={"secret": "abc"})
+    assert out.tool_executions[0].output == "user 3"
+    await runner.undo_step(task)
+    result = await runner.resume(task, context={"secret": "abcde"})
+    assert result.tool_executions[0].output == "user 5"
+
+
+async def test_a_factory_makes_the_context_of_drives_that_are_given_none(store: Any) -> None:
+    async with Runner(store, context_factory=lambda: {"secret": "1234"}) as runner:
+        result = await runner.run(asker(), "?")
+        assert result.tool_executions[0].output == "user 4"
+        given = await runner.run(asker(), "?", context={"secret": ""})
+        assert given.tool_executions[0].output == "user 0"
+
+
+async def test_instructions_of_a_function_are_worked_out_once_per_task(store: Any) -> None:
+    asked: list[Any] = []
+
+    def told(ctx: Any) -> str:
+        asked.append((ctx.task_id, ctx.thread_id, ctx.input[0].text, ctx.context))
+        return f"Version {len(asked)}."
+
+    agent = calculator(instructions=told)
+    async with Runner(store) as runner:
+        task = await runner.create_task(agent, "?", thread_id="talk")
+        assert asked == []
+        await runner.run_step(task, context="c")
+        assert asked == [(task.task_id, "talk", "?", "c")]
+    async with Runner(store, agents=[agent]) as runner:
+        await step_to_answer(runner, task)
+        (told_once,) = await only(runner, task, "instructions_set")
+    assert told_once.text == "Version 1."
+    assert {request.instructions for request in agent.model.requests} == {"Version 1."}
+    assert len(asked) == 1
+
+
+async def test_instructions_are_worked_out_at_once_for_a_task_created_with_a_context(runner: Runner) -> None:
+    agent = sayer(instructions=lambda ctx: f"Serve {ctx.context}.")
+    task = await runner.create_task(agent, "?", context="Ann")
+    assert task.state == "created"
+    assert await kinds(runner, task) == ["task_created", "instructions_set"]
+    await runner.run_step(task, context="Bob")
+    assert agent.model.requests[0].instructions == "Serve Ann."
+
+
+async def test_instructions_that_are_no_text_are_named_and_leave_the_task_as_it_was(runner: Runner) -> None:
+    task = await runner.create_task(sayer(instructions=lambda ctx: 42), "?")
+    with pytest.raises(ConfigurationError, match="Agent 'sayer': instructions must return text, got 42"):
+        await runner.run_step(task)
+    assert await kinds(runner, task) == ["task_created"]
+    assert (await runner.get_task(task)).driven is False
+
+
+async def test_instructions_that_raise_reach_the_caller_and_leave_the_task_as_it_was(runner: Runner) -> None:
+    def broken(ctx: Any) -> str:
+        raise LookupError("no such prompt")
+
+    task = await runner.create_task(sayer(instructions=broken), "?")
+    with pytest.raises(LookupError, match="no such prompt"):
+        await runner.resume(task)
+    now = await runner.get_task(task)
+    assert (now.state, now.driven) == ("created", False)

@@ -1,0 +1,46 @@
+"""Subagents as tools: what may be one, and the arguments it is called with."""
+
+import pytest
+
+from tests.drivers.agent_trees import answering
+from tests.runner.acts import Gate
+from treadle import (
+    Agent,
+    Runner,
+    ScriptedModel,
+)
+from treadle.errors import (
+    ConfigurationError,
+)
+from treadle.llm.scripted import call, text
+
+pytestmark = pytest.mark.anyio
+
+
+def test_what_cannot_be_a_subagent_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"subagents\[0\] must be an Agent"):
+        Agent("test:none", subagents=[3])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="'work' has the name of another of its tools"):
+        Agent("test:none", tools=[Gate("work").tool], subagents=[answering("work")])
+    with pytest.raises(ConfigurationError, match="subagents must be a list"):
+        Agent("test:none", subagents="writer")
+
+
+def test_an_agent_with_other_subagents_is_another_version() -> None:
+    model = ScriptedModel([text("hello")])
+    alone = Agent(model, name="boss")
+    boss = alone.replace(subagents=[answering("writer")])
+    assert boss.fingerprint != alone.fingerprint
+    assert [spec.spec.name for spec in boss.replace(name="chief").tools] == ["writer"]
+    assert boss.replace(subagents=[]).fingerprint == alone.fingerprint
+
+
+async def test_a_call_without_words_never_becomes_a_task(runner: Runner) -> None:
+    boss = Agent(
+        ScriptedModel([call("writer", input=" "), call("writer", task="x"), text("well")]),
+        name="boss",
+        subagents=[answering("writer")],
+    )
+    result = await runner.run(boss, "go")
+    assert [one.outcome for one in result.tool_executions] == ["invalid", "invalid"]
+    assert not (await runner.list_tasks(parent=result.task_id)).items

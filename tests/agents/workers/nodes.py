@@ -1,0 +1,42 @@
+"""Agents with pipelines, and what their nodes are given."""
+
+from typing import Any
+
+from treadle import (
+    Agent,
+    Node,
+    NodeContext,
+    Pipeline,
+    Runner,
+    RunResult,
+    ScriptedModel,
+    tool,
+)
+from treadle.core.model import ModelRequest
+from treadle.llm.scripted import Turn, text
+
+
+@tool(read_only=True)
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def echo(request: ModelRequest) -> Turn:
+    return text(f"heard {request.messages[-1].text}", chunk=5)
+
+
+def agent_of(*nodes: Node, tools: Any = (add,), model: Any = None, **more: Any) -> Agent[Any]:
+    return Agent(model or ScriptedModel(echo), worker=Pipeline(nodes, **more), tools=tools)
+
+
+def name_of(ctx: NodeContext) -> str:
+    return ctx.name
+
+
+def known(ctx: NodeContext) -> Any:
+    return dict(ctx.results)
+
+
+async def run(runner: Runner, *nodes: Node, **more: Any) -> RunResult:
+    return await runner.run(agent_of(*nodes, **more), "go")

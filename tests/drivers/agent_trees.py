@@ -1,0 +1,56 @@
+"""Trees of agents: agents that call agents, and the tasks that come of it."""
+
+from typing import Any
+
+from tests.runner.acts import Gate, results_seen
+from treadle import (
+    Agent,
+    Runner,
+    ScriptedModel,
+)
+from treadle.core.model import Usage
+from treadle.llm.scripted import call, text, turn
+
+
+def answering(name: str, words: str = "a poem", **given: Any) -> Agent[Any]:
+    return Agent(ScriptedModel([turn(words, usage=Usage(10, 5))]), name=name, **given)
+
+
+def calling(name: str, *below: Agent[Any], times: int = 1, **given: Any) -> Agent[Any]:
+    """An agent that calls all agents below it at once, and then answers with what they said."""
+
+    def say(request: Any) -> Any:
+        if request.turn:
+            return turn(" + ".join(results_seen(request.messages)), usage=Usage(20, 5))
+        asked = [call(other.name, input=f"{name} asks {n}") for other in below for n in range(times)]
+        return turn("", asked, usage=Usage(20, 5))
+
+    return Agent(ScriptedModel(say), name=name, subagents=below, **given)
+
+
+def requests(agent: Agent[Any]) -> list[Any]:
+    assert isinstance(agent.model, ScriptedModel)
+    return agent.model.requests
+
+
+class Tree:
+    """A root over a middle over a leaf that works until it is let go."""
+
+    def __init__(self, **declared: Any) -> None:
+        self.gate = Gate("work", read_only=True, **declared)
+        self.leaf = Agent(ScriptedModel([call("work"), text("done")]), name="leaf", tools=[self.gate.tool])
+        self.middle = calling("middle", self.leaf)
+        self.root = calling("root", self.middle)
+
+    def ids(self, root: str) -> tuple[str, str, str]:
+        return root, f"{root}.s1-0", f"{root}.s1-0.s1-0"
+
+    async def begun(self, runner: Runner) -> str:
+        handle = await runner.start(self.root, "go")
+        await self.gate.entered.wait()
+        self.gate.entered.clear()
+        return handle.task_id
+
+
+async def states(runner: Runner, ids: tuple[str, ...]) -> list[str]:
+    return [(await runner.get_task(task_id)).state for task_id in ids]

@@ -1,0 +1,45 @@
+"""Workers whose steps are functions, and what every story of theirs ends with."""
+
+from typing import Any
+
+from tests.runner.acts import assert_well_formed
+from treadle import (
+    Agent,
+    NextStep,
+    Runner,
+    RunResult,
+    ScriptedModel,
+    StepResult,
+    tool,
+)
+from treadle.core.model import ModelRequest
+from treadle.llm.scripted import Turn, text
+from treadle.testing.audit import Evidence, audit_store
+
+
+def agent_of(worker: Any, *tools: Any, model: Any = None, **more: Any) -> Agent[Any]:
+    return Agent(model or ScriptedModel(echo), worker=worker, tools=tools, **more)
+
+
+async def sound(runner: Runner, result: RunResult, *, ended: bool = True) -> RunResult:
+    assert await audit_store(runner.store, Evidence(ended=ended)) == []
+    assert_well_formed(result.messages)
+    return result
+
+
+def planned(*steps: NextStep) -> StepResult:
+    return StepResult(next_steps=steps)
+
+
+def echo(request: ModelRequest) -> Turn:
+    return text(f"heard {len(request.messages)}: {request.messages[-1].text}")
+
+
+@tool
+async def double(n: int) -> int:
+    """Double."""
+    return 2 * n
+
+
+def last(output: Any) -> StepResult:
+    return StepResult(output, is_last=True)

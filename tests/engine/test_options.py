@@ -1,0 +1,113 @@
+"""Options of a run: which values are accepted, how they are merged and stored, and which rules they give a drive."""
+
+from typing import Any
+
+import pytest
+
+from tests.runner.cases import calculator, sayer
+from treadle import (
+    Breakpoint,
+    FailurePolicy,
+    Limits,
+    Runner,
+    RunOptions,
+)
+from treadle.engine.options import from_json, rules_for, to_json
+from treadle.errors import ConfigurationError
+
+pytestmark = pytest.mark.anyio
+
+
+FULL = RunOptions(
+    limits=Limits(steps=3, seconds=0.5),
+    on_limit="pause",
+    on_failure=FailurePolicy(model="degrade", tool="pause"),
+    on_unknown_outcome="tell_model",
+    on_version_change="refuse",
+    keep_in_thread="always",
+    break_on=(Breakpoint(after_step=0), Breakpoint(before_tool="look")),
+    max_parallel_tools=2,
+    tool_output_max_chars=100,
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"on_limit": "stop"}, "on_limit"),
+        ({"on_unknown_outcome": "retry"}, "on_unknown_outcome"),
+        ({"on_version_change": "ignore"}, "on_version_change"),
+        ({"keep_in_thread": "never"}, "keep_in_thread"),
+        ({"limits": 5}, "limits"),
+        ({"on_failure": "fail"}, "on_failure"),
+        ({"max_parallel_tools": 0}, "max_parallel_tools"),
+        ({"max_parallel_tools": True}, "max_parallel_tools"),
+        ({"tool_output_max_chars": 99}, "tool_output_max_chars"),
+        ({"break_on": ["s1"]}, "break_on"),
+        ({"labels": {"a": 1}}, "labels"),
+    ],
+)
+def test_a_wrong_option_is_named(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        RunOptions(**wrong)
+
+
+@pytest.mark.parametrize(("source", "word"), [("model", "continue"), ("tool", "ignore"), ("model", "")])
+def test_a_failure_policy_accepts_only_its_values(source: str, word: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"FailurePolicy.{source} must be one of"):
+        FailurePolicy(**{source: word})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{}, {"before_tool": "*", "after_step": 0}])
+def test_a_breakpoint_has_exactly_one_condition(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="exactly one"):
+        Breakpoint(**wrong)
+
+
+def test_options_stored_with_a_task_are_read_back_unchanged() -> None:
+    assert from_json(to_json(FULL)) == FULL
+    assert to_json(RunOptions()) is None
+    assert from_json(None) == RunOptions()
+
+
+def test_what_a_later_version_adds_to_options_is_left_out() -> None:
+    assert from_json({"on_limit": "fail", "later": 1, "limits": {"steps": 2, "moons": 3}}) == RunOptions(
+        on_limit="fail", limits=Limits(steps=2)
+    )
+
+
+def test_options_left_open_are_taken_from_the_defaults_field_by_field() -> None:
+    mine = RunOptions(on_limit="fail", limits=Limits(steps=9, tokens=5), labels={"a": "1"})
+    both = mine.over(
+        RunOptions(on_limit="pause", max_parallel_tools=2, limits=Limits(steps=3), labels={"b": "2"})
+    )
+    assert (both.on_limit, both.max_parallel_tools) == ("fail", 2)
+    assert both.limits == Limits(steps=3, tokens=5)
+    assert both.labels == {"a": "1", "b": "2"}
+    assert mine.over(None) is mine
+
+
+def test_a_drive_goes_by_the_smallest_limits_unless_they_were_raised() -> None:
+    capped = calculator(limits=Limits(steps=2))
+    options = RunOptions(limits=Limits(steps=5, tokens=7))
+    assert rules_for(capped, options).limits == Limits(steps=2, tokens=7)
+    assert rules_for(capped, options, raised=True).limits == Limits(steps=5, tokens=7)
+    by = rules_for(capped, RunOptions())
+    assert (by.on_limit, by.on_model_failure, by.on_tool_failure) == ("final_answer", "fail", "continue")
+    assert (by.on_unknown_outcome, by.max_parallel_tools, list(by.tools)) == ("wait", 64, ["add", "multiply"])
+    assert not rules_for(None, RunOptions()).knows_agent
+
+
+async def test_labels_of_the_runner_and_of_the_run_are_joined(store: Any) -> None:
+    options = RunOptions(labels={"team": "blue", "stage": "test"})
+    async with Runner(store, options=options) as runner:
+        task = await runner.create_task(sayer(), "?", options=RunOptions(labels={"stage": "live"}))
+        assert task.labels == {"team": "blue", "stage": "live"}
+        (listed,) = (await runner.list_tasks()).items
+        assert listed.labels == task.labels
+
+
+def test_what_an_option_says_counts_also_when_it_says_no() -> None:
+    usual = RunOptions(tell_steps_left=True, break_on=[Breakpoint(after_step=1)])
+    asked = RunOptions(tell_steps_left=False, break_on=[]).over(usual)
+    assert (asked.tell_steps_left, asked.break_on) == (False, [])

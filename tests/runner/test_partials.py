@@ -1,0 +1,65 @@
+"""Answers while a model writes them."""
+
+import json
+from datetime import date
+from typing import Any
+
+import pytest
+
+from tests.runner.typed_cases import ROME, City, Point, scripted, written
+from treadle import Agent, Runner, ScriptedModel
+from treadle.models import Retry, fail, text, turn
+from treadle.stores.memory import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Deltas are not stored, so one store shows them."""
+    return MemoryStore()
+
+
+CITIES = [{"name": "Rome", "founded": "0001-04-21"}, {"name": "Bergen", "founded": "1070-01-01"}]
+
+
+@pytest.mark.parametrize("mode", ["native", "prompt", "react"])
+async def test_118_an_answer_is_seen_while_it_is_written(runner: Runner, mode: Any) -> None:
+    asked = scripted(list[City], mode)
+    turns = [text(written(asked, answer), chunk=4) for answer in ([{"name": "Nowhere"}], CITIES)]
+    async with runner.run_stream(asked.replace(model=ScriptedModel(turns)), "Which?") as stream:
+        seen = [partial async for partial in stream.partials()]
+    assert stream.result.output == [ROME, City(name="Bergen", founded=date(1070, 1, 1))]
+    wrong = seen.index([{"name": "Nowhere"}])
+    right = seen[wrong + 1 :]
+    assert (right[0], right[-1]) == ([{}], CITIES)
+    assert {"name": "Rome"} in [cities[0] for cities in right if cities]
+    sizes = [len(json.dumps(cities)) for cities in right]
+    assert sizes == sorted(sizes)
+
+
+async def test_118_what_a_model_thinks_aloud_is_no_answer(runner: Runner) -> None:
+    thought = "<think>Perhaps {} or {}? No.</think>\n{}"
+    words = [thought.format('{"x": 1}', '{"x": 2}', '{"x": 3}'), '<think>It is {"x": 4}', '{"x": 5}']
+    for turns, meant in ((words, Point(3.0)), (words[1:], Point(5.0))):
+        agent = Agent(ScriptedModel(turns), output_type=Point, output_mode="prompt")
+        async with runner.run_stream(agent, "Where?") as stream:
+            seen = [partial async for partial in stream.partials()]
+        assert stream.result.output == meant
+        assert [point for point in seen if point] == [{"x": meant.x}]
+
+
+async def test_118_text_is_seen_while_it_is_written(runner: Runner) -> None:
+    agent = Agent(ScriptedModel([text("one two three", chunk=4, pause=0.001)]))
+    handle = await runner.start(agent, "Count.")
+    assert [partial async for partial in handle.partials()][-2:] == ["one two", "one two three"]
+
+
+async def test_partial_answers_begin_anew_when_the_model_does():
+    model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
+    async with Runner("memory:") as runner, runner.run_stream(Agent(Retry(model, base=0)), "Go.") as stream:
+        said = [piece async for piece in stream.partials()]
+    assert said[0] == "It is th"
+    assert [len(piece) for piece in said[1:]] == sorted(len(piece) for piece in said[1:])
+    assert said[1] in ("It", "It ")
+    assert said[-1] == "It is here."
