@@ -49,6 +49,17 @@ def imported(tree: ast.Module) -> Iterator[str]:
                 yield submodule if submodule in modules() else node.module
 
 
+def untested(*packages: str) -> list[str]:
+    """Return the modules of some packages that have no test file of their name, by their paths."""
+    paths = [
+        path.relative_to(SOURCES / "treadle")
+        for package in packages
+        for path in sorted((SOURCES / "treadle" / package).rglob("*.py"))
+        if path.name != "__init__.py"
+    ]
+    return [str(path) for path in paths if not (ROOT / "tests" / path.parent / f"test_{path.name}").is_file()]
+
+
 def cycles() -> list[list[str]]:
     """Return the groups of modules that import each other, directly or through each other."""
     graph = {name: set(imported(tree)) - {name} for name, tree in modules().items()}

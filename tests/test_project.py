@@ -166,6 +166,12 @@ def test_modules_do_not_import_each_other_in_cycles():
     assert shape.cycles() == []
 
 
+def test_every_module_of_the_core_and_above_it_has_a_test_file_of_its_name():
+    """Those of adapters and of the command line are tested by what they serve."""
+    packages = ("core", "policy", "agents", "context", "engine", "drivers", "transfer", "runner")
+    assert shape.untested(*packages) == []
+
+
 def test_functions_are_short():
     assert [each for each in shape.functions() if each.lines > 70] == []
     assert shape.percentile(0.99) <= 45

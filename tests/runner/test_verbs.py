@@ -1,0 +1,76 @@
+"""Verbs: called on the class, or used without `await`, they say what to write instead."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from treadle.errors import ConfigurationError, MisusedVerb
+from treadle.runner.verbs import on_instances, verb
+
+pytestmark = pytest.mark.anyio
+
+
+class Counter:
+    """A class with one verb and one plain method."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    @verb
+    async def add(self, number: int, *, times: int = 1) -> int:
+        """Add a number."""
+        await asyncio.sleep(0)
+        self.total += number * times
+        return self.total
+
+    @verb
+    async def forget(self, task_id: str) -> None:
+        """Take the id of a task, which every verb checks."""
+        self.total = 0
+
+    @on_instances
+    def double(self, number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+
+async def test_a_verb_is_awaited_and_runs_once() -> None:
+    counter = Counter()
+    assert await counter.add(2, times=3) == 6
+    assert await asyncio.create_task(counter.add(1)) == 7
+    assert (counter.total, counter.double(4)) == (7, 8)
+
+
+async def test_a_verb_runs_only_once_it_is_awaited() -> None:
+    counter = Counter()
+    adding = counter.add(2)
+    assert counter.total == 0
+    await adding
+    assert counter.total == 2
+
+
+def test_the_result_of_a_verb_that_was_not_awaited_has_no_attributes() -> None:
+    counter = Counter()
+    with pytest.raises(MisusedVerb, match=r"await runner\.add\(\.\.\.\).*runner\.sync\.add"):
+        counter.add(2).total  # type: ignore[attr-defined]  # noqa: B018
+
+
+async def test_a_wrong_argument_is_raised_where_the_verb_is_awaited() -> None:
+    counter = Counter()
+    await counter.add(2)
+    refused = counter.forget("")
+    with pytest.raises(ConfigurationError, match="forget: task_id must be text"):
+        await refused
+    assert counter.total == 2
+
+
+@pytest.mark.parametrize("name", ["add", "double"])
+def test_a_verb_called_on_the_class_says_to_make_a_runner_first(name: str) -> None:
+    with pytest.raises(MisusedVerb, match=rf"Counter\.{name} was called on the class"):
+        getattr(Counter, name)(2)
+
+
+async def test_a_verb_called_on_the_class_with_an_instance_is_the_function() -> None:
+    add: Any = Counter.add
+    assert (Counter.double(Counter(), 4), await add(Counter(), 3)) == (8, 3)
