@@ -23,9 +23,7 @@ def store() -> MemoryStore:
 @every_mode
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.anyio
-async def test_118_whatever_the_type_the_answer_is_of_it_and_survives_the_journal(
-    name: str, mode: Any
-) -> None:
+async def test_an_answer_of_every_type_survives_the_journal(name: str, mode: Any) -> None:
     kind, right, meant, wrong = CASES[name]
     store = MemoryStore()
     agent = scripted(kind, mode, wrong, call("look", where="map"), right)
@@ -43,7 +41,7 @@ async def test_118_whatever_the_type_the_answer_is_of_it_and_survives_the_journa
 
 
 @pytest.mark.anyio
-async def test_118_an_answer_of_another_version_of_the_type_is_the_data_it_was(tmp_path: Path) -> None:
+async def test_an_answer_of_another_type_is_returned_as_its_json_data(tmp_path: Path) -> None:
     store = tmp_path / "journal.db"
     async with Runner(store) as runner:
         task = (await runner.run(scripted(Point, "prompt", {"x": 1}), "Where?")).task_id
@@ -51,7 +49,7 @@ async def test_118_an_answer_of_another_version_of_the_type_is_the_data_it_was(t
         assert (await later.result(task)).output == {"x": 1.0, "y": 0.0}
 
 
-def test_118_what_cannot_be_a_type_of_answers_is_refused_where_it_is_written() -> None:
+def test_an_output_type_without_a_schema_is_refused_by_the_agent() -> None:
     class Opaque:
         pass
 
@@ -72,7 +70,7 @@ def test_118_what_cannot_be_a_type_of_answers_is_refused_where_it_is_written() -
             Agent("openai:gpt-5.4-mini", **wrong)
 
 
-def test_118_the_fingerprint_covers_the_schema() -> None:
+def test_the_fingerprint_covers_the_schema_of_the_output_type() -> None:
     @dataclass
     class Other:
         x: float
@@ -82,7 +80,7 @@ def test_118_the_fingerprint_covers_the_schema() -> None:
     assert plain == Agent("openai:m").fingerprint
 
 
-def test_118_the_schema_is_made_once_for_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schema_of_an_agent_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = scripted(Point, "prompt", {"x": 1}, {"x": 1}, {"x": 1})
     from pydantic import TypeAdapter
 

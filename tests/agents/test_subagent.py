@@ -17,7 +17,7 @@ from treadle.llm.scripted import call, text
 pytestmark = pytest.mark.anyio
 
 
-def test_what_cannot_be_a_subagent_is_refused_by_name() -> None:
+def test_a_value_that_is_not_a_subagent_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match=r"subagents\[0\] must be an Agent"):
         Agent("test:none", subagents=[3])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="'work' has the name of another of its tools"):
@@ -35,7 +35,7 @@ def test_an_agent_with_other_subagents_is_another_version() -> None:
     assert boss.replace(subagents=[]).fingerprint == alone.fingerprint
 
 
-async def test_a_call_without_words_never_becomes_a_task(runner: Runner) -> None:
+async def test_a_call_of_an_agent_with_empty_input_creates_no_task(runner: Runner) -> None:
     boss = Agent(
         ScriptedModel([call("writer", input=" "), call("writer", task="x"), text("well")]),
         name="boss",

@@ -52,7 +52,7 @@ async def test_an_offer_that_cannot_choose_fails_its_step_and_nothing_is_sent(
 
 
 @pytest.mark.parametrize("wrong", [5, "look", Phases, ["look"]])
-def test_what_cannot_be_an_offer_is_named(wrong: Any) -> None:
+def test_a_value_that_is_not_a_selector_is_named(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="Agent 'clerk': offer must be"):
         Ledger().agent("Hello.", offer=wrong)
 

@@ -36,6 +36,6 @@ def test_workers_are_checked_when_an_agent_is_made() -> None:
     ["fnction_calling", 7, StepContext, None, object()],
     ids=["typo", "number", "class", "none", "object"],
 )
-def test_what_is_no_worker_is_refused(worker: Any) -> None:
+def test_a_value_that_is_not_a_worker_is_refused(worker: Any) -> None:
     with pytest.raises(ConfigurationError, match="worker must be 'function_calling'"):
         Agent(ScriptedModel([]), worker=worker)

@@ -118,7 +118,7 @@ async def test_a_huge_result_cannot_brick_a_task(runner: Runner) -> None:
     assert len(result.tool_executions[0].output) == len("page 1 ") + 2_000_000
 
 
-async def test_huge_words_of_a_person_are_shown_as_an_excerpt(runner: Runner) -> None:
+async def test_a_huge_message_is_shown_as_an_excerpt(runner: Runner) -> None:
     agent = Agent(ScriptedModel(["done"]))
     text = "größer " * 100_000
     result = await runner.run(agent, text, options=RunOptions(context_tokens=8_000))
@@ -127,7 +127,7 @@ async def test_huge_words_of_a_person_are_shown_as_an_excerpt(runner: Runner) ->
     assert result.messages[0].text == text
 
 
-async def test_system_words_are_kept_and_an_undo_shows_again_what_was_left_out(runner: Runner) -> None:
+async def test_system_messages_stay_and_an_undo_shows_left_out_messages_again(runner: Runner) -> None:
     agent = reader(30)
     task = await runner.create_task(agent, "Read.", options=RunOptions(context_tokens=3_000))
     await runner.run_step(task)
@@ -141,7 +141,7 @@ async def test_system_words_are_kept_and_an_undo_shows_again_what_was_left_out(r
     assert_well_formed(agent.model.requests[-1].messages)
 
 
-async def test_an_undone_step_is_not_shown_to_who_does_it_anew(runner: Runner) -> None:
+async def test_a_repeated_step_does_not_see_the_undone_one(runner: Runner) -> None:
     agent = reader(9)
     task = await runner.create_task(agent, "Read.", options=RunOptions(context_tokens=8_000))
     for _ in range(4):

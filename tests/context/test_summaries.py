@@ -19,7 +19,7 @@ def test_as_many_turns_are_told_as_fit_and_one_at_least() -> None:
     assert transcript(None, [], 30) == ("", 0)
 
 
-def test_calls_and_results_are_told_in_words_and_long_parts_are_cut() -> None:
+def test_a_summary_request_shows_calls_and_results_as_text_and_cuts_long_parts() -> None:
     turn = [
         Message("assistant", (Text("Well."), ToolCall("a", "look", {"at": "ü"}))),
         Message("tool", (ToolResult("a", "look", (Text("seen"),)),)),

@@ -163,12 +163,12 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("depth", [100, 195, 198, 230])
-def test_whatever_depth_can_be_written_can_be_read_again(depth: int) -> None:
+def test_every_depth_that_can_be_written_can_be_read(depth: int) -> None:
     event = e.ToolEnded("s1", "s1-0", "ok", nested(depth), seq=1)
     assert back(event) == [event]
 
 
-def test_plain_words_and_defaults_cost_nothing() -> None:
+def test_plain_text_and_defaults_take_no_bytes() -> None:
     data, _ = codec.encode([e.InputReceived((Text("go"),), seq=1, time=7)])
     assert json.loads(data) == {"v": 1, "t": 7, "e": [{"k": "input_received", "parts": ["go"]}]}
 
@@ -294,7 +294,7 @@ def test_a_malformed_record_is_unreadable_and_nothing_worse(data: bytes) -> None
 
 
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()) | JSON.map(record))
-def test_whatever_bytes_are_read_they_are_events_or_unreadable(data: bytes) -> None:
+def test_any_bytes_are_events_or_unreadable(data: bytes) -> None:
     with suppress(codec.UnreadableRecord):
         codec.decode(data, {}, 1)
 

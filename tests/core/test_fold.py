@@ -65,7 +65,7 @@ LOST: list[Any] = [step(), answered("save", "look"), lost()]
     ],
     ids=lambda value: getattr(value, "kind", ""),
 )
-def test_whatever_ends_or_was_said_is_progress(events: list[Any], last: e.Event) -> None:
+def test_ends_and_messages_are_progress(events: list[Any], last: e.Event) -> None:
     state = told(*events)
     state.progress = 1
     assert under(state, 9, last).progress == 9

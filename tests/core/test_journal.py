@@ -93,7 +93,7 @@ def test_a_record_of_another_task_in_this_ones_place_is_seen() -> None:
     assert corrupt([records[0], others[1], *records[2:]]).seq == 3
 
 
-def test_a_record_that_was_cut_is_seen_even_when_its_digest_was_made_anew() -> None:
+def test_a_truncated_record_is_detected_even_with_a_recomputed_digest() -> None:
     records = journal()
     data = records[1].data[:-10]
     records[1] = replace(records[1], data=data, digest=codec.chain(records[0].digest, data))

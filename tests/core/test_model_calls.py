@@ -52,7 +52,7 @@ def test_attempts_are_listed_until_one_is_answered() -> None:
         then(state, e.ModelStarted("s1", "m"))
 
 
-def test_time_for_attempts_begins_anew_with_another_owner() -> None:
+def test_the_time_for_attempts_restarts_with_another_owner() -> None:
     state = asked()
     assert state.step is not None
     call = state.step.model_call

@@ -129,7 +129,7 @@ def test_what_stands_in_ordinary_text_by_chance_is_not_looked_for(value):
 
 
 @pytest.mark.parametrize("value", ["tr0ub4dor", "12345678", "not-needed", "top/secret+value", "hunterXYZ"])
-def test_a_weak_secret_is_hidden_as_it_is_and_leaves_its_words_alone(value):
+def test_a_weak_secret_is_hidden_as_a_whole_and_its_parts_are_not(value):
     text = f"A top secret value is not needed by a hunter; {quote(value, safe='')}; {value}."
     hidden = Secrets([value]).hide(text)
     assert hidden == f"A top secret value is not needed by a hunter; {SECRET}; {SECRET}."

@@ -98,7 +98,7 @@ async def test_a_grace_lets_calls_in_flight_end_and_starts_nothing_new(store):
         assert gate.times == 1
 
 
-async def test_what_a_person_stopped_and_what_is_between_steps_is_left_alone(store):
+async def test_an_adopter_leaves_stopped_tasks_and_tasks_between_steps_alone(store):
     gate = Gate()
     gate.opened.set()
     async with Runner(store, agents=[gate.agent], adopt=True) as runner:
@@ -114,7 +114,7 @@ async def test_what_a_person_stopped_and_what_is_between_steps_is_left_alone(sto
         assert (await runner.resume("told")).state == "completed"
 
 
-async def test_a_person_who_interrupts_a_task_that_was_shut_down_keeps_it_from_being_adopted(store):
+async def test_a_task_that_is_interrupted_after_a_shutdown_is_not_adopted(store):
     gate = Gate()
     one = Runner(store, agents=[gate.agent])
     await one.start(gate.agent, "Through, please", task_id="t")
@@ -125,7 +125,7 @@ async def test_a_person_who_interrupts_a_task_that_was_shut_down_keeps_it_from_b
         await nothing_happens(two, "t")
 
 
-async def test_words_to_a_task_that_was_shut_down_do_not_keep_it_from_being_adopted(store):
+async def test_a_message_to_a_task_that_was_shut_down_does_not_prevent_its_adoption(store):
     gate = Gate()
     one = Runner(store, agents=[gate.agent])
     await one.start(gate.agent, "Through, please", task_id="t")
@@ -139,7 +139,7 @@ async def test_words_to_a_task_that_was_shut_down_do_not_keep_it_from_being_adop
         assert "and quickly" in [message.text for message in messages]
 
 
-async def test_words_to_a_task_whose_driver_died_do_not_keep_it_from_being_adopted(store):
+async def test_a_message_to_a_task_whose_driver_died_does_not_prevent_its_adoption(store):
     gate = Gate()
     gate.opened.set()
     died = Runner(store)
@@ -182,7 +182,7 @@ class SlowStore(MemoryStore):
         return await super().claim(task_id, enter=enter)
 
 
-async def test_what_was_just_about_to_be_adopted_does_not_keep_a_shutdown_waiting():
+async def test_a_task_about_to_be_adopted_does_not_delay_a_shutdown():
     gate, store = Gate(), SlowStore()
     await Runner(store).create_task(gate.agent, "Through, please", task_id="t")
     await MemoryStore.claim(store, "t")
@@ -200,7 +200,7 @@ async def test_what_was_just_about_to_be_adopted_does_not_keep_a_shutdown_waitin
         assert (row.driver, row.wanted, row.head, gate.times) == (None, before.wanted, before.head, 0)
 
 
-async def test_words_whose_sender_died_are_read_and_set_nothing_going(store):
+async def test_a_message_whose_sender_died_is_read_and_starts_nothing(store):
     gate = Gate()
     gate.opened.set()
     words = {"parts": ["some words"], "by": None, "role": "user", "observation": False}
@@ -462,7 +462,7 @@ async def test_treadle_run_releases_its_task_for_adoption_at_sigterm(tmp_path):
         assert [row.wanted for row in await runner.store.orphans(2)] == [True]
 
 
-async def test_at_most_that_many_are_driven_at_once_and_the_others_wait_for_their_turn(store):
+async def test_an_adopter_drives_at_most_as_many_tasks_as_allowed(store):
     gate = Gate()
     async with Runner(store, agents=[gate.agent]) as one, Runner(store, agents=[gate.agent]) as two:
         for number in range(3):

@@ -129,7 +129,7 @@ async def test_an_agent_that_is_only_named_and_not_known_is_an_error_before_anyt
     assert not requests(boss)
 
 
-async def test_what_children_spend_is_in_the_usage_of_all_above_by_agent(runner: Runner) -> None:
+async def test_spending_of_children_is_in_the_usage_of_all_tasks_above_by_agent(runner: Runner) -> None:
     leaf = answering("leaf", "leaf")
     result = await runner.run(calling("root", calling("middle", leaf, times=2), times=2), "go")
     usage = result.usage
@@ -154,7 +154,7 @@ async def test_what_children_spend_is_in_the_usage_of_all_above_by_agent(runner:
     assert {task.parent for task in page.items} == {first.task_id}
 
 
-async def test_what_interrupted_children_spent_is_counted_as_far_as_it_is_known(runner: Runner) -> None:
+async def test_spending_of_interrupted_children_counts_as_far_as_it_is_known(runner: Runner) -> None:
     tree = Tree()
     root = await tree.begun(runner)
     await runner.interrupt(root)
@@ -349,7 +349,7 @@ async def test_an_adopter_goes_on_with_the_root_when_a_child_was_settled(store: 
         assert gate.starts == 1
 
 
-async def test_a_child_that_may_go_on_below_a_task_that_a_person_stopped_is_not_claimed_over_and_over(
+async def test_an_adopter_does_not_claim_a_child_below_a_stopped_task_repeatedly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(adoption, "SCAN_SECONDS", 0.25)
@@ -565,9 +565,7 @@ async def until_state(runner: Runner, task_id: str, state: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["settle", "cancel"])
-async def test_what_is_said_to_a_leaf_that_waits_reaches_a_tree_that_is_at_work(
-    runner: Runner, verb: str
-) -> None:
+async def test_a_message_to_a_waiting_leaf_reaches_its_tree_at_work(runner: Runner, verb: str) -> None:
     branches = Branches()
     root, leaf = await branches.begun(runner)
     if verb == "settle":

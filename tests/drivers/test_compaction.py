@@ -182,7 +182,7 @@ async def test_resume_fork_and_undo_stay_valid_after_a_compaction(runner: Runner
     await sound(runner)
 
 
-async def test_words_taken_out_meanwhile_are_not_summarised(runner: Runner) -> None:
+async def test_a_turn_undone_meanwhile_is_not_summarised(runner: Runner) -> None:
     ids = await talk(runner, 2)
     model = summariser(text(FACT, delay=0.3))
     compacting = asyncio.ensure_future(runner.compact_thread("talk", keep=0, model=model))
@@ -195,7 +195,7 @@ async def test_words_taken_out_meanwhile_are_not_summarised(runner: Runner) -> N
     await sound(runner)
 
 
-async def test_a_summary_that_was_cut_off_stands_for_nothing_and_is_made_anew(runner: Runner) -> None:
+async def test_a_truncated_summary_is_not_used_and_made_again(runner: Runner) -> None:
     await talk(runner, 2)
     cut = await runner.compact_thread("talk", keep=0, model=summariser(turn("Her dog is", finish="length")))
     assert (cut.complete, cut.covers) == (False, 0)
@@ -217,7 +217,7 @@ async def test_a_task_does_not_wait_for_a_summary_that_is_being_made_in_its_thre
     await asyncio.wait([compacting])
 
 
-async def test_imported_words_are_a_turn_of_their_thread(runner: Runner) -> None:
+async def test_imported_messages_are_a_turn_of_their_thread(runner: Runner) -> None:
     words = [
         Message("user", (Text("What is 1 + 1?"),)),
         Message("assistant", (ToolCall("x", "add", {"a": 1, "b": 1}),)),
@@ -267,7 +267,7 @@ async def test_a_deleted_thread_is_gone_with_its_tasks_and_forks_keep_what_they_
     await sound(runner)
 
 
-async def test_pruning_takes_whole_threads_and_what_left_no_words(runner: Runner) -> None:
+async def test_pruning_deletes_whole_threads_and_tasks_without_messages(runner: Runner) -> None:
     await talk(runner, 2, "old")
     lost = await runner.run(sayer(fail(500)), "?", thread_id="young")
     await asyncio.sleep(0.3)
@@ -403,7 +403,7 @@ async def test_a_task_that_was_written_to_lately_is_not_pruned_however_old_it_is
     ],
     ids=["unanswered", "unasked", "other order", "twice at once", "twice", "empty", "nothing"],
 )
-async def test_words_no_model_could_be_shown_are_not_imported(
+async def test_messages_that_no_model_could_be_shown_are_not_imported(
     runner: Runner, parts: list[Any], says: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=says):
@@ -417,7 +417,7 @@ async def test_a_summariser_is_given_by_agent_or_by_model(runner: Runner) -> Non
         await runner.compact_thread("talk", keep=0, agent=sayer("x"), model=summariser())
 
 
-async def test_words_of_a_conversation_that_goes_on_are_not_pruned(runner: Runner) -> None:
+async def test_a_thread_in_use_is_not_pruned(runner: Runner) -> None:
     member = await runner.run(sayer("Hi."), "Hello", thread_id="talk")
     wordless = await runner.run(sayer(fail(400)), "Hello?", thread_id="talk")
     young = await runner.create_task(sayer("Yes."), "Are you there?", thread_id="talk")

@@ -323,7 +323,7 @@ def interrupt_when_it_hangs(process: "subprocess.Popen[str]") -> tuple[str, str]
 
 
 @pytest.mark.parametrize("name", ["hang", "hang_in_thread"])
-def test_ctrl_c_in_run_sync_interrupts_durably_and_is_raised_again_without_a_word(
+def test_ctrl_c_in_run_sync_interrupts_durably_and_is_raised_again_silently(
     tmp_path: Path, name: str
 ) -> None:
     process = script(

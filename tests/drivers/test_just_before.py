@@ -136,7 +136,7 @@ async def cross(state: str, act: str, verb: str, moment: str) -> tuple[str, ...]
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "run"])
-async def test_what_others_do_just_before_a_task_is_owned_counts_as_done_before_or_after(verb: str) -> None:
+async def test_a_verb_of_another_driver_just_before_a_claim_counts_as_before_or_after(verb: str) -> None:
     crossed = 0
     for state in ("stepped", "doomed", "answered", "paused", "failed"):
         for act in ACTS:

@@ -266,7 +266,7 @@ async def test_drivers_that_died_since_a_task_was_last_seen_at_rest_are_counted(
     assert ([adoption.kind for adoption in told], asked) == (["given_up"], [])
 
 
-async def test_what_died_a_few_times_in_bad_company_is_driven_beside_its_like_at_once(tmp_path):
+async def test_tasks_that_ran_beside_a_suspect_are_retried_at_once(tmp_path):
     path, (agent, asked) = tmp_path / "journal.db", worker(seconds=20.0)
     await orphaned(path, agent, "a", "b")
     for task_id in ("a", "b"):
@@ -386,7 +386,7 @@ async def test_an_undo_whose_drivers_died_is_ended_and_nothing_after_it(tmp_path
     ],
     ids=["paused", "interrupted", "paused and shut down", "shut down", "interrupted by one named runner"],
 )
-async def test_what_a_person_asked_for_just_before_the_driver_died_is_done(tmp_path, recorded, state):
+async def test_a_command_sent_just_before_the_driver_died_is_carried_out(tmp_path, recorded, state):
     path, (agent, _) = tmp_path / "journal.db", worker()
     await left_with(path, agent, *recorded)
     assert (await adopted(path, agent))[0].state == state

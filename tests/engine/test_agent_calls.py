@@ -42,7 +42,7 @@ async def test_the_policy_says_what_a_failed_child_does(runner: Runner, policy: 
     assert (ended.outcome, ended.error.source) == ("error", "subagent")
 
 
-async def test_what_a_degraded_child_says_is_told_as_a_best_effort(runner: Runner) -> None:
+async def test_the_answer_of_a_degraded_child_is_marked_as_a_best_effort(runner: Runner) -> None:
     from treadle import Limits
 
     writer = Agent(ScriptedModel([text("half a poem")]), name="writer", limits=Limits(steps=0))

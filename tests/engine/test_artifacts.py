@@ -63,7 +63,7 @@ async def runner() -> AsyncIterator[Runner]:
         assert await audit_store(runner.store) == []
 
 
-async def test_they_are_in_call_order_whoever_ends_first_and_equal_sources_are_there_once(
+async def test_sources_and_artifacts_are_in_call_order_and_equal_sources_appear_once(
     runner: Runner,
 ) -> None:
     both = turn(calls=[call("find", topic="slow", after=0.02), call("find", topic="quick")])

@@ -31,7 +31,7 @@ async def test_a_stalled_watcher_kept_thousands_of_pieces_it_would_never_be_show
     assert [type(item) for item in stalled.take()] == [Stopped]
 
 
-async def test_a_log_is_bounded_and_empty_once_nobody_watches() -> None:
+async def test_a_log_is_bounded_and_empty_without_watchers() -> None:
     channel = Channel()
     watcher = channel.join(deltas=True)
     held = []
@@ -45,7 +45,7 @@ async def test_a_log_is_bounded_and_empty_once_nobody_watches() -> None:
     assert list(channel.join(deltas=True).take()) == []
 
 
-async def test_whoever_wants_no_deltas_sleeps_through_them() -> None:
+async def test_a_watcher_without_deltas_is_not_woken_by_them() -> None:
     channel = Channel()
     watcher = channel.join(deltas=False)
     watcher.skip()
@@ -92,7 +92,7 @@ async def test_many_watchers_are_woken_for_deltas_now_and_then_and_for_events_at
         one.cancel()
 
 
-async def test_no_word_is_slept_through_whichever_thread_it_comes_from() -> None:
+async def test_no_wake_up_is_lost_from_any_thread() -> None:
     channel, words = Channel(), 5_000
     watcher = channel.join(deltas=True)
     watcher.skip()

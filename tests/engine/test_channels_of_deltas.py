@@ -41,13 +41,13 @@ def words(seen, channel):
 SCRIPT = [turn("I look first.", call("look", n=1)), text("It is here.")]
 
 
-async def test_words_are_drafts_as_long_as_the_model_may_call_tools():
+async def test_text_is_a_draft_while_the_model_may_call_tools():
     seen, _ = await streamed(Agent(ScriptedModel(SCRIPT), tools=[look]))
     assert words(seen, "draft") == "I look first.It is here."
     assert words(seen, "final") == ""
 
 
-async def test_words_are_final_where_no_tool_is_offered():
+async def test_text_is_final_when_no_tool_is_offered():
     seen, result = await streamed(Agent(ScriptedModel([turn("It is here.", reasoning="Hm.", chunk=3)])))
     assert words(seen, "final") == result.final_text == "It is here."
     assert (words(seen, "draft"), words(seen, "reasoning")) == ("", "Hm.")
@@ -60,7 +60,7 @@ async def test_the_last_answer_at_a_limit_is_final():
     assert (words(seen, "draft"), words(seen, "final")) == ("I look first.", "It is here.")
 
 
-async def test_a_dialect_knows_which_words_are_the_answer():
+async def test_a_dialect_marks_the_deltas_of_the_answer_as_final():
     script = [
         text('Thought: I look.\nAction: look\nAction Input: {"n": 1}', chunk=5),
         text("Thought: I know.\nAnswer: It is here.", chunk=5),
@@ -71,7 +71,7 @@ async def test_a_dialect_knows_which_words_are_the_answer():
     assert words(seen, "arguments") == '{"n": 1}'
 
 
-async def test_words_that_a_function_asks_for_are_drafts_and_say_which_request_they_answer():
+async def test_deltas_of_a_request_of_a_step_function_are_drafts_that_name_the_request():
     async def twice(ctx: StepContext) -> StepResult:
         first = await ctx.call_model("One?", key="one")
         other = await ctx.call_model("Two?", key="two")
@@ -85,7 +85,7 @@ async def test_words_that_a_function_asks_for_are_drafts_and_say_which_request_t
     assert len({e.call for e in told}) == 2
 
 
-async def test_a_model_of_ones_own_may_say_which_words_are_final():
+async def test_a_custom_model_may_mark_deltas_as_final():
     class Sure:
         name = "sure"
 
@@ -112,7 +112,7 @@ def hasty(model):
     return Retry(model, base=0)
 
 
-async def test_words_of_a_failed_attempt_are_said_to_be_void_before_the_next_one_speaks():
+async def test_the_text_of_a_failed_attempt_is_reported_void_before_the_next_attempt():
     model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
     seen, result = await streamed(Agent(hasty(model)))
     assert result.final_text == "It is here."
@@ -130,7 +130,7 @@ async def test_nothing_is_void_if_nothing_was_said():
     assert not any(isinstance(e, ModelRestarted) for e in seen)
 
 
-def test_a_terminal_says_which_words_were_void_and_the_answer_once():
+def test_a_terminal_marks_the_text_of_a_failed_attempt_and_shows_the_answer_once():
     model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
     out = io.StringIO()
     screen = Screen(json=False)
@@ -179,7 +179,7 @@ async def _all_of(events):
     return [event async for event in events]
 
 
-async def test_raw_chunks_flow_only_to_who_asks_for_them():
+async def test_only_watchers_that_ask_for_raw_chunks_get_them():
     model = Chatty()
     async with Runner("memory:") as runner:
         async with runner.run_stream(Agent(model), "Go.", raw=True, task_id="t") as stream:
@@ -220,7 +220,7 @@ async def test_raw_chunks_are_what_the_provider_sent_over_http(wire, monkeypatch
     assert first < next(n for n, e in enumerate(seen) if isinstance(e, Delta))
 
 
-async def test_words_of_a_model_that_gives_way_to_another_are_void():
+async def test_the_text_of_a_model_is_void_when_its_fallback_takes_over():
     first = ScriptedModel([fail(400, after="It is th")], name="first")
     other = ScriptedModel([text("It is here.")], name="other")
     seen, result = await streamed(Agent(Fallback([first, other], on=["invalid_request"])))
@@ -229,7 +229,7 @@ async def test_words_of_a_model_that_gives_way_to_another_are_void():
     assert (words(seen[:at], "final"), words(seen[at:], "final")) == ("It is th", "It is here.")
 
 
-async def test_who_watches_a_task_hears_of_void_words_below_it():
+async def test_a_watcher_sees_when_text_of_a_subagent_is_void():
     child = Agent(hasty(ScriptedModel([fail(503, after="It is th"), text("It is here.")])), name="finder")
     boss = Agent(ScriptedModel([call("finder", input="it"), text("Done.")]), subagents=[child])
     seen, _ = await streamed(boss)

@@ -88,7 +88,7 @@ async def test_a_result_says_what_the_task_its_agent_and_each_step_cost(store: A
         assert (await runner.get_task(result.task_id)).usage.cost == result.cost
 
 
-async def test_what_was_paid_stays_what_it_was_when_prices_change(store: Any) -> None:
+async def test_costs_stay_the_same_when_prices_change(store: Any) -> None:
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         result = await runner.run(looker(2), "go")
     for prices in (None, {"scripted": Price(1, 1)}, lambda model, usage: None):
@@ -303,7 +303,7 @@ async def test_requests_beside_each_other_keep_back_what_the_newest_one_came_to(
         assert (result.cost, len(model.requests)) == (5, 5)
 
 
-async def test_requests_whose_size_nobody_knows_yet_are_overrun_by_what_is_in_flight(store: Any) -> None:
+async def test_a_limit_is_overrun_by_parallel_requests_of_unknown_size(store: Any) -> None:
     async def own(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return StepResult(next_steps=[NextStep(f"n{n}") for n in range(20)])
@@ -412,7 +412,7 @@ async def test_a_limit_without_a_price_is_refused_when_resuming(store: Any) -> N
         )
 
 
-async def test_what_was_spent_before_there_was_a_price_cannot_be_limited(store: Any) -> None:
+async def test_a_task_that_spent_before_there_was_a_price_cannot_have_a_cost_limit(store: Any) -> None:
     async with Runner(store) as runner:
         task = await runner.create_task(looker(), "go")
         await runner.run_step(task)

@@ -27,7 +27,7 @@ from treadle.testing.audit import audit_store
 pytestmark = pytest.mark.anyio
 
 
-def test_a_long_wait_gives_the_task_back_and_whoever_adopts_drives_it_on_when_its_time_has_come(tmp_path):
+def test_a_task_with_a_long_wait_is_released_and_adopted_when_its_timer_is_due(tmp_path):
     async def story():
         model = Again([fail(429), text("At last.")], [600.0])
         agent = Agent(model, name="patient")

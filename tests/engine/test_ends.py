@@ -119,7 +119,7 @@ async def test_an_agent_whose_tool_has_lost_its_undo_says_so(runner: Runner) -> 
 
 
 @pytest.mark.parametrize("cancels", [True, False], ids=["cancels itself", "raises"])
-async def test_a_reconcile_that_fails_leaves_the_outcome_to_a_person(runner: Runner, cancels: bool) -> None:
+async def test_a_call_whose_reconcile_fails_waits_to_be_settled(runner: Runner, cancels: bool) -> None:
     foreign = Foreign("reconcile" if cancels else "", reconcilable=True)
     foreign.gate = asyncio.Event()
     handle = await runner.start(Agent(ScriptedModel([call("foreign"), "done"]), tools=[foreign]), "Go.")
@@ -156,7 +156,7 @@ class Slow(MemoryStore):
 
 
 @pytest.mark.parametrize("undoes", [False, True], ids=["a call", "a compensation"])
-async def test_what_was_stopped_before_it_was_entered_has_not_happened(undoes: bool) -> None:
+async def test_a_call_stopped_before_its_entry_has_not_happened(undoes: bool) -> None:
     """Its begin was on its way to the disk: the tool never ran, so nobody is asked what it did."""
     store, ledger = Slow(), Ledger()
     async with Runner(store) as runner:
@@ -201,9 +201,7 @@ async def test_a_model_that_is_to_know_is_told_how_many_steps_are_left(runner: R
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-async def test_what_a_person_settled_is_not_overruled_by_a_tool_that_was_still_looking(
-    runner: Runner, stubborn: bool
-) -> None:
+async def test_a_settlement_is_not_overruled_by_a_reconcile_in_flight(runner: Runner, stubborn: bool) -> None:
     looking, go = asyncio.Event(), asyncio.Event()
 
     async def look(lost: Any, ctx: Any) -> Any:
@@ -229,9 +227,7 @@ async def test_what_a_person_settled_is_not_overruled_by_a_tool_that_was_still_l
 
 
 @pytest.mark.parametrize("read_only", [True, False], ids=["reads", "writes"])
-async def test_only_what_may_run_again_is_tried_again_alone_and_beside_others(
-    runner: Runner, read_only: bool
-) -> None:
+async def test_only_calls_that_may_run_again_are_retried(runner: Runner, read_only: bool) -> None:
     for beside in ([], ["stay"]):
         foreign = Foreign("call", read_only=read_only, retries=1)
 

@@ -160,7 +160,7 @@ async def test_a_model_that_raises_anything_or_just_ends_fails_the_task(runner: 
     await assert_journal_makes_sense(runner, result.task_id)
 
 
-async def test_an_error_after_some_words_keeps_none_of_them(runner: Runner) -> None:
+async def test_a_model_error_after_some_text_discards_the_text(runner: Runner) -> None:
     agent = Agent(ScriptedModel([fail(kind="connection", after="Half an ans"), "A whole answer."]))
     first = await runner.run(agent, "go")
     assert first.error is not None
@@ -292,7 +292,7 @@ async def test_a_repeated_call_keeps_the_idempotency_key_of_the_one_that_failed(
     assert keys == [f"{first.task_id}/s1-0"] * 3
 
 
-async def test_words_that_are_never_error_prose(runner: Runner) -> None:
+async def test_the_text_of_a_result_is_never_error_prose(runner: Runner) -> None:
     """Whatever ends a task, `final_text` is the model's or empty."""
     for script, options in (
         ([fail(500)], RunOptions()),
@@ -313,7 +313,7 @@ async def test_a_text_answer_with_delay_still_fails_only_once(runner: Runner) ->
     assert events.count("model_failed") == events.count("step_failed") == events.count("task_ended") == 1
 
 
-async def test_words_that_came_before_a_failed_call_is_tried_again_stay_behind_its_result(
+async def test_messages_sent_before_a_failed_call_is_retried_follow_its_result(
     runner: Runner,
 ) -> None:
     began, broken = asyncio.Event(), True

@@ -30,7 +30,7 @@ def test_something_that_is_no_effect_has_no_class() -> None:
         KINDS[str]
 
 
-async def test_what_an_effect_sets_in_its_context_stays_in_it() -> None:
+async def test_context_variables_set_by_an_effect_stay_in_its_context() -> None:
     seen: list[str] = []
 
     async def work() -> str:

@@ -49,13 +49,13 @@ def settled(request: str, verdict: str = "happened", **data: Any) -> InboxItem:
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_a_command_becomes_an_event_that_says_who_why_and_which_item_it_answers(
+def test_a_command_becomes_an_event_with_its_sender_reason_and_inbox_item(
     item: InboxItem, event: e.Event
 ) -> None:
     assert as_event(told(), item) == event
 
 
-def test_an_undo_names_the_step_that_is_kept_its_force_and_who_asked() -> None:
+def test_an_undo_event_names_the_kept_step_its_force_and_its_sender() -> None:
     event = as_event(told(*DONE), said("undo", to=0, force=True, by="ann"))
     assert event == e.UndoRequested(0, ("s1",), ("s1-1", "s1-0"), True, "ann", "i")
 
@@ -108,7 +108,7 @@ def test_a_verdict_on_what_is_not_unknown_is_rejected_on_record(state: TaskState
 
 
 @pytest.mark.parametrize("kind", ["interrupt", "pause", "resume", "settle", "undo"])
-def test_who_is_being_cancelled_takes_no_command_but_to_cancel_and_keeps_words(kind: str) -> None:
+def test_a_task_being_cancelled_rejects_commands_and_keeps_messages(kind: str) -> None:
     state = told(step(), e.CancelRequested())
     assert isinstance(as_event(state, said(kind, parts=[])), e.CommandRejected)
     assert as_event(state, said("cancel")) == e.CancelRequested(inbox="i")
@@ -133,7 +133,7 @@ def test_who_is_being_cancelled_takes_no_command_but_to_cancel_and_keeps_words(k
     ],
     ids=lambda item: f"{item.kind} {item.data}",
 )
-def test_what_cannot_be_understood_is_rejected_on_record_and_fails_no_task(item: InboxItem) -> None:
+def test_an_inbox_item_that_cannot_be_read_is_rejected_on_record(item: InboxItem) -> None:
     event = as_event(told(*DONE), item)
     assert isinstance(event, e.CommandRejected), event
     assert (event.command, event.inbox) == (item.kind, "i")

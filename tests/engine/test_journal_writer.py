@@ -87,9 +87,7 @@ async def test_an_item_is_taken_by_one_commit() -> None:
     assert writer.taken == {"i"}, "though it is not read again"
 
 
-async def test_what_is_flushed_while_a_commit_is_in_flight_goes_with_the_next_whether_or_not_anybody_waits() -> (
-    None
-):
+async def test_events_flushed_during_a_commit_go_with_the_next_one() -> None:
     store = AnsweringStore()
     writer = writer_of(store)
     writer.flush()
@@ -210,7 +208,7 @@ async def test_a_task_is_given_back_only_when_all_that_was_recorded_is_durable()
     assert store.taken == [], "a task that was released is not asked about"
 
 
-async def test_what_a_refused_commit_would_have_taken_is_taken_by_the_next() -> None:
+async def test_inbox_items_of_a_refused_commit_are_taken_by_the_next() -> None:
     store = AnsweringStore()
     writer = writer_of(store)
     await_first = asyncio.ensure_future(writer.durable())
@@ -267,7 +265,7 @@ async def test_an_end_is_written_in_one_record_with_what_waits_if_nothing_is_in_
     assert [item.kind for item in watcher.take()] == ["task_created", "resumed", "task_ended"]  # type: ignore[union-attr]
 
 
-async def test_what_waited_is_written_without_an_end_that_the_store_refuses() -> None:
+async def test_waiting_events_are_written_without_an_end_that_the_store_refuses() -> None:
     for refusal in (InboxWaiting("something arrived"), ThreadMoved(3)):
         store = AnsweringStore()
         writer = writer_of(store)
@@ -299,7 +297,7 @@ async def test_what_waited_is_written_without_an_end_that_the_store_refuses() ->
         assert [item.kind for item in watcher.take()] == ["task_ended"]  # type: ignore[union-attr]
 
 
-async def test_what_waits_is_not_lost_when_the_store_takes_no_commit() -> None:
+async def test_waiting_events_are_not_lost_when_the_store_takes_no_commit() -> None:
     store = AnsweringStore()
     writer = writer_of(store)
     writer.record(e.Resumed("ann", "i"), "i")

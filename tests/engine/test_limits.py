@@ -123,7 +123,7 @@ async def test_tool_calls(runner: Runner, allowed: int, on_limit: Any) -> None:
     await assert_journal_makes_sense(runner, result.task_id)
 
 
-async def test_of_a_batch_larger_than_the_calls_left_the_first_run_and_the_others_are_refused(
+async def test_a_batch_larger_than_the_calls_left_runs_its_first_calls_and_refuses_the_rest(
     runner: Runner,
 ) -> None:
     world = World(calls=5)

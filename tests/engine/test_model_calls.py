@@ -77,7 +77,7 @@ def test_a_failed_question_is_asked_again_after_the_wait_and_each_attempt_is_in_
     clock.run(story())
 
 
-def test_what_failed_before_is_forgotten_with_the_answer():
+def test_an_answer_clears_the_failures_before_it():
     async def story():
         model = Again([fail(503), text("One."), text("Two.")], [1.0])
         async with clock.runner() as runner:
@@ -89,7 +89,7 @@ def test_what_failed_before_is_forgotten_with_the_answer():
     clock.run(story())
 
 
-def test_trying_begins_anew_with_each_driver_and_what_failed_stays_known():
+def test_each_driver_makes_a_new_series_of_attempts_and_knows_the_failures_before():
     async def story():
         model = Again([fail(429), fail(503), text("Yes.")], [600.0, 1.0])
         agent = Agent(model, name="a")
@@ -136,7 +136,7 @@ def test_a_paused_task_is_not_driven_on_by_its_timer_and_a_cancelled_one_ends_at
     clock.run(story())
 
 
-def test_a_task_whose_undo_waits_for_a_person_does_not_wait_for_its_timer():
+def test_a_task_whose_undo_waits_to_be_settled_does_not_wait_for_its_timer():
     async def story():
         async def unbook(booked, ctx):
             raise RuntimeError("no")
@@ -173,7 +173,7 @@ def test_of_a_task_that_waits_only_the_newest_step_is_pending():
     clock.run(story())
 
 
-def test_words_sent_during_a_long_wait_are_read_when_it_is_over():
+def test_a_message_sent_during_a_long_wait_is_read_after_it():
     async def story():
         model = Again([fail(429), text("Yes.")], [600.0])
         agent = Agent(model, name="a")
@@ -323,9 +323,7 @@ BY_WORKER_OR_FUNCTION = pytest.mark.parametrize(
 
 
 @BY_WORKER_OR_FUNCTION
-async def test_who_failed_who_answered_and_what_was_sent_besides_is_in_the_journal_and_counted(
-    runner: Runner, worker
-):
+async def test_the_journal_holds_which_model_failed_which_answered_and_side_calls(runner: Runner, worker):
     result = await runner.run(Agent(Sides(), worker=worker), "Go.", task_id="t")
     assert (result.usage.model_calls, result.usage.input_tokens, result.usage.estimated) == (5, 31, True)
     assert (await runner.get_step("t", 1)).usage.input_tokens == 31
@@ -480,7 +478,7 @@ async def test_a_task_killed_while_it_waits_for_a_timer_waits_on_where_it_is_tak
         assert next(event.time for event in events if event.kind == "timer_fired") >= due
 
 
-def test_whoever_steps_a_task_that_waits_goes_on_stepping_it_also_after_somebody_spoke_to_it():
+def test_a_stepped_task_that_waits_can_be_stepped_after_a_message():
     async def story():
         agent = Agent(Again([fail(429), text("Yes.")], [600.0]), name="a")
         async with clock.runner(agents=[agent], adopt=True) as runner:

@@ -70,7 +70,7 @@ def test_options_stored_with_a_task_are_read_back_unchanged() -> None:
     assert from_json(None) == RunOptions()
 
 
-def test_what_a_later_version_adds_to_options_is_left_out() -> None:
+def test_options_of_a_later_version_are_left_out() -> None:
     assert from_json({"on_limit": "fail", "later": 1, "limits": {"steps": 2, "moons": 3}}) == RunOptions(
         on_limit="fail", limits=Limits(steps=2)
     )
@@ -107,7 +107,7 @@ async def test_labels_of_the_runner_and_of_the_run_are_joined(store: Any) -> Non
         assert listed.labels == task.labels
 
 
-def test_what_an_option_says_counts_also_when_it_says_no() -> None:
+def test_an_option_set_to_false_overrides_the_default() -> None:
     usual = RunOptions(tell_steps_left=True, break_on=[Breakpoint(after_step=1)])
     asked = RunOptions(tell_steps_left=False, break_on=[]).over(usual)
     assert (asked.tell_steps_left, asked.break_on) == (False, [])

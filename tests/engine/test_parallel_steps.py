@@ -69,7 +69,7 @@ async def test_a_step_begins_as_soon_as_its_own_dependencies_end(runner: Runner)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations("abcd")), ids="".join)
-async def test_whatever_order_four_steps_end_in_the_outcome_is_one(
+async def test_the_outcome_of_four_steps_does_not_depend_on_the_order_of_their_ends(
     runner: Runner, order: tuple[str, ...]
 ) -> None:
     gates = Gates()
@@ -111,7 +111,7 @@ async def test_whatever_order_four_steps_end_in_the_outcome_is_one(
     assert words[:7] == ["go", "s1 of 1", "s2 of 2", "s3 of 2", "s4 of 2", "s5 of 2", "s6 of 6"]
 
 
-async def test_what_siblings_plan_has_its_place_whoever_was_faster(runner: Runner) -> None:
+async def test_the_order_of_planned_steps_does_not_depend_on_which_sibling_was_faster(runner: Runner) -> None:
     more = {"a": ("a1",), "b": ("b1", "b2"), "a1": ("a2",)}
     seen: set[str] = set()
     for order in itertools.permutations(("a", "b", "a1", "b1", "b2")):
@@ -242,7 +242,7 @@ async def test_a_step_that_ended_just_before_it_was_to_be_stopped_is_not_given_u
     assert steps == ["start", "a", "b"]
 
 
-async def test_a_writing_call_of_a_step_that_nobody_needs_any_more_is_told_as_unknown(runner: Runner) -> None:
+async def test_a_writing_call_of_an_unneeded_step_ends_as_unknown(runner: Runner) -> None:
     begun = asyncio.Event()
 
     @tool
@@ -289,7 +289,7 @@ async def test_one_failing_step_loses_nothing_of_its_siblings(runner: Runner) ->
     assert ran[3:] == ["b"]
 
 
-async def test_a_step_that_others_can_do_without_may_fail(runner: Runner) -> None:
+async def test_an_optional_step_may_fail(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b"), join="optional"))
@@ -319,7 +319,7 @@ async def test_a_quorum_that_cannot_be_reached_fails_the_task(runner: Runner) ->
     assert "fails" in result.error.message
 
 
-async def test_a_failed_step_is_skipped_and_the_others_go_on(runner: Runner) -> None:
+async def test_a_failed_step_is_skipped_and_the_other_steps_run(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
@@ -387,7 +387,7 @@ async def test_one_of_three_siblings_is_undone_and_only_it_and_the_join_run_agai
         await runner.undo_step(first.task_id, step="nobody")
 
 
-async def test_an_undo_of_everything_begins_anew(runner: Runner) -> None:
+async def test_an_undo_of_all_steps_starts_the_task_from_the_beginning(runner: Runner) -> None:
     desk = TaskCache()
     first = await runner.run(agent_of(fan, desk.tool()), "go")
     await runner.undo_step(first.task_id, to=0)
@@ -396,7 +396,7 @@ async def test_an_undo_of_everything_begins_anew(runner: Runner) -> None:
     assert desk.done[4:8] == ["unjoined", "unc", "unb", "una"]
 
 
-async def test_a_fork_just_after_one_of_three_siblings_runs_the_others_again(runner: Runner) -> None:
+async def test_a_fork_after_one_of_three_sibling_steps_runs_the_other_two_again(runner: Runner) -> None:
     desk = TaskCache()
     gates = Gates()
 
@@ -448,7 +448,7 @@ async def put() -> str:
     return "put"
 
 
-async def test_an_undone_step_gives_back_its_calls_and_the_words_it_read(runner: Runner) -> None:
+async def test_an_undone_step_releases_its_calls_and_the_messages_it_read(runner: Runner) -> None:
     options = RunOptions(limits=Limits(tool_calls=1), on_limit="fail")
     task = await runner.create_task(agent_of(puts, put), "go", options=options)
     first = await runner.run_step(task, input="now")
@@ -459,7 +459,7 @@ async def test_an_undone_step_gives_back_its_calls_and_the_words_it_read(runner:
     assert (await runner.run_step(task)).output == "put"
 
 
-async def test_words_that_steps_beside_each_other_read_come_back_in_the_order_they_were_said(
+async def test_messages_read_by_parallel_steps_are_restored_in_the_order_they_were_sent(
     runner: Runner,
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
@@ -480,7 +480,7 @@ async def test_words_that_steps_beside_each_other_read_come_back_in_the_order_th
 
 @pytest.mark.parametrize("most", [1, 2])
 @pytest.mark.parametrize("when", ["while the last step runs", "after the answer"])
-async def test_words_that_no_step_read_have_the_worker_begin_anew(
+async def test_messages_that_no_step_read_start_another_round_of_the_worker(
     runner: Runner, when: str, most: int
 ) -> None:
     gates, heard = Gates(), list[tuple[str, list[str]]]()
@@ -536,7 +536,7 @@ async def test_a_breakpoint_after_a_step_holds_also_if_a_later_one_was_quicker(r
     assert (await runner.resume(paused.task_id)).output == "end"
 
 
-async def test_an_answer_that_words_overtook_is_what_there_is_at_a_limit(runner: Runner) -> None:
+async def test_at_a_limit_an_answer_that_a_message_overtook_is_the_result(runner: Runner) -> None:
     gates = Gates()
 
     async def worker(ctx: StepContext) -> StepResult:
@@ -555,7 +555,7 @@ async def test_an_answer_that_words_overtook_is_what_there_is_at_a_limit(runner:
     assert ((await again).state, (await again).output) == ("completed", {"heard": 3})
 
 
-async def test_words_that_come_after_a_failure_that_the_answer_outran_begin_anew(runner: Runner) -> None:
+async def test_a_message_after_a_failure_that_the_answer_outran_starts_another_round(runner: Runner) -> None:
     gates = Gates()
 
     async def worker(ctx: StepContext) -> StepResult:
@@ -578,7 +578,7 @@ async def test_words_that_come_after_a_failure_that_the_answer_outran_begin_anew
     assert [message.text for message in result.messages][:3] == ["go", "first", "and?"]
 
 
-async def test_what_led_to_a_step_that_nobody_needs_is_stopped_with_it(runner: Runner) -> None:
+async def test_the_steps_that_lead_to_an_unneeded_step_are_stopped_with_it(runner: Runner) -> None:
     stopped = asyncio.Event()
 
     async def worker(ctx: StepContext) -> StepResult:
@@ -621,7 +621,7 @@ async def test_a_step_that_gave_itself_up_still_counts_as_no_success_when_the_jo
     assert (again.state, again.output) == ("completed", "b")
 
 
-async def test_a_step_among_others_may_plan_one_that_waits_for_itself(runner: Runner) -> None:
+async def test_a_step_may_plan_a_step_that_waits_for_it(runner: Runner) -> None:
     heard = asyncio.Event()
 
     async def worker(ctx: StepContext) -> StepResult:
@@ -776,7 +776,7 @@ async def test_a_step_that_fails_when_stepped_raises_and_is_tried_again(runner: 
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["run_step", "run_ready_steps"])
-async def test_a_step_that_others_can_do_without_fails_when_stepped_and_the_next_follows(
+async def test_an_optional_step_that_fails_when_stepped_is_followed_by_the_next(
     runner: Runner, at_once: bool
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
@@ -915,7 +915,7 @@ async def test_limits_hold_over_all_steps_that_run_beside_each_other(runner: Run
     assert await audit_store(runner.store, Evidence(ended=False)) == []
 
 
-async def test_a_thread_holds_the_words_of_all_steps_in_order(runner: Runner) -> None:
+async def test_a_thread_holds_the_messages_of_all_steps_in_order(runner: Runner) -> None:
     await runner.run(agent_of(fan, TaskCache().tool()), "go", thread_id="talk")
     words = [message.text for message in await runner.get_thread("talk")]
     assert words[:4] == ["go", "heard 1: go", "heard 1: go", "heard 1: go"]

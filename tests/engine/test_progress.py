@@ -69,7 +69,7 @@ async def test_a_task_that_goes_in_circles_is_stopped(
 
 
 @pytest.mark.parametrize("on_limit", ["final_answer", "fail", "pause"])
-async def test_what_becomes_of_it_is_as_with_every_limit(runner: Runner, on_limit: Any) -> None:
+async def test_the_limit_on_repeats_is_handled_like_every_limit(runner: Runner, on_limit: Any) -> None:
     result = await runner.run(circling(1), "Find it", options=repeats(3, on_limit=on_limit))
     assert result.state == STATES[on_limit]
     assert len(result.tool_executions) == 3
@@ -83,13 +83,13 @@ async def test_what_becomes_of_it_is_as_with_every_limit(runner: Runner, on_limi
     await assert_journal_makes_sense(runner, result.task_id)
 
 
-async def test_it_is_off_unless_asked_for(runner: Runner) -> None:
+async def test_the_limit_on_repeats_is_off_by_default(runner: Runner) -> None:
     result = await runner.run(circling(1), "Find it", options=RunOptions(limits=Limits(steps=12)))
     assert result.steps == 12
     assert result.degraded_reasons == ("limit reached: steps",)
 
 
-async def test_of_calls_in_one_turn_each_counts(runner: Runner) -> None:
+async def test_each_call_of_a_turn_counts_as_a_repeat(runner: Runner) -> None:
     def say(request: Any) -> Any:
         return turn("", [call("look", place=1), call("look", place=2)]) if request.tools else text("Done.")
 
@@ -98,7 +98,7 @@ async def test_of_calls_in_one_turn_each_counts(runner: Runner) -> None:
     assert [run.arguments["place"] for run in result.tool_executions] == [1, 2] * 3
 
 
-async def test_what_comes_to_something_new_each_time_goes_on(runner: Runner) -> None:
+async def test_a_call_with_a_new_result_each_time_is_no_circle(runner: Runner) -> None:
     seen = 0
 
     @tool(read_only=True)
@@ -112,7 +112,7 @@ async def test_what_comes_to_something_new_each_time_goes_on(runner: Runner) -> 
     assert (result.state, seen) == ("completed", 8)
 
 
-async def test_a_paused_task_goes_on_when_somebody_says_something(runner: Runner) -> None:
+async def test_a_message_lets_a_task_paused_in_circles_continue(runner: Runner) -> None:
     def say(request: Any) -> Any:
         heard = [message.text for message in request.messages if message.role == "user"]
         return text("It is at home.") if "Look at home." in heard else call("look", place=1)
@@ -139,7 +139,7 @@ async def test_an_undo_takes_repeats_back(runner: Runner) -> None:
     assert (result.state, len(result.tool_executions)) == ("paused", 3)
 
 
-async def test_what_a_model_has_a_function_call_goes_in_circles_too(runner: Runner) -> None:
+async def test_calls_that_a_model_makes_in_a_step_function_count_as_repeats(runner: Runner) -> None:
     async def loop(ctx: StepContext) -> StepResult:
         while True:
             answer = await ctx.call_model()
@@ -154,7 +154,7 @@ async def test_what_a_model_has_a_function_call_goes_in_circles_too(runner: Runn
     await assert_journal_makes_sense(runner, result.task_id)
 
 
-async def test_what_a_function_calls_of_its_own_accord_is_its_own_affair(runner: Runner) -> None:
+async def test_calls_that_a_step_function_makes_itself_do_not_count_as_repeats(runner: Runner) -> None:
     async def loop(ctx: StepContext) -> StepResult:
         for _ in range(5):
             await ctx.call_tool("look", {"place": 1})

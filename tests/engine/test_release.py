@@ -62,7 +62,7 @@ def test_a_task_that_a_shutdown_interrupted_is_wanted_at_once() -> None:
 
 
 @pytest.mark.parametrize("goal", ["step", "attend"])
-def test_the_caller_who_steps_a_task_drives_it_on_unless_it_was_wanted_before(goal: Goal) -> None:
+def test_a_stepped_task_is_not_wanted_unless_it_was_wanted_before(goal: Goal) -> None:
     assert (wanted(waiting(), goal), wanted(waiting(), goal, was_wanted=True)) == (0, DUE + 5)
 
 

@@ -188,7 +188,7 @@ async def test_two_gathered_calls_that_are_swapped_after_a_crash_each_get_their_
         assert len(done) == len(set(done)), (commits, done)
 
 
-async def test_what_ended_is_served_and_not_done_again(runner: Runner) -> None:
+async def test_requests_that_ended_are_served_from_the_journal(runner: Runner) -> None:
     asked: list[str] = []
     entered: list[int] = []
     broken = True
@@ -343,7 +343,7 @@ async def test_a_writing_call_that_was_cut_off_raises_into_the_function() -> Non
     assert set(told) == {"unknown"}
 
 
-async def test_a_person_settles_a_call_of_a_function(runner: Runner) -> None:
+async def test_a_call_of_a_step_function_can_be_settled(runner: Runner) -> None:
     life = MortalStore(MemoryStore())
     await life.real.open()
 

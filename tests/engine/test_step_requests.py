@@ -81,7 +81,7 @@ async def test_a_thread_whose_step_is_not_needed_any_more_does_not_wait_for_ever
     assert (result.state, over.is_set()) == ("completed", True)
 
 
-async def test_a_context_used_in_a_wrong_place_says_so_and_hangs_nobody(runner: Runner) -> None:
+async def test_a_step_context_used_in_the_wrong_place_raises_instead_of_hanging(runner: Runner) -> None:
     told: list[str] = []
 
     def elsewhere(ctx: StepContext) -> Any:
@@ -104,7 +104,7 @@ async def test_a_context_used_in_a_wrong_place_says_so_and_hangs_nobody(runner: 
         await kept[0].call_tool("look")
 
 
-async def test_what_was_asked_for_just_before_a_step_ends_belongs_to_it(runner: Runner) -> None:
+async def test_a_request_made_just_before_a_step_ends_belongs_to_the_step(runner: Runner) -> None:
     left: list[asyncio.Task[Any]] = []
 
     async def worker(ctx: StepContext) -> StepResult:

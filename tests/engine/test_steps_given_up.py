@@ -60,7 +60,7 @@ def said(messages: Any) -> list[str]:
     return [message.text for message in messages]
 
 
-async def test_what_a_user_said_to_a_step_that_lost_a_race_is_in_the_thread(runner: Runner) -> None:
+async def test_input_of_a_step_that_lost_a_race_is_in_the_thread(runner: Runner) -> None:
     async def slow(ctx: NodeContext) -> None:
         await asyncio.sleep(60)
 
@@ -73,7 +73,7 @@ async def test_what_a_user_said_to_a_step_that_lost_a_race_is_in_the_thread(runn
     assert (result.state, said(await runner.get_thread("talk"))) == ("completed", ["go", "2"])
 
 
-async def test_what_a_user_said_to_a_step_that_another_answers_before_is_said_before_the_answer(
+async def test_input_of_a_step_that_another_step_outran_precedes_the_answer(
     runner: Runner,
 ) -> None:
     gates = Gates()
@@ -94,9 +94,7 @@ async def test_what_a_user_said_to_a_step_that_another_answers_before_is_said_be
 
 
 @pytest.mark.parametrize("ends", ["fails", "is at a limit", "is cancelled"])
-async def test_what_steps_beside_each_other_said_and_read_is_kept_when_there_is_no_answer(
-    runner: Runner, ends: str
-) -> None:
+async def test_messages_of_parallel_steps_are_kept_without_an_answer(runner: Runner, ends: str) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"))
@@ -137,7 +135,7 @@ async def test_an_undo_of_an_answer_has_those_run_that_were_given_up_for_it(runn
     assert (result.state, result.output) == ("completed", "end")
 
 
-async def test_a_step_that_is_run_after_words_is_not_one_that_the_first_round_left_over(
+async def test_a_message_starts_a_new_round_without_steps_of_the_first(
     runner: Runner,
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
@@ -191,7 +189,7 @@ class Dependencies:
         return None
 
 
-async def test_a_worker_that_cannot_begin_anew_fails_its_task_and_not_its_runner(runner: Runner) -> None:
+async def test_a_worker_that_cannot_start_another_round_fails_its_task_only(runner: Runner) -> None:
     worker = Dependencies("last")
     task = await runner.create_task(agent_of(worker), "go")
     await runner.run_step(task)
@@ -238,7 +236,7 @@ async def test_calls_that_end_before_they_begin_make_room_for_the_next(runner: R
 
 
 @pytest.mark.parametrize("ticks", range(0, 40, 3))
-async def test_words_sent_just_as_a_task_fails_are_heard_once(runner: Runner, ticks: int) -> None:
+async def test_a_message_sent_just_as_a_task_fails_is_read_once(runner: Runner, ticks: int) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         raise ValueError("no")
 
@@ -254,7 +252,7 @@ async def test_words_sent_just_as_a_task_fails_are_heard_once(runner: Runner, ti
     assert [event.parts[0].text for event in heard if event.parts] == ["and?"]
 
 
-async def test_a_call_made_after_all_has_its_result_before_the_words_that_came_meanwhile(
+async def test_the_result_of_a_retried_call_precedes_messages_sent_meanwhile(
     runner: Runner,
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
@@ -286,7 +284,9 @@ async def test_a_step_that_is_needed_later_in_a_plan_is_not_given_up_for_one_tha
     assert (result.state, result.output) == ("completed", ["hurries", "slow", "start"])
 
 
-async def test_words_that_an_undo_gives_back_have_an_answered_worker_begin_anew(runner: Runner) -> None:
+async def test_messages_that_an_undo_restores_start_another_round_of_an_answered_worker(
+    runner: Runner,
+) -> None:
     async def slow(ctx: NodeContext) -> None:
         if ctx.step.step_id == "s1":
             await asyncio.sleep(60)
@@ -302,7 +302,7 @@ async def test_words_that_an_undo_gives_back_have_an_answered_worker_begin_anew(
     assert (result.state, said(result.messages)[-2:]) == ("completed", ["go", '{"quick":1}'])
 
 
-async def test_a_last_node_whose_others_failed_or_had_nothing_leaves_no_answer_and_no_failure_for_ever(
+async def test_a_last_node_without_results_leaves_neither_an_answer_nor_a_failure(
     runner: Runner,
 ) -> None:
     def broken(ctx: NodeContext) -> None:

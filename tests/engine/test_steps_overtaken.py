@@ -75,7 +75,7 @@ async def test_a_step_that_ends_together_with_the_one_that_decides_a_join_does_n
 
 
 @pytest.mark.parametrize("ends_by", ["returning", "raising", "asking"])
-async def test_a_function_that_does_not_heed_that_it_was_given_up_harms_nobody(
+async def test_a_step_function_that_ignores_its_cancellation_changes_nothing(
     runner: Runner, ends_by: str
 ) -> None:
     hanging = asyncio.Event()
@@ -100,7 +100,7 @@ async def test_a_function_that_does_not_heed_that_it_was_given_up_harms_nobody(
     assert (result.state, result.output, result.tool_executions) == ("completed", "first", ())
 
 
-async def test_what_a_function_raises_because_it_was_cut_off_is_not_its_failure(runner: Runner) -> None:
+async def test_an_error_raised_because_of_a_cancellation_is_not_a_failure(runner: Runner) -> None:
     entered = asyncio.Event()
 
     async def worker(ctx: StepContext) -> StepResult:
@@ -225,7 +225,7 @@ async def test_a_breakpoint_before_a_tool_stops_a_function_that_calls_it(runner:
     assert (result.state, result.output) == ("completed", 1)
 
 
-async def test_siblings_that_make_a_call_of_the_same_id_do_not_get_into_each_others_way(
+async def test_sibling_steps_may_make_calls_of_the_same_id(
     runner: Runner,
 ) -> None:
     @tool(read_only=True)
@@ -261,7 +261,7 @@ async def test_a_value_wanted_by_several_at_a_time_is_worked_out_once(runner: Ru
     assert (result.output, worked_out) == ([1, 1, 1], [1])
 
 
-async def test_what_is_planned_once_more_waits_for_a_sibling_that_failed_and_is_to_run_again(
+async def test_a_replanned_step_waits_for_a_failed_sibling_that_runs_again(
     runner: Runner,
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
@@ -312,7 +312,7 @@ async def test_a_step_that_fails_when_stepped_leaves_no_call_of_an_interrupted_s
     assert (result.state, [run.outcome for run in result.tool_executions]) == ("completed", ["ok"] * 3)
 
 
-async def test_a_task_does_not_change_between_steps_that_are_functions_and_others(runner: Runner) -> None:
+async def test_a_task_does_not_change_between_step_functions_and_other_workers(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("end"))

@@ -99,7 +99,7 @@ async def test_the_end_of_a_call_is_durable_before_the_next_write_begins(tmp_pat
     assert ("tool_ended", "s2-0") in seen[1]
 
 
-async def test_what_a_watcher_was_shown_is_durable(tmp_path: Path) -> None:
+async def test_every_event_that_a_watcher_gets_is_durable(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     agent = with_tools(tool(write_nothing), script=[call("write_nothing"), "Done."])
     async with Runner(path) as runner, runner.run_stream(agent, "go") as stream:
@@ -388,7 +388,9 @@ async def test_what_cannot_be_stored_is_the_calls_error_and_no_failed_commit(
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_whatever_a_tool_raises_is_its_own_error(runner: Runner, error: Any, kind: str) -> None:
+async def test_any_exception_of_a_tool_is_the_error_of_its_call(
+    runner: Runner, error: Any, kind: str
+) -> None:
     @tool(read_only=True)
     async def inline() -> None:
         raise error
@@ -500,7 +502,7 @@ async def test_return_direct_answers_only_on_success(runner: Runner) -> None:
     assert result.final_text == "I could not."
 
 
-async def test_words_that_cross_a_direct_answer_are_read(runner: Runner) -> None:
+async def test_a_message_that_crosses_with_a_direct_answer_is_read(runner: Runner) -> None:
     gate = Gate(read_only=True, return_direct=True)
     agent = with_tools(gate.tool, script=[call("work"), "Also that."])
     handle = await runner.start(agent, "go")

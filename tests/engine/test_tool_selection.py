@@ -141,7 +141,7 @@ async def test_a_request_whose_answer_was_lost_is_made_again_with_the_same_tools
         assert await offered(reader, result) == [("look",), ("a",), ("a",)]
 
 
-async def test_a_retry_and_a_fork_of_a_failed_step_offer_the_same_and_new_words_are_chosen_for_anew(
+async def test_a_retry_and_a_fork_offer_the_same_tools_until_a_message_arrives(
     runner: Runner,
 ) -> None:
     offer = Phases(["look"])
@@ -196,7 +196,7 @@ async def test_an_answer_of_the_wrong_type_that_is_asked_for_again_is_another_re
     assert (result.state, await offered(runner, result)) == ("completed", [("look",), ("mail",)])
 
 
-async def test_a_last_answer_at_a_limit_offers_nothing_and_asks_nobody(runner: Runner) -> None:
+async def test_a_last_answer_at_a_limit_offers_no_tools_and_calls_no_selector(runner: Runner) -> None:
     offer = Phases(["look"])
     agent = Ledger().agent(call("look", what="room"), "So far.", offer=offer, limits=Limits(steps=1))
     result = await runner.run(agent, "go")
@@ -245,7 +245,7 @@ async def test_the_tool_that_gives_a_typed_answer_is_always_there(runner: Runner
     assert await offered(runner, result) == [("look",), ()]
 
 
-async def test_a_tool_the_model_has_to_call_is_offered_whatever_the_offer_says(runner: Runner) -> None:
+async def test_a_tool_that_the_model_must_call_is_always_offered(runner: Runner) -> None:
     settings = ModelSettings(tool_choice="book")
     agent = Ledger().agent(
         call("book", what="room"), "Done.", offer=Phases(["look"]), model_settings=settings
@@ -289,7 +289,7 @@ async def test_a_step_that_is_a_function_asks_with_what_the_offer_chose_unless_i
     assert await audit_store(runner.store, Evidence(ended=True)) == []
 
 
-async def test_a_request_on_the_side_may_ask_for_what_the_offer_chooses_by_its_own_words(
+async def test_a_side_request_may_have_tools_selected_by_its_own_messages(
     runner: Runner,
 ) -> None:
     async def worker(ctx: StepContext) -> StepResult:
@@ -387,7 +387,7 @@ async def test_a_request_of_a_function_that_is_made_again_offers_the_same_unless
         assert len(offer.asked) == 1
 
 
-async def test_a_model_that_is_spoken_with_in_words_reads_only_of_what_is_offered(runner: Runner) -> None:
+async def test_a_text_dialect_describes_only_the_offered_tools(runner: Runner) -> None:
     for worker, says in (("react", "Thought: Yes.\nAnswer: Done."), ("planner", None)):
         said = says or '{"thought": "Yes.", "name": "finish", "arguments": {"answer": "Done."}}'
         agent = Ledger().agent(said, offer=Phases(["book"]), worker=worker)
@@ -408,7 +408,7 @@ async def test_room_is_kept_for_the_tools_of_the_request_and_not_for_all(runner:
     assert whole.error.kind == "too_large"
 
 
-async def test_tools_that_take_more_room_leave_less_for_words(runner: Runner) -> None:
+async def test_larger_tools_leave_less_room_for_messages(runner: Runner) -> None:
     from treadle.core.tokens import message_tokens, request_tokens
 
     @tool(read_only=True)

@@ -227,7 +227,7 @@ async def test_a_raised_limit_holds_for_the_children_that_are_there(runner: Runn
     assert len(started) == 52
 
 
-async def test_what_was_spent_before_an_interrupt_is_counted_after_it(tmp_path: Path) -> None:
+async def test_spending_before_an_interrupt_counts_after_it(tmp_path: Path) -> None:
     tree, options = Tree(turns=20), RunOptions(limits=Limits(model_calls=30))
     for _ in range(5):
         async with Runner(tmp_path / "journal.db", agents=[tree.root]) as runner:

@@ -18,7 +18,7 @@ async def kinds(runner: Runner, task_id: str) -> list[str]:
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_stepping_gives_what_running_gives(runner: Runner, mode: Any) -> None:
+async def test_stepping_gives_the_typed_answer_of_the_free_run(runner: Runner, mode: Any) -> None:
     agent = scripted(City, mode, {"name": "Rome"}, call("look", where="map"), IN_ROME)
     ran = await runner.run(agent, "Where?")
     task = await runner.create_task(agent, "Where?")
@@ -35,7 +35,7 @@ async def test_118_stepping_gives_what_running_gives(runner: Runner, mode: Any) 
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_an_undone_answer_is_given_again_and_what_was_wrong_is_still_known(
+async def test_an_undone_answer_is_requested_again_after_the_wrong_one_before_it(
     runner: Runner, mode: Any
 ) -> None:
     agent = scripted(Point, mode, {}, {"x": 1}, name="points")
@@ -53,7 +53,7 @@ async def test_118_an_undone_answer_is_given_again_and_what_was_wrong_is_still_k
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_undo_gives_back_the_retries_of_what_it_takes_back(runner: Runner, mode: Any) -> None:
+async def test_undo_restores_the_retries_of_the_undone_step(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {}, {}, {"x": 1}, output_retries=1)
     task = await runner.create_task(agent, "Where?")
     await runner.run_step(task)
@@ -65,7 +65,7 @@ async def test_118_undo_gives_back_the_retries_of_what_it_takes_back(runner: Run
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_a_fork_of_an_answered_task_answers_for_itself(runner: Runner, mode: Any) -> None:
+async def test_a_fork_of_an_answered_task_gives_its_own_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {}, {"x": 1})
     first = await runner.run(agent, "Where?")
     same_place = await runner.resume(await runner.fork(first.task_id))
@@ -77,7 +77,7 @@ async def test_118_a_fork_of_an_answered_task_answers_for_itself(runner: Runner,
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_a_step_that_failed_by_wrong_answers_is_taken_up_again_with_all_its_retries(
+async def test_a_resumed_step_that_failed_by_wrong_answers_has_all_its_retries_again(
     runner: Runner, mode: Any
 ) -> None:
     agent = scripted(Even, mode, {"n": 1}, {"n": 3}, {"n": 5}, {"n": 6}, output_retries=1)
@@ -91,7 +91,7 @@ async def test_118_a_step_that_failed_by_wrong_answers_is_taken_up_again_with_al
 
 
 @pytest.mark.anyio
-async def test_118_a_step_of_wrong_answers_keeps_the_calls_beside_them(runner: Runner) -> None:
+async def test_a_step_that_fails_by_wrong_answers_keeps_its_tool_calls(runner: Runner) -> None:
     beside = turn(calls=[call("look", where="map"), call("final_answer", n=1)])
     agent = scripted(Even, "tool", beside, beside, {"n": 2}, output_retries=0)
     failed = await runner.run(agent, "Even?")
@@ -105,7 +105,7 @@ async def test_118_a_step_of_wrong_answers_keeps_the_calls_beside_them(runner: R
 @pytest.mark.parametrize(("policy", "state"), [("degrade", "degraded"), ("pause", "paused")])
 @every_mode
 @pytest.mark.anyio
-async def test_118_the_failure_policy_of_models_holds_for_wrong_answers(
+async def test_the_failure_policy_of_models_applies_to_wrong_answers(
     runner: Runner, mode: Any, policy: Any, state: str
 ) -> None:
     options = RunOptions(on_failure=FailurePolicy(model=policy))
@@ -117,7 +117,7 @@ async def test_118_the_failure_policy_of_models_holds_for_wrong_answers(
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_at_a_limit_a_last_typed_answer_is_asked_for(runner: Runner, mode: Any) -> None:
+async def test_at_a_limit_a_last_typed_answer_is_requested(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, call("look", where="map"), {"x": 1}, {"x": 2}, limits=Limits(steps=1))
     result = await runner.run(agent, "Where?")
     assert (result.state, result.output) == ("degraded", Point(1.0))
@@ -132,7 +132,7 @@ async def test_118_at_a_limit_a_last_typed_answer_is_asked_for(runner: Runner, m
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_a_wrong_last_answer_is_no_answer(runner: Runner, mode: Any) -> None:
+async def test_a_last_answer_of_the_wrong_type_is_not_an_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point | None, mode, call("look", where="map"), "far", limits=Limits(steps=1))
     result = await runner.run(agent, "Where?")
     assert (result.state, result.output, result.final_text) == ("degraded", None, "")
@@ -141,21 +141,23 @@ async def test_118_a_wrong_last_answer_is_no_answer(runner: Runner, mode: Any) -
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_a_wrong_answer_in_the_last_step_gets_its_last_answer(runner: Runner, mode: Any) -> None:
+async def test_a_wrong_answer_in_the_last_allowed_step_is_followed_by_a_last_answer(
+    runner: Runner, mode: Any
+) -> None:
     agent = scripted(Point, mode, {}, {"x": 1}, limits=Limits(steps=1))
     result = await runner.run(agent, "Where?")
     assert (result.state, result.output, result.steps) == ("degraded", Point(1.0), 1)
 
 
 @pytest.mark.anyio
-async def test_118_the_answer_counts_as_no_tool_call(runner: Runner) -> None:
+async def test_the_call_that_gives_the_answer_does_not_count_as_a_tool_call(runner: Runner) -> None:
     agent = scripted(Point, "tool", call("look", where="map"), {"x": 1}, limits=Limits(tool_calls=1))
     result = await runner.run(agent, "Where?")
     assert (result.state, result.output, result.usage.tool_calls) == ("completed", Point(1.0), 1)
 
 
 @pytest.mark.anyio
-async def test_118_nobody_edits_replaces_or_breaks_on_the_call_that_gives_the_answer(runner: Runner) -> None:
+async def test_the_call_that_gives_the_answer_cannot_be_edited_replaced_or_paused_at(runner: Runner) -> None:
     giving = turn(calls=call("final_answer", x=1), delay=0.05)
     agent = scripted(Point, "tool", giving)
     handle = await runner.start(agent, "Where?", options=RunOptions(break_on=[Breakpoint(before_tool="*")]))
@@ -173,7 +175,7 @@ async def test_118_nobody_edits_replaces_or_breaks_on_the_call_that_gives_the_an
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_words_that_come_with_the_answer_are_heard_first(runner: Runner, mode: Any) -> None:
+async def test_input_after_a_typed_answer_is_read_before_the_next_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {"x": 1}, {"x": 2})
     task = await runner.create_task(agent, "Where?")
     assert (await runner.run_step(task)).is_last
@@ -183,7 +185,7 @@ async def test_118_words_that_come_with_the_answer_are_heard_first(runner: Runne
 
 @every_mode
 @pytest.mark.anyio
-async def test_118_a_thread_goes_on_after_a_typed_answer(runner: Runner, mode: Any) -> None:
+async def test_a_thread_continues_after_a_typed_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {}, {"x": 1})
     first = await runner.run(agent, "Where?", thread_id="talk")
     heard = ScriptedModel(["Yes."])
@@ -193,13 +195,13 @@ async def test_118_a_thread_goes_on_after_a_typed_answer(runner: Runner, mode: A
 
 
 @pytest.mark.anyio
-async def test_118_without_a_type_the_output_is_the_text(runner: Runner) -> None:
+async def test_without_a_type_the_output_is_the_text(runner: Runner) -> None:
     result = await runner.run(Agent(ScriptedModel(["4"]), output_type=str), "How many?")
     assert (result.output, result.final_text) == ("4", "4")
 
 
 @pytest.mark.anyio
-async def test_118_a_model_says_how_it_is_best_asked(runner: Runner) -> None:
+async def test_a_model_declares_the_output_mode_that_auto_uses(runner: Runner) -> None:
     class Native(ScriptedModel):
         output_mode = "native"
 
@@ -217,7 +219,7 @@ async def test_118_a_model_says_how_it_is_best_asked(runner: Runner) -> None:
         await runner.run(Agent(Odd([]), output_type=Point), "Where?")
 
 
-def test_118_a_typed_answer_is_journalled_with_the_answer_it_was_read_from() -> None:
+def test_the_journal_holds_the_typed_answer_in_the_event_of_the_model_answer() -> None:
     runner = Runner("memory:")
     result = runner.run_sync(scripted(Point, "tool", {}, {"x": 1}), "Where?")
 

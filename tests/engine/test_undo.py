@@ -107,7 +107,7 @@ async def test_an_undo_of_a_task_at_a_limit_gives_back_the_step_that_reached_it(
 # ---------------------------------------------------------------------------------------- what comes back
 
 
-async def test_undo_takes_back_the_last_step_and_it_can_be_done_anew(runner: Runner) -> None:
+async def test_undo_takes_back_the_last_step_and_the_step_can_run_again(runner: Runner) -> None:
     agent = calculator()
     task = await runner.create_task(agent, "?")
     await runner.run_step(task)
@@ -227,7 +227,7 @@ async def test_a_failed_step_can_be_taken_back(runner: Runner) -> None:
 # ---------------------------------------------------------------------------------------- ended tasks
 
 
-async def test_undo_of_a_completed_task_takes_its_words_out_of_its_thread(runner: Runner) -> None:
+async def test_undo_of_a_completed_task_removes_its_messages_from_its_thread(runner: Runner) -> None:
     await runner.run(sayer("Hi."), "Hello", thread_id="talk")
     before = await runner.get_thread("talk")
     result = await stepped(runner, calculator(), "?", thread_id="talk")
@@ -241,7 +241,7 @@ async def test_undo_of_a_completed_task_takes_its_words_out_of_its_thread(runner
     assert len(await runner.get_thread("talk")) == len(before) + 6
 
 
-async def test_undo_of_a_task_with_newer_words_after_it_is_refused(runner: Runner) -> None:
+async def test_undo_of_a_task_with_newer_turns_after_it_is_refused(runner: Runner) -> None:
     first = await runner.run(calculator(), "?", thread_id="talk")
     await runner.run(sayer("Hi."), "Hello", thread_id="talk")
     words = await runner.get_thread("talk")
@@ -255,7 +255,7 @@ async def test_undo_of_a_task_with_newer_words_after_it_is_refused(runner: Runne
     assert (await runner.fork(first.task_id, at="s1")).state == "created"
 
 
-async def test_a_refused_undo_gives_back_a_task_that_had_unread_words() -> None:
+async def test_a_refused_undo_releases_a_task_with_unread_messages() -> None:
     class Counting(MemoryStore):
         left = 30
 
@@ -483,7 +483,7 @@ async def test_a_redone_call_has_another_idempotency_key(runner: Runner) -> None
     assert keys == [f"{task}/s1-0", f"{task}/s1b1-0"]
 
 
-async def test_what_the_model_sees_after_an_undo_is_well_formed(runner: Runner) -> None:
+async def test_the_conversation_after_an_undo_is_well_formed(runner: Runner) -> None:
     agent = calculator()
     task = await runner.create_task(agent, "?")
     for keep in (2, 1, 0):
@@ -594,7 +594,7 @@ def clerk_whose_undo_waits() -> tuple[Agent[Any], asyncio.Event, asyncio.Event]:
     return agent, entered, opened
 
 
-async def test_words_said_while_a_compensation_runs_are_read_after_the_undo(runner: Runner) -> None:
+async def test_a_message_sent_during_a_compensation_is_read_after_the_undo(runner: Runner) -> None:
     agent, entered, opened = clerk_whose_undo_waits()
     task = await runner.create_task(agent, "?")
     await runner.run_step(task)
@@ -607,7 +607,7 @@ async def test_words_said_while_a_compensation_runs_are_read_after_the_undo(runn
     assert said((await runner.resume(task)).messages)[:2] == [("user", "?"), ("user", "Another hotel.")]
 
 
-async def test_words_said_after_an_undo_was_asked_for_are_read_after_it(runner: Runner) -> None:
+async def test_a_message_sent_after_an_undo_request_is_read_after_the_undo(runner: Runner) -> None:
     """Also when the undo waits for a call in flight, and words would not have to."""
     gate = Gate()
     agent = Agent(ScriptedModel([call("work"), "done"]), name="clerk", tools=[gate.tool])
@@ -622,7 +622,7 @@ async def test_words_said_after_an_undo_was_asked_for_are_read_after_it(runner: 
     assert said((await handle.resume()).messages)[:2] == [("user", "?"), ("user", "Another way.")]
 
 
-async def test_words_said_between_two_tries_of_an_undo_are_read_after_it(runner: Runner) -> None:
+async def test_a_message_sent_between_two_attempts_of_an_undo_is_read_after_it(runner: Runner) -> None:
     broken = [True]
     ledger = Ledger(lambda entry: entry.startswith("unbook") and broken[0])
     task = await runner.create_task(ledger.agent(call("book", what="room"), "done"), "?")
@@ -697,7 +697,7 @@ async def test_a_task_whose_driver_takes_it_back_to_its_answer_stays_there_and_d
     assert (await runner.finalize(task)).final_text == "One."
 
 
-async def test_the_step_to_take_back_is_told_to_whoever_drives_the_task(runner: Runner) -> None:
+async def test_an_undo_request_to_another_driver_names_the_step(runner: Runner) -> None:
     @tool(read_only=True)
     def look() -> str:
         """Look."""

@@ -47,7 +47,7 @@ async def test_there_is_nothing_to_take_back_before_the_first_step(runner: Runne
 
 
 @pytest.mark.parametrize("to", [True, 1.5])
-async def test_what_names_no_step_is_refused(runner: Runner, to: Any) -> None:
+async def test_an_undo_to_an_unknown_step_is_refused(runner: Runner, to: Any) -> None:
     task = await runner.create_task(calculator(), "?")
     await step_to_answer(runner, task)
     before = await journal(runner, task)

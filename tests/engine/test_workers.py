@@ -276,7 +276,7 @@ async def test_a_free_run_does_what_the_model_says(world: World, runner: Runner)
     await audited(world, runner, result)
 
 
-async def test_its_usage_is_the_sum_of_what_each_answer_took(world: World, runner: Runner) -> None:
+async def test_the_usage_of_a_run_is_the_sum_of_its_answers(world: World, runner: Runner) -> None:
     used = (await runner.run(world.agent, "go")).usage
     asks = world.way.asks
     assert (used.input_tokens, used.output_tokens) == (asks * 100, asks * 7)
@@ -298,7 +298,7 @@ async def test_stepping_gives_the_journal_of_the_free_run(world: World, runner: 
     assert stepped.messages == free.messages
 
 
-async def test_streaming_changes_nothing_and_tells_no_word_of_a_protocol(
+async def test_streaming_changes_nothing_and_shows_no_marker_of_a_protocol(
     world: World, runner: Runner
 ) -> None:
     free = await runner.run(world.agent, "go")
@@ -498,9 +498,7 @@ async def test_an_answer_at_the_last_step_counts(world: World, runner: Runner) -
 
 
 @pytest.mark.parametrize("way", [way for way in WORKERS.values() if way.talks])
-async def test_a_persons_words_between_steps_are_read_and_stay_in_the_thread(
-    way: Way, runner: Runner
-) -> None:
+async def test_a_message_between_steps_is_read_and_stays_in_the_thread(way: Way, runner: Runner) -> None:
     world = World(way)
     task = await runner.create_task(world.agent, "go", thread_id="talk")
     await runner.run_step(task)

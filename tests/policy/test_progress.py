@@ -101,7 +101,7 @@ def test_failures_are_the_same_however_they_say_it() -> None:
     assert same(one, other)
 
 
-def test_words_of_a_person_are_something_new() -> None:
+def test_a_message_of_the_user_is_progress() -> None:
     state = start("t")
     for index in range(1, 6):
         done = StepState(f"s{index}", index, calls=[call("a", index)])

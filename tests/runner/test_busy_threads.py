@@ -84,7 +84,9 @@ async def sound(runner: Runner, thread: str = "talk") -> None:
     ).state == "completed"
 
 
-async def test_the_second_task_begins_after_the_first_and_sees_its_words(runner: Runner) -> None:
+async def test_the_second_task_of_a_thread_begins_after_the_first_and_sees_its_messages(
+    runner: Runner,
+) -> None:
     gate, agent = Gate(), sayer("Second.")
     first = await gate.hold(runner)
     second = await runner.start(agent, "next", thread_id="talk")
@@ -164,7 +166,7 @@ async def test_the_first_is_interrupted_and_the_second_begins(runner: Runner) ->
     await sound(runner)
 
 
-async def test_parallel_tasks_begin_beside_each_other_and_keep_others_waiting(runner: Runner) -> None:
+async def test_parallel_tasks_begin_beside_each_other_and_queued_tasks_wait(runner: Runner) -> None:
     one, two = Gate(), Gate()
     first = await one.hold(runner)
     second = await two.hold(runner, options=PARALLEL)
@@ -208,7 +210,7 @@ async def test_a_waiting_task_can_be_cancelled_paused_and_left(runner: Runner) -
     await sound(runner)
 
 
-async def test_words_for_a_waiting_task_are_read_when_it_begins(runner: Runner) -> None:
+async def test_a_message_to_a_waiting_task_is_read_when_the_task_begins(runner: Runner) -> None:
     gate, agent = Gate(), sayer("Second.", "Third.")
     await gate.hold(runner)
     second = await runner.start(agent, "next", thread_id="talk")
@@ -239,7 +241,7 @@ async def test_a_step_has_the_thread_for_its_length_and_no_longer(runner: Runner
     await sound(runner)
 
 
-async def test_a_resumed_task_waits_for_its_thread_too_and_keeps_its_own_words(runner: Runner) -> None:
+async def test_a_resumed_task_waits_for_its_thread_and_keeps_its_messages(runner: Runner) -> None:
     older = calculator()
     task = await runner.create_task(older, "?", thread_id="talk")
     await runner.run_step(task)
@@ -423,7 +425,7 @@ async def test_a_task_that_could_not_be_released_keeps_its_thread_no_longer_than
         assert result.state == "completed"
 
 
-async def test_a_task_that_waited_goes_back_by_undo_to_the_words_it_came_in_with(runner: Runner) -> None:
+async def test_undo_of_a_task_that_waited_for_its_thread_restores_its_first_messages(runner: Runner) -> None:
     gate, agent = Gate(), calculator(call("add", a=1, b=2), "3", "three")
     await gate.hold(runner)
     second = await runner.start(agent, "next", thread_id="talk")
@@ -437,7 +439,7 @@ async def test_a_task_that_waited_goes_back_by_undo_to_the_words_it_came_in_with
     assert [role for role, _ in again] == ["user", "assistant", "tool", "assistant", "user"]
 
 
-async def test_a_fork_that_waited_for_the_thread_it_was_given_keeps_its_own_words(runner: Runner) -> None:
+async def test_a_fork_that_waited_for_its_thread_keeps_its_own_messages(runner: Runner) -> None:
     gate, agent = Gate(), calculator(call("add", a=1, b=2), "3", name="forked")
     task = await runner.create_task(agent, "mine")
     await runner.run_step(task)
@@ -451,7 +453,7 @@ async def test_a_fork_that_waited_for_the_thread_it_was_given_keeps_its_own_word
     assert said(agent.model.requests[-1].messages) == [("user", "mine"), ("assistant", "add"), ("tool", "3")]
 
 
-async def test_who_interrupts_a_thread_that_several_have_interrupts_them_all(runner: Runner) -> None:
+async def test_a_task_that_interrupts_its_thread_interrupts_all_tasks_in_it(runner: Runner) -> None:
     gates = Gate(), Gate()
     handles = [await gate.hold(runner, options=PARALLEL) for gate in gates]
     third = runner.run(sayer("Mine."), "now", thread_id="talk", options=INTERRUPT)
@@ -497,7 +499,7 @@ async def test_a_task_that_waited_when_it_was_resumed_is_driven_time_again_once_
     assert (await runner.driver.cache.load(task.task_id)).state.driven - before > 90_000
 
 
-async def test_the_thread_of_a_fork_holds_the_words_its_parent_had_waited_for(runner: Runner) -> None:
+async def test_the_thread_of_a_fork_holds_the_messages_its_parent_waited_for(runner: Runner) -> None:
     gate, agent = Gate(), sayer("Second.", "Third.")
     await gate.hold(runner)
     second = await runner.start(agent, "next", thread_id="talk")

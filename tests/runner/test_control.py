@@ -214,7 +214,7 @@ async def test_interrupt_in_the_middle_of_a_stream_asks_the_model_again(runner: 
     assert_well_formed(result.messages)
 
 
-async def test_an_interrupted_write_waits_for_a_person(runner: Runner) -> None:
+async def test_an_interrupted_write_waits_to_be_settled(runner: Runner) -> None:
     gate = Gate()
     agent = worker(gate)
     handle = await runner.start(agent, "go")
@@ -315,7 +315,7 @@ async def test_reconcile_settles_an_interrupted_write(
     await assert_journal_makes_sense(runner, handle.task_id)
 
 
-async def test_a_reconcile_that_takes_too_long_leaves_the_outcome_to_a_person(runner: Runner) -> None:
+async def test_a_call_whose_reconcile_times_out_waits_to_be_settled(runner: Runner) -> None:
     async def look(lost: Any, ctx: ToolContext[Any]) -> Any:
         await asyncio.sleep(60)
 
@@ -567,7 +567,9 @@ async def test_commands_of_every_kind_at_once_leave_a_task_at_rest(runner: Runne
         await assert_journal_makes_sense(runner, handle.task_id)
 
 
-async def test_words_that_arrive_when_the_task_has_just_ended_are_refused_and_not_lost(store: Any) -> None:
+async def test_a_message_that_arrives_just_after_the_end_of_a_task_is_refused_and_not_lost(
+    store: Any,
+) -> None:
     """They are either in the journal or refused: acknowledged and unread is neither."""
     async with Runner(store) as runner:
         read = refused = 0

@@ -284,7 +284,7 @@ async def test_a_step_fails_like_a_free_run_with_one_end_per_attempt(runner: Run
     assert (reopened.attempt, reopened.reason) == (2, "run_step")
 
 
-async def test_a_failed_tool_fails_the_step_if_the_policy_says_so_and_is_tried_anew(runner: Runner) -> None:
+async def test_a_failed_tool_fails_the_step_under_the_policy_fail_and_is_retried(runner: Runner) -> None:
     broken = {"look a": True}
     ledger = Ledger(fails=lambda entry: broken.get(entry, False))
     agent = ledger.agent(both(call("look", what="a"), call("look", what="b")), "done")
@@ -376,7 +376,7 @@ async def test_a_task_that_is_driven_is_not_deleted(runner: Runner) -> None:
     await runner.delete_task(handle.task_id)
 
 
-async def test_a_task_deleted_under_its_thread_leaves_its_words_there(runner: Runner) -> None:
+async def test_a_deleted_task_leaves_its_messages_in_its_thread(runner: Runner) -> None:
     first = await runner.run(calculator(), "?", thread_id="talk")
     agent = sayer("You asked that before.")
     await runner.run(agent, "And again?", thread_id="talk")

@@ -96,7 +96,7 @@ async def test_feedback_to_a_running_task_steers_its_next_model_call(runner: Run
     assert_well_formed(request.messages)
 
 
-async def test_words_that_cross_an_answer_are_read_in_one_more_step(runner: Runner) -> None:
+async def test_a_message_that_crosses_with_an_answer_is_read_in_another_step(runner: Runner) -> None:
     begun, told = asyncio.Event(), asyncio.Event()
 
     async def script(request: Any) -> Any:
@@ -234,7 +234,7 @@ async def test_the_input_of_a_failed_step_can_be_edited_before_it_is_tried_again
     assert [part.text for part in edited.previous] == ["Hullo"]
 
 
-async def test_words_for_an_interrupted_step_go_before_its_next_request(runner: Runner) -> None:
+async def test_a_message_to_an_interrupted_step_precedes_its_next_request(runner: Runner) -> None:
     task = await runner.create_task(sayer(text("slow", delay=30)), "Hello")
     async with runner.stream_step(task) as stream:
         async for event in stream:
@@ -325,7 +325,7 @@ async def test_a_call_that_began_or_is_unknown_cannot_be_edited(runner: Runner) 
     assert (await runner.get_task(task)).state == "running"
 
 
-async def test_what_was_said_when_is_in_the_journal(runner: Runner) -> None:
+async def test_the_journal_holds_when_each_message_arrived(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     await runner.send(task, "one", by="ann")
     await runner.run_step(task, input="two")

@@ -154,7 +154,7 @@ async def test_a_verdict_that_lies_unread_ends_the_undo_before_the_next_verb(
     assert "rewound" in await kinds(runner, task)
 
 
-async def test_words_that_lie_unread_are_read_before_an_answer_becomes_final(runner: Runner) -> None:
+async def test_unread_messages_are_read_before_an_answer_becomes_final(runner: Runner) -> None:
     agent = sayer("Hi.", "Hi Ann.")
     task = await runner.create_task(agent, "Hello")
     await runner.run_step(task)
@@ -183,7 +183,7 @@ async def test_a_version_of_an_agent_without_instructions_is_not_told_those_of_t
     assert [request.instructions for request in after.model.requests] == ["", ""]
 
 
-async def test_words_that_reach_a_task_just_after_its_end_are_refused() -> None:
+async def test_a_message_that_reaches_a_task_just_after_its_end_is_refused() -> None:
     class Slow(MemoryStore):
         async def post(self, task_id: str, item: InboxItem) -> bool:
             if item.kind == "send":
@@ -236,7 +236,7 @@ async def test_a_task_whose_step_is_undone_from_elsewhere_goes_no_further(store:
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["is given back", "ends"])
-async def test_words_that_cross_with_the_moment_a_task_is_left_are_read_first(ends: bool) -> None:
+async def test_a_message_that_crosses_with_the_release_of_a_task_is_read_first(ends: bool) -> None:
     class Crossing(MemoryStore):
         crossed = True
 

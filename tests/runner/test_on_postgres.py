@@ -111,12 +111,12 @@ async def test_a_restart_of_the_server_during_a_recovery_strands_no_task(
 
 
 SAMPLE: list[Callable[[Runner], Awaitable[None]]] = [
-    test_busy_threads.test_the_second_task_begins_after_the_first_and_sees_its_words,
+    test_busy_threads.test_the_second_task_of_a_thread_begins_after_the_first_and_sees_its_messages,
     test_compaction.test_later_tasks_see_the_summary_and_the_newest_turns,
     test_children.test_cancel_ends_the_children_first,
     test_tree_limits.test_all_limits_together,
     test_undo_fork.test_a_fork_of_a_fork_shares_what_both_share,
-    test_undo.test_undo_of_a_completed_task_takes_its_words_out_of_its_thread,
+    test_undo.test_undo_of_a_completed_task_removes_its_messages_from_its_thread,
 ]
 
 

@@ -24,7 +24,7 @@ CITIES = [{"name": "Rome", "founded": "0001-04-21"}, {"name": "Bergen", "founded
 
 
 @pytest.mark.parametrize("mode", ["native", "prompt", "react"])
-async def test_118_an_answer_is_seen_while_it_is_written(runner: Runner, mode: Any) -> None:
+async def test_partials_yield_a_typed_answer_while_the_model_writes(runner: Runner, mode: Any) -> None:
     asked = scripted(list[City], mode)
     turns = [text(written(asked, answer), chunk=4) for answer in ([{"name": "Nowhere"}], CITIES)]
     async with runner.run_stream(asked.replace(model=ScriptedModel(turns)), "Which?") as stream:
@@ -38,7 +38,7 @@ async def test_118_an_answer_is_seen_while_it_is_written(runner: Runner, mode: A
     assert sizes == sorted(sizes)
 
 
-async def test_118_what_a_model_thinks_aloud_is_no_answer(runner: Runner) -> None:
+async def test_partials_leave_out_json_in_the_thinking_of_the_model(runner: Runner) -> None:
     thought = "<think>Perhaps {} or {}? No.</think>\n{}"
     words = [thought.format('{"x": 1}', '{"x": 2}', '{"x": 3}'), '<think>It is {"x": 4}', '{"x": 5}']
     for turns, meant in ((words, Point(3.0)), (words[1:], Point(5.0))):
@@ -49,13 +49,13 @@ async def test_118_what_a_model_thinks_aloud_is_no_answer(runner: Runner) -> Non
         assert [point for point in seen if point] == [{"x": meant.x}]
 
 
-async def test_118_text_is_seen_while_it_is_written(runner: Runner) -> None:
+async def test_partials_yield_text_while_the_model_writes(runner: Runner) -> None:
     agent = Agent(ScriptedModel([text("one two three", chunk=4, pause=0.001)]))
     handle = await runner.start(agent, "Count.")
     assert [partial async for partial in handle.partials()][-2:] == ["one two", "one two three"]
 
 
-async def test_partial_answers_begin_anew_when_the_model_does():
+async def test_partials_start_over_when_the_model_starts_over():
     model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
     async with Runner("memory:") as runner, runner.run_stream(Agent(Retry(model, base=0)), "Go.") as stream:
         said = [piece async for piece in stream.partials()]

@@ -32,7 +32,7 @@ async def test_a_known_id_returns_the_stored_result_and_runs_nothing(runner: Run
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled", "degraded", "paused"])
-async def test_a_task_that_stopped_for_good_or_for_a_person_is_not_driven_on(
+async def test_run_does_not_drive_a_task_that_ended_paused_or_waits_to_be_settled(
     runner: Runner, state: str
 ) -> None:
     agent = calculator(call("add", a=1, b=1), fail(500), "2") if state == "failed" else calculator()

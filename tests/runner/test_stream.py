@@ -118,7 +118,7 @@ async def test_five_thousand_deltas_do_not_slow_the_task_or_grow_a_late_readers_
     assert_in_order(late)
 
 
-async def test_a_reader_that_keeps_up_gets_every_word(runner: Runner) -> None:
+async def test_a_reader_that_keeps_up_gets_every_delta(runner: Runner) -> None:
     async with runner.run_stream(talker(1_000), "go") as stream:
         words = [event.text async for event in stream if isinstance(event, Delta) and event.step == "s2"]
     assert "".join(words) == stream.result.final_text
@@ -226,7 +226,7 @@ async def test_progress_and_deltas_name_their_place(runner: Runner) -> None:
 # -------------------------------------------------------------------------------------------- steering
 
 
-async def test_words_sent_while_the_model_answers_are_read_before_the_next_call(runner: Runner) -> None:
+async def test_a_message_sent_while_the_model_answers_is_read_before_the_next_call(runner: Runner) -> None:
     model = ScriptedModel([text("First answer.", delay=0.1), "Second answer."])
     handle = await runner.start(Agent(model), "go")
     await happened(handle, "model_started")
@@ -247,7 +247,7 @@ async def test_words_sent_while_the_model_answers_are_read_before_the_next_call(
     ]  # type: ignore[attr-defined]
 
 
-async def test_words_sent_while_a_tool_works_come_after_its_result(runner: Runner) -> None:
+async def test_a_message_sent_while_a_tool_runs_follows_its_result(runner: Runner) -> None:
     gate = Gate(read_only=True)
     agent = Agent(ScriptedModel([call("work"), "Done."]), name="w", tools=[gate.tool])
     handle = await runner.start(agent, "go")

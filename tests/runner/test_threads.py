@@ -149,7 +149,7 @@ async def test_a_task_that_did_not_end_well_may_be_kept_with_a_closing_note(runn
     assert said(agent.model.requests[0].messages)[:-1] == said(thread)
 
 
-async def test_the_words_of_a_task_that_was_cancelled_before_its_first_step_are_kept_too(
+async def test_the_input_of_a_task_cancelled_before_its_first_step_is_kept(
     runner: Runner,
 ) -> None:
     options = RunOptions(keep_in_thread="always")
@@ -159,7 +159,7 @@ async def test_the_words_of_a_task_that_was_cancelled_before_its_first_step_are_
     assert said(await runner.get_thread("talk"))[:-1] == [("user", "Hello"), ("user", "Anybody there?")]
 
 
-async def test_words_sent_while_a_task_is_being_cancelled_are_kept_too(runner: Runner) -> None:
+async def test_a_message_sent_while_a_task_is_being_cancelled_is_kept(runner: Runner) -> None:
     entered, stopping, may_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @tool(read_only=True)
@@ -185,7 +185,7 @@ async def test_words_sent_while_a_task_is_being_cancelled_are_kept_too(runner: R
     assert ("user", "Too late?") in said(await runner.get_thread("talk"))
 
 
-async def test_words_sent_while_a_model_gives_its_last_answer_at_a_limit_are_kept(runner: Runner) -> None:
+async def test_a_message_sent_during_the_last_answer_at_a_limit_is_kept(runner: Runner) -> None:
     asked, told = asyncio.Event(), asyncio.Event()
 
     async def script(request: Any) -> Any:
@@ -268,7 +268,7 @@ async def test_the_end_of_a_task_and_its_thread_change_in_one_transaction(runner
     assert (True, True) in seen
 
 
-async def test_a_finalization_that_finds_newer_words_goes_after_them(runner: Runner) -> None:
+async def test_a_finalized_task_is_added_to_its_thread_after_newer_turns(runner: Runner) -> None:
     slow = await runner.create_task(sayer("slow answer"), "slow?", thread_id="talk")
     await runner.run_step(slow)
     await runner.run(sayer("quick answer"), "quick?", thread_id="talk")
@@ -284,7 +284,7 @@ async def test_a_finalization_that_finds_newer_words_goes_after_them(runner: Run
     assert (created.base, ended.thread_version) == (0, 2), "the version it began with and the one it made"
 
 
-async def test_words_imported_just_after_others_record_their_own_place_in_the_thread() -> None:
+async def test_messages_imported_in_turn_record_their_own_position_in_the_thread() -> None:
     class Slow(MemoryStore):
         meanwhile: Callable[[], Awaitable[object]] | None = None
 
@@ -325,7 +325,7 @@ async def test_many_tasks_may_be_finalized_on_one_thread_at_the_same_time(runner
     assert sorted(versions) == [1, 2, 3, 4, 5, 6]
 
 
-async def test_only_the_newest_words_of_a_thread_can_be_taken_back(runner: Runner) -> None:
+async def test_only_the_newest_turn_of_a_thread_can_be_undone(runner: Runner) -> None:
     first = await runner.run(sayer(fail(500), "Hi."), "one", thread_id="talk")
     options = RunOptions(keep_in_thread="always")
     kept = await runner.run(sayer(fail(500), "Hi."), "two", thread_id="talk", options=options)
@@ -357,7 +357,7 @@ async def test_a_reopened_task_leaves_its_thread_in_the_transaction_that_reopens
     assert second.thread_version > 2
 
 
-async def test_a_new_task_in_a_thread_whose_last_words_were_taken_back_does_not_see_them(
+async def test_a_new_task_does_not_see_the_undone_turn_of_its_thread(
     runner: Runner,
 ) -> None:
     await runner.run(sayer("Hi."), "Hello", thread_id="talk")
@@ -372,7 +372,9 @@ async def test_a_new_task_in_a_thread_whose_last_words_were_taken_back_does_not_
     ]
 
 
-async def test_a_task_that_began_before_words_were_taken_back_keeps_what_it_saw(runner: Runner) -> None:
+async def test_a_task_that_began_before_an_undo_in_its_thread_keeps_the_messages_it_saw(
+    runner: Runner,
+) -> None:
     taken = await runner.run(calculator(), "?", thread_id="talk")
     agent = calculator()
     task = await runner.create_task(agent, "Again?", thread_id="talk")
@@ -393,7 +395,7 @@ async def test_created_parked_and_unfinalized_tasks_hold_no_thread(runner: Runne
     assert result.state == "completed"
 
 
-async def test_words_of_a_running_task_are_not_in_its_thread(runner: Runner) -> None:
+async def test_messages_of_a_running_task_are_not_in_its_thread(runner: Runner) -> None:
     handle = await runner.start(sayer(text("slow", delay=30)), "Hello", thread_id="talk")
     assert await runner.get_thread("talk") == ()
     await handle.cancel()

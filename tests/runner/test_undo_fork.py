@@ -140,7 +140,7 @@ async def test_a_fork_and_its_parent_each_keep_their_version_of_an_agent_of_one_
     assert await only(runner, task, "version_changed") == []
 
 
-async def test_what_a_fork_goes_back_to_is_not_before_its_point(runner: Runner) -> None:
+async def test_a_fork_does_not_go_back_before_its_point(runner: Runner) -> None:
     task = await runner.run(Ledger().agent(call("look"), "Hm.", "Well."), "?")
     assert (await runner.get_task(task.task_id)).forked_at is None
     fork = await runner.fork(task.task_id, at="s1")
@@ -163,7 +163,7 @@ async def test_a_fork_after_its_parents_end_is_in_its_first_attempt_and_in_no_th
     assert len(await runner.get_thread(fork.thread_id)) == 4
 
 
-async def test_a_fork_of_a_task_that_made_a_summary_has_words_of_its_own(runner: Runner) -> None:
+async def test_a_fork_of_a_summary_task_has_messages_of_its_own(runner: Runner) -> None:
     await runner.run(sayer("One."), "?", thread_id="talk")
     made = await runner.compact_thread("talk", keep=0, model=ScriptedModel(["A summary."]))
     agent = Agent(ScriptedModel(["A summary.", "Words."]), name="speaker")
@@ -205,7 +205,7 @@ async def test_a_result_can_be_replaced_and_its_siblings_keep_theirs(runner: Run
     assert (replaced.call, replaced.output, replaced.previous) == ("s1-1", 7, 6)
 
 
-async def test_what_a_step_made_of_a_result_is_made_anew_of_the_one_in_its_place(runner: Runner) -> None:
+async def test_a_replaced_result_makes_the_rest_of_its_step_run_again(runner: Runner) -> None:
     @tool(read_only=True)
     async def look(where: str) -> ToolOutput:
         if where == "up":
@@ -440,7 +440,7 @@ async def test_a_fork_in_a_paused_batch_runs_its_calls_for_itself(runner: Runner
     assert (await runner.get_task(task)).state == "paused"
 
 
-async def test_a_fork_adds_its_words_to_the_thread_it_was_given(runner: Runner) -> None:
+async def test_a_fork_adds_its_messages_to_the_thread_in_its_argument(runner: Runner) -> None:
     await runner.run(sayer("Hi."), "Hello", thread_id="talk")
     task = await runner.create_task(sayer("first", "second"), "?", thread_id="other")
     await runner.run_step(task)

@@ -22,7 +22,7 @@ from treadle.transfer.exporting import Selection
 pytestmark = pytest.mark.anyio
 
 
-async def test_one_task_brings_its_bases_and_its_threads_and_no_others(tmp_path: Path) -> None:
+async def test_an_export_of_a_task_holds_its_bases_and_its_threads_only(tmp_path: Path) -> None:
     async with filled(MemoryStore()) as runner:
         report = await runner.export_tasks(io.BytesIO(), "two")
         assert sorted(report.tasks) == ["one", "two"]

@@ -138,7 +138,7 @@ async def test_a_task_that_has_gone_on_since_is_not_taken_for_the_older_one_in_t
             await other.import_tasks(tmp_path / "newer.jsonl")
 
 
-async def test_a_thread_with_other_words_is_left_alone_and_nothing_is_imported(export: Path) -> None:
+async def test_a_thread_with_other_messages_is_not_changed_and_nothing_is_imported(export: Path) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as runner:
         await runner.run(AGENT, "something else", thread_id="talk")
         before = await dump(runner.store)
@@ -148,7 +148,7 @@ async def test_a_thread_with_other_words_is_left_alone_and_nothing_is_imported(e
         assert await dump(runner.store) == before
 
 
-async def test_a_thread_that_grew_meanwhile_is_known_when_its_words_are_taken_in_again(export: Path) -> None:
+async def test_a_second_import_recognises_a_thread_that_grew_meanwhile(export: Path) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as runner:
         await runner.import_tasks(export)
         await runner.run(AGENT, "newer words", thread_id="talk")
@@ -195,7 +195,7 @@ async def test_a_task_that_was_deleted_here_is_not_taken_for_known(export: Path)
             await runner.import_tasks(export)
 
 
-async def test_a_summary_covers_the_same_words_where_it_was_taken_to(tmp_path: Path) -> None:
+async def test_an_imported_summary_covers_the_same_turns(tmp_path: Path) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as runner, Runner(MemoryStore()) as taker:
         for words in ("look", "more"):
             await runner.run(AGENT, words, thread_id="talk")

@@ -135,7 +135,7 @@ async def test_a_changed_or_missing_large_value_is_found(store: Path) -> None:
         assert "large value" in finding.text
 
 
-async def test_words_in_a_thread_are_checked_also_of_deleted_tasks(store: Path) -> None:
+async def test_verify_checks_the_messages_of_deleted_tasks_in_a_thread(store: Path) -> None:
     async with Runner(store) as runner:
         await runner.delete_task("one")
         assert "one" in {task.task_id for task in (await runner.verify()).tasks}

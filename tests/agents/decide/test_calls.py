@@ -39,7 +39,7 @@ def test_a_lost_read_or_idempotent_call_runs_again() -> None:
         assert decision[0].call.attempt == 1
 
 
-def test_a_lost_write_waits_for_a_person() -> None:
+def test_a_lost_write_waits_to_be_settled() -> None:
     state = told(step(), answered("save"), lost())
     decision = decided(state)
     assert isinstance(decision, Wait)
@@ -56,12 +56,12 @@ def test_a_lost_write_that_can_be_looked_up_is() -> None:
     assert isinstance(decision[0], Reconcile)
 
 
-def test_what_cannot_be_found_out_waits_for_a_person_after_all() -> None:
+def test_a_call_whose_reconcile_is_inconclusive_waits_to_be_settled() -> None:
     state = told(step(), answered("pay"), lost(name="pay"), e.OutcomeUnresolved("s1", "s1-0"))
     assert isinstance(decided(state), Wait)
 
 
-def test_what_happened_ends_well_and_what_did_not_starts_again() -> None:
+def test_a_call_that_happened_ends_well_and_one_that_did_not_starts_again() -> None:
     happened = told(step(), answered("save"), lost(), e.OutcomeSettled("s1", "s1-0", "happened", "saved"))
     assert recorded(happened) == e.ToolEnded("s1", "s1-0", "ok", "saved")
     not_happened = told(step(), answered("save"), lost(), e.OutcomeSettled("s1", "s1-0", "not_happened"))

@@ -95,7 +95,7 @@ def test_a_third_try_is_another_call_than_the_second_and_each_counts() -> None:
 
 
 @pytest.mark.parametrize(("source", "reason"), [("tool", "look failed: it is timeout"), ("subagent", None)])
-def test_a_policy_for_failures_of_one_kind_says_nothing_of_others(source: str, reason: str | None) -> None:
+def test_a_failure_policy_applies_to_its_own_source_only(source: str, reason: str | None) -> None:
     event = recorded(told(ran("look", outcome="timeout")), rules(**{f"on_{source}_failure": "degrade"}))
     assert event == e.StepCompleted("s1", reason=reason)
 

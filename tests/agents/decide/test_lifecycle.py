@@ -61,7 +61,7 @@ def test_cancel_ends_every_open_call_and_then_the_task(events: list[Any]) -> Non
     assert list(well_formed("t", state.messages)) == []
 
 
-def test_of_cancelled_calls_those_begun_are_unknown_and_the_others_were_not_run() -> None:
+def test_cancelled_calls_are_unknown_if_they_began_and_not_run_otherwise() -> None:
     state = told(*RUNNING, CANCEL, e.ToolStopped("s1", "s1-0", "interrupted"))
     assert [event.outcome for event in follow(state)[0][:-1]] == ["unknown", "cancelled"]
 
@@ -101,7 +101,7 @@ def test_a_cancel_that_comes_after_the_answer_and_before_the_end_counts(finalize
     assert [event.state for event in written] == ["cancelled"]
 
 
-def test_cancel_says_who_wanted_it() -> None:
+def test_a_cancelled_task_names_who_cancelled_it() -> None:
     assert recorded(told(e.CancelRequested(reason="enough"))).error.message == "cancelled: enough"
 
 
@@ -255,7 +255,7 @@ def test_the_partial_answer_of_a_fork_is_not_text_of_its_parent() -> None:
     assert recorded(state, rules(on_model_failure="degrade")).output == ""
 
 
-def test_what_a_called_agent_did_is_still_known_after_its_second_start() -> None:
+def test_the_calls_of_a_subagent_are_known_after_its_second_start() -> None:
     spent = (SpentBy("poet", 1, Usage(5, 5)),)
 
     def begins(attempt: int) -> e.Event:
@@ -329,7 +329,7 @@ FORGOTTEN: dict[str, tuple[e.Event, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("what", FORGOTTEN)
 @pytest.mark.parametrize("graph", [False, True], ids=["row", "graph"])
-def test_what_an_event_makes_forgotten(what: str, graph: bool) -> None:
+def test_events_clear_the_state_that_no_longer_applies(what: str, graph: bool) -> None:
     event, fresh = FORGOTTEN[what]
     state = told()
     if graph:
@@ -369,7 +369,7 @@ def test_a_message_after_the_answer_withdraws_it_and_the_worker_finalizes_the_ne
     ],
     ids=["answer", "skip"],
 )
-def test_wrong_answers_are_counted_anew_after_the_step(ends: list[e.Event]) -> None:
+def test_the_count_of_wrong_answers_restarts_after_the_step(ends: list[e.Event]) -> None:
     state = told(step(), answered(words="4"))
     state.rejected = 2
     for end in ends:

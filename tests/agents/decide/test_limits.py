@@ -24,7 +24,7 @@ from treadle.policy.limits import Limits
 from treadle.testing.audit import well_formed
 
 
-def test_no_step_at_all_ends_degraded_without_a_word() -> None:
+def test_a_limit_of_no_steps_ends_the_task_degraded_and_without_text() -> None:
     written = follow(told(), rules(Limits(steps=0)))[0]
     assert written == [
         e.LimitReached("steps", 0, 0),

@@ -63,7 +63,7 @@ def test_calls_of_tools_between_wrong_answers_forgive_none() -> None:
     assert recorded(state, TYPED).kind == "step_failed"
 
 
-def test_a_failed_step_that_is_taken_up_asks_again_and_counts_anew() -> None:
+def test_a_failed_step_that_is_resumed_asks_again_with_all_its_retries() -> None:
     error = e.Failure("model", "invalid_output", "x: missing")
     failed = [*wrong_step("s1", 1), *asked("s2", 2), *said("s2", WRONG), e.StepFailed("s2", error)]
     state = told(
@@ -97,7 +97,7 @@ def test_a_second_call_that_gives_an_answer_is_none() -> None:
     assert (recorded(state, TYPED).call, recorded(state, TYPED).outcome) == ("s1-1", "invalid")
 
 
-def test_calls_that_give_the_answer_leave_no_room_for_others() -> None:
+def test_other_calls_beside_the_answer_do_not_run() -> None:
     typed = e.TypedAnswer({"x": 1}, None, "s1-2")
     state = told(asked(), said("s1", typed, "look", "look", "final_answer", finish="tool_calls"))
     by = rules(Limits(tool_calls=1), output_retries=1)

@@ -203,7 +203,7 @@ def test_a_fork_does_not_count_what_its_parent_could_not_read() -> None:
     assert recorded(state, rules(max_parse_errors=3)) == e.StepCompleted("s3")
 
 
-def test_a_skipped_step_and_one_tried_again_begin_the_count_anew() -> None:
+def test_a_skipped_or_retried_step_resets_the_count_of_unreadable_answers() -> None:
     by = rules(max_parse_errors=2)
     failure = e.Failure("worker", "unparsable", "so")
     failed = [*garbled("s2", 2), e.StepFailed("s2", failure)]
@@ -240,7 +240,7 @@ async def test_a_model_that_never_writes_the_format_fails_its_task_and_a_resume_
 
 
 @pytest.mark.anyio
-async def test_a_good_answer_in_between_begins_the_count_anew() -> None:
+async def test_a_readable_answer_resets_the_count_of_unreadable_answers() -> None:
     good = 'Action: add\nAction Input: {"a": 1, "b": 2}'
     script = ["Thought: x", "Thought: x", good, "Thought: x", "Thought: x", "Answer: 3"]
     async with Runner("memory:") as runner:

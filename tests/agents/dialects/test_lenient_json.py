@@ -24,7 +24,7 @@ from treadle.agents.dialects.lenient_json import (
     ],
     ids=["plain", "prose and fence", "single quotes", "full width", "comma at the end", "marks in a string"],
 )
-def test_an_object_is_read_whatever_stands_around_it(text: str, value: Any) -> None:
+def test_an_object_is_read_with_any_text_around_it(text: str, value: Any) -> None:
     assert single_object(text) == value
 
 

@@ -49,7 +49,7 @@ def test_turns_are_written_as_the_model_would_have_written_them() -> None:
 @pytest.mark.parametrize(
     ("dialect", "parse"), [(REACT, read_text), (PLANNER, read_call)], ids=["react", "planner"]
 )
-def test_what_is_written_is_read_as_what_it_was(dialect: TextDialect, parse: Any) -> None:
+def test_a_written_turn_is_read_back_unchanged(dialect: TextDialect, parse: Any) -> None:
     given = {"a": ["x\ny", {"b": None}], "c": 'Observation: "'}
     written = said(dialect, Reasoning("two\nlines", IN_WORDS), ToolCall("s1-0", "add", given))
     assert parse(written) == Reading(thought="two\nlines", name="add", arguments=given)
@@ -74,7 +74,7 @@ def test_results_are_observations_with_their_pictures_and_files() -> None:
     )
 
 
-def test_what_could_not_be_read_is_shown_as_it_was_written_and_no_longer_than_needed() -> None:
+def test_an_unreadable_answer_is_shown_as_written_up_to_a_length() -> None:
     wrong = ToolCall("s1-0", "add", {}, "Thought: hm\nAction: add", "no input", IN_WORDS)
     assert said(REACT, Reasoning("hm", IN_WORDS), wrong) == "Thought: hm\nAction: add"
     assert said(REACT, ToolCall("s1-0", UNREADABLE, {}, " ", "nothing", IN_WORDS)) == "(nothing)"
@@ -85,7 +85,7 @@ def test_what_could_not_be_read_is_shown_as_it_was_written_and_no_longer_than_ne
     assert json.loads(said(PLANNER, native))["arguments"] == '{"a": '
 
 
-def test_thinking_of_the_provider_goes_back_as_it_came_and_thinking_in_tags_does_not() -> None:
+def test_reasoning_of_the_provider_is_sent_back_and_thinking_in_tags_is_not() -> None:
     signed = Reasoning("deep", {"signature": "abc"})
     message = Message(
         "assistant", (signed, Reasoning("tags", UNSEEN), Reasoning("hm", IN_WORDS), Text("5")), {"id": "x"}

@@ -94,7 +94,7 @@ async def test_nodes_without_followers_are_an_object_by_name(runner: Runner) -> 
     assert (result.output, result.final_text) == ({"a": 1, "b": [2]}, '{"a":1,"b":[2]}')
 
 
-async def test_the_answer_may_be_any_nodes_value_and_the_others_run_all_the_same(runner: Runner) -> None:
+async def test_the_answer_may_be_the_value_of_any_node_and_all_nodes_run(runner: Runner) -> None:
     nodes = (Node("a", lambda ctx: 1), Node("b", name_of, after="a"), Node("c", name_of, after="b"))
     result = await run(runner, *nodes, output="a")
     assert (result.output, (await statuses(runner, result))["c"]) == (1, "completed")
@@ -125,7 +125,7 @@ async def test_a_node_begins_as_soon_as_its_own_end_though_another_still_runs(ru
     assert (await handle.result()).output == {"slow": "slow", "next": "next"}
 
 
-async def test_a_function_that_blocks_holds_no_other_node_up(runner: Runner) -> None:
+async def test_a_blocking_function_delays_no_other_node(runner: Runner) -> None:
     import threading
 
     free = threading.Event()
@@ -174,7 +174,7 @@ async def test_state_and_answer_do_not_depend_on_the_order_in_which_nodes_end(
     ]
 
 
-async def test_a_node_sees_the_state_of_those_before_it_and_of_no_others(runner: Runner) -> None:
+async def test_a_node_sees_the_results_of_the_nodes_before_it_only(runner: Runner) -> None:
     seen: dict[str, Any] = {}
 
     def look(ctx: NodeContext) -> Any:
@@ -203,7 +203,7 @@ async def test_a_node_sees_the_state_of_those_before_it_and_of_no_others(runner:
     }
 
 
-async def test_any_takes_the_first_and_stops_the_others(runner: Runner) -> None:
+async def test_a_join_of_any_takes_the_first_result_and_stops_the_other_nodes(runner: Runner) -> None:
     gates = Gates()
 
     async def gated(ctx: NodeContext) -> str:
@@ -259,7 +259,7 @@ async def test_of_two_branches_the_one_whose_condition_holds_is_taken(runner: Ru
     assert (await statuses(runner, result))["fix"] == "skipped"
 
 
-async def test_what_needs_a_skipped_node_is_skipped_too_and_what_does_without_runs(runner: Runner) -> None:
+async def test_nodes_that_need_a_skipped_node_are_skipped_and_optional_followers_run(runner: Runner) -> None:
     result = await run(
         runner,
         Node("off", name_of, when=lambda ctx: False),
@@ -512,7 +512,7 @@ async def test_an_undo_of_one_node_reruns_it_and_what_follows_it_alone(runner: R
     assert again.usage.model_calls == first.usage.model_calls + 1
 
 
-async def test_what_was_skipped_stays_skipped_when_a_node_beside_it_is_undone(runner: Runner) -> None:
+async def test_a_skipped_node_stays_skipped_when_a_node_beside_it_is_undone(runner: Runner) -> None:
     agent = agent_of(
         Node("off", name_of, when=lambda ctx: False, optional=True),
         Node("fails", broken),
@@ -678,7 +678,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "why"), REFUSED, ids=[why for _, why in REFUSED])
-def test_what_cannot_be_run_is_refused_when_it_is_written(make: Callable[[], Any], why: str) -> None:
+def test_a_pipeline_that_cannot_run_is_refused_when_it_is_made(make: Callable[[], Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         make()
 

@@ -51,7 +51,7 @@ async def outputs(runner: Runner, task_id: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------- plans
 
 
-async def test_row_26_a_plan_with_its_own_ids_is_run_as_it_can_be_and_refined_by_what_came_of_it(
+async def test_a_plan_runs_by_its_dependencies_and_is_refined_by_its_results(
     runner: Runner,
 ) -> None:
     world = two_plans()
@@ -139,7 +139,7 @@ async def test_the_model_is_told_the_tools_when_it_plans_and_given_them_when_it_
     assert worked.instructions.endswith("Be brief.")
 
 
-async def test_an_offer_chooses_the_tools_of_each_sub_task_by_its_words(runner: Runner) -> None:
+async def test_a_selector_chooses_the_tools_of_each_sub_task_by_its_text(runner: Runner) -> None:
     def offer(ctx: RequestContext[Any]) -> list[str]:
         return ["look" if "do look" in ctx.messages[0].text else "book"]
 
@@ -157,7 +157,7 @@ async def test_a_task_for_which_nothing_has_to_be_done_is_answered_at_once(runne
     assert (result.state, result.final_text, result.usage.model_calls) == ("completed", "Hello.", 1)
 
 
-async def test_the_thread_keeps_a_persons_words_and_the_answer_and_the_next_plan_knows_them(
+async def test_the_thread_keeps_input_and_answer_and_the_next_plan_sees_them(
     runner: Runner,
 ) -> None:
     first = await runner.run(two_plans().agent, "go", thread_id="talk")
@@ -168,7 +168,7 @@ async def test_the_thread_keeps_a_persons_words_and_the_answer_and_the_next_plan
     assert [message.text for message in world.asked[0].messages] == ["go", "All is booked.", "again"]
 
 
-async def test_words_said_meanwhile_are_known_when_the_plan_is_refined(runner: Runner) -> None:
+async def test_a_message_sent_meanwhile_is_in_the_refinement_of_the_plan(runner: Runner) -> None:
     world = World([a_plan(sub("a")), an_answer("Done.")])
     task = await runner.create_task(world.agent, "go")
     await runner.run_step(task)
@@ -216,7 +216,7 @@ async def test_plan_and_refinement_are_seen_by_watchers_as_steps_that_name_what_
     }
 
 
-async def test_words_are_streamed_with_the_step_they_belong_to(runner: Runner) -> None:
+async def test_deltas_name_the_step_they_belong_to(runner: Runner) -> None:
     world = World([a_plan(sub("a"), sub("b")), an_answer("Done.")])
     async with runner.run_stream(world.agent, "go") as stream:
         seen = [event async for event in stream]
@@ -258,7 +258,7 @@ async def test_usage_is_the_sum_over_plans_and_sub_tasks(runner: Runner) -> None
         (a_plan(), "must be a list of at least one sub-task"),
     ],
 )
-async def test_what_is_wrong_with_a_plan_is_told_back_and_nothing_of_it_is_run(
+async def test_a_wrong_plan_is_sent_back_with_the_reason_and_not_run(
     runner: Runner, wrong: str, why: str
 ) -> None:
     world = World([[wrong, a_plan(sub("first"))], [wrong, an_answer("Done.")]])
@@ -381,7 +381,7 @@ async def test_those_that_wait_for_a_failed_sub_task_are_not_run(runner: Runner)
     assert f"1.sum: do sum\nIt did not end well: {NOT_RUN}" in world.planning[2].messages[-1].text
 
 
-async def test_who_plans_again_is_told_what_a_failed_sub_task_had_done_already(runner: Runner) -> None:
+async def test_a_refinement_sees_the_calls_that_a_failed_sub_task_made(runner: Runner) -> None:
     works: dict[str, Any] = {"1.a": [call("look", n=1) + call("book", n=1), call("book", n=2)]}
     world = World([a_plan(sub("a")), an_answer("Booked twice.")], works=works, worker=PlanRefine(max_turns=2))
     await runner.run(world.agent, "go")
@@ -414,7 +414,7 @@ async def test_a_tool_that_fails_or_is_called_wrongly_is_the_sub_tasks_own_affai
         assert_well_formed(request.messages)
 
 
-async def test_pictures_of_the_task_are_seen_by_those_who_plan_and_those_who_work(runner: Runner) -> None:
+async def test_pictures_of_the_task_are_in_planning_and_working_requests(runner: Runner) -> None:
     from treadle import Image
 
     world = World([a_plan(sub("a")), an_answer("A cat.")])
@@ -586,7 +586,7 @@ def test_a_wrong_number_is_refused_by_name(name: str, value: Any) -> None:
         PlanRefine(**{name: value})
 
 
-def test_it_is_named_or_made_and_its_numbers_tell_versions_apart() -> None:
+def test_plan_refine_is_named_or_constructed_and_its_settings_are_part_of_the_version() -> None:
     model = ScriptedModel([])
     named, made = Agent(model, worker="plan_refine"), Agent(model, worker=PlanRefine())
     other = Agent(model, worker=PlanRefine(max_turns=3))

@@ -51,7 +51,7 @@ def test_a_refined_plan_tells_what_it_keeps_adds_and_drops() -> None:
     }
 
 
-def test_what_an_earlier_refinement_dropped_is_not_dropped_again() -> None:
+def test_a_sub_task_that_an_earlier_refinement_dropped_is_not_dropped_again() -> None:
     other = SubTask("2.c", "do c", failure="no luck either")
     assert plan(sub("d"), number=3, known=(DONE, FAILED, other)).dropped == ("2.c",)
 
@@ -95,7 +95,7 @@ def test_any_json_value_may_be_the_answer(value: Any) -> None:
         '<think>{"answer": 1}</think>{"sub_tasks": [{"id": " a ", "task": "do a\\n", "after": []}]}',
     ],
 )
-def test_what_stands_around_the_object_and_how_it_is_quoted_does_not_matter(text: str) -> None:
+def test_a_plan_is_read_with_any_text_and_quotes_around_it(text: str) -> None:
     assert read(text, 1, (), MOST) == Plan(1, (SubTask("1.a", "do a"),))
 
 
